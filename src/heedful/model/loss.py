@@ -1,0 +1,145 @@
+"""Cross-entropy with label smoothing, without ever holding all logits.
+
+    p = softmax(W s + b)
+    nll = -log p[gold]
+    smoothed = (1 - eps) nll + eps mean_v(-log p[v])
+
+This is PyTorch's convention: eps is spread over all V words. fairseq spreads it over the other V - 1, which is the
+same loss with eps' = eps V / (V - 1).
+
+The projection and the cross-entropy are done together, a chunk of tokens at a time, and the gradient is formed on the
+way: of the [tokens, V] logits only one chunk exists at any moment, so 256 thousand words fit where the
+plain form needs several gigabytes, and the chunk stays in the cache.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_ELEMENTS = 2**23  # logits held at once: 32 MiB of fp32
+
+
+class Loss(NamedTuple):
+    """Sums over the target tokens; divide by `tokens` for means."""
+
+    smoothed: Tensor  # what training minimises
+    nll: Tensor  # -log p of the gold tokens, without a gradient; exp(nll / tokens) is the perplexity
+    tokens: int
+
+
+def chunked_loss(
+    project: Callable[[Tensor], Tensor],
+    states: Tensor,
+    targets: Tensor,
+    *,
+    smoothing: float = 0.0,
+    chunk: int | None = None,
+) -> Loss:
+    """Project states [N, D] to logits and compare with targets [N], `chunk` tokens at a time.
+
+    `project` is an `nn.Linear` (fast: the gradient is formed in the forward pass) or any function to logits.
+    """
+    if not 0.0 <= smoothing < 1.0:
+        raise ValueError(f"label smoothing must be in [0, 1), got {smoothing}")
+    if isinstance(project, nn.Linear):
+        rows = chunk or max(1, CHUNK_ELEMENTS // project.out_features)
+        smoothed, nll = _Fused.apply(states, project.weight, project.bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
+        return Loss(smoothed, nll, len(targets))
+    parts = [
+        checkpoint(_explicit, project, some, gold, smoothing, use_reentrant=False)
+        for some, gold in zip(states.split(chunk or 1024), targets.split(chunk or 1024), strict=True)
+    ]
+    return Loss(torch.stack([s for s, _ in parts]).sum(), torch.stack([n for _, n in parts]).sum(), len(targets))
+
+
+def _explicit(
+    project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    logits = project(states).float()
+    smoothed = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    return smoothed, F.cross_entropy(logits.detach(), targets, reduction="sum")
+
+
+class _Fused(torch.autograd.Function):
+    """d smoothed / d logits = p - (1 - eps) 1[gold] - eps / V"""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
+    ) -> tuple[Tensor, Tensor]:
+        device = states.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+        with torch.autocast(device, enabled=False):
+            return _forward(ctx, states, weight, bias, targets, smoothing, rows, low)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.formed is None:
+            raise RuntimeError("the loss was differentiated twice; its gradient is formed once and handed over")
+        scale = gradients[0]
+        formed, ctx.formed = ctx.formed, None
+        # In place: the gradient of a large table must not exist twice.
+        of_states, of_weight, of_bias = (None if part is None else part.mul_(scale) for part in formed)
+        return of_states, of_weight, of_bias, None, None, None
+
+
+def _forward(
+    ctx: Any,
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    rows: int,
+    low: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    wants = any(ctx.needs_input_grad[:3])
+    tokens, vocabulary = len(states), len(weight)
+    exact = torch.promote_types(states.dtype, torch.float32)
+    table, offset = weight.to(low), None if bias is None else bias.to(low)
+    uniform = weight.mean(0).to(exact)  # mean_v of the logits is the logit of the mean row
+    level = bias.mean() if bias is not None else weight.new_zeros(())
+    of_states = torch.empty_like(states) if wants else None
+    of_weight = torch.zeros_like(weight) if wants else None
+    of_bias = torch.zeros_like(bias) if wants and bias is not None else None
+    buffer = table.new_empty(min(rows, tokens), vocabulary)
+    nll, flat = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
+    for begin in range(0, tokens, rows):
+        some = states[begin : begin + rows].to(low)
+        gold = targets[begin : begin + rows].unsqueeze(1)
+        logits = torch.mm(some, table.t(), out=buffer[: len(some)])
+        if offset is not None:
+            logits.add_(offset)
+        # log p = logit - top + log p(top): safe, because p(top) >= 1 / V never underflows.
+        top, gold_logit = logits.amax(1, keepdim=True), logits.gather(1, gold)
+        p = torch.softmax(logits, 1, out=logits)
+        norm = top.to(exact) - p.amax(1, keepdim=True).to(exact).log()  # log sum exp
+        log_p = gold_logit.to(exact) - norm
+        nll -= log_p.sum()
+        if smoothing:
+            average = torch.mv(some.to(uniform.dtype), uniform) + level
+            flat += (norm.squeeze(1) - average).sum()
+        if of_states is None:
+            continue
+        p.scatter_(1, gold, (log_p.exp() - (1.0 - smoothing)).to(low))
+        of_states[begin : begin + rows] = p @ table
+        assert of_weight is not None
+        if low == weight.dtype:
+            of_weight.addmm_(p.t(), some)
+        else:
+            of_weight.add_(p.t() @ some)
+        if of_bias is not None:
+            of_bias.add_(p.sum(0, dtype=of_bias.dtype))
+    if smoothing and of_states is not None and of_weight is not None:
+        of_states.sub_(smoothing * uniform)
+        of_weight.sub_(states.sum(0, dtype=exact) * (smoothing / vocabulary))
+        if of_bias is not None:
+            of_bias.sub_(smoothing * tokens / vocabulary)
+    ctx.formed = (of_states, of_weight, of_bias)
+    ctx.set_materialize_grads(True)
+    ctx.mark_non_differentiable(nll)
+    return (1.0 - smoothing) * nll + smoothing * flat, nll

@@ -1,0 +1,184 @@
+"""The contract that carries every model.
+
+    source -> Encoder -> Memory -> Decoder.start -> State -> Decoder.forward -> Decoded -> Decoder.project -> logits
+
+The shape legend of the whole package:
+
+    B rows   S source slots   T target steps   H heads   D width   V vocabulary
+
+A mask is boolean and True always means *real*. State goes in and comes out: no module remembers anything between two
+calls. A model is anything with an `Encoder`'s one method and a `Decoder`'s three; `search` and `Seq2Seq` know no more.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor
+
+Tree: TypeAlias = Any  # a Tensor whose dim 0 is the row; or None, or a tuple or dataclass of trees
+Place: TypeAlias = Literal["encoder", "cross", "decoder"]
+Record: TypeAlias = Literal["weights", "scores", "queries", "keys", "values"]
+
+PLACES: tuple[Place, ...] = ("encoder", "cross", "decoder")
+RECORDS: tuple[Record, ...] = ("weights", "scores", "queries", "keys", "values")
+
+
+# ------------------------------------------------------------------------------------------------ what one may see
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Where one attention looked: weights = normalise(scores of real slots), context = weights @ values.
+
+    `queries`, `keys` and `values` are as the score function gets them (keys already prepared); a part that nobody
+    asked for is None.
+    """
+
+    weights: Tensor | None = None  # [B, H, T, S]
+    scores: Tensor | None = None  # [B, H, T, S], -inf where a slot is not real or not there yet
+    queries: Tensor | None = None  # [B, H, T, d]
+    keys: Tensor | None = None  # [B, H, S, a]
+    values: Tensor | None = None  # [B, H, S, d]
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """The maps of a model, one per layer: encoder self-attention, cross-attention, decoder self-attention."""
+
+    encoder: tuple[Map, ...] = ()
+    cross: tuple[Map, ...] = ()
+    decoder: tuple[Map, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A `Look` narrowed to one attention: what it records and which of its heads are silenced."""
+
+    record: frozenset[Record] = frozenset()
+    silent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one asks to see inside: what to record, and which heads to silence.
+
+    A silenced head contributes a zero context. `Look()` records the weights of every head.
+    """
+
+    record: frozenset[Record] = frozenset({"weights"})
+    silence: frozenset[tuple[Place, int, int]] = field(default=frozenset())  # (place, layer, head)
+
+    def __post_init__(self) -> None:
+        _known("record", self.record, RECORDS)
+        _known("place to silence", (place for place, _, _ in self.silence), PLACES)
+
+    def at(self, place: Place, layer: int) -> Glance:
+        """What this look asks of one attention."""
+        silent = sorted(head for where, index, head in self.silence if (where, index) == (place, layer))
+        return Glance(self.record, tuple(silent))
+
+
+def glance(look: Look | None, place: Place, layer: int) -> Glance | None:
+    """`look.at(place, layer)`; nothing where nobody looks."""
+    return None if look is None else look.at(place, layer)
+
+
+def _known(what: str, given: Iterable[str], known: tuple[str, ...]) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        raise ValueError(f"{what} {unknown[0]!r} is unknown; choose from {', '.join(known)}")
+
+
+# ------------------------------------------------------------------------------------------------- what travels
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an encoder hands over: annotation vectors, which of them are real, and (on request) where it looked."""
+
+    states: Tensor  # [B, S, D]
+    mask: Tensor  # [B, S]
+    maps: Maps | None = None
+
+    def mean(self) -> Tensor:
+        """The average of the real annotation vectors, [B, D]."""
+        real = self.mask.unsqueeze(-1)
+        return (self.states * real).sum(1) / real.sum(1).clamp(min=1)
+
+    def last(self) -> Tensor:
+        """The annotation vector of the last real slot, [B, D]."""
+        return take_slot(self.states, last_slot(self.mask))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a decoder remembers between two calls; dim 0 of every tensor is the row."""
+
+    source: Tree  # fixed once the source is known: prepared keys, values, mask
+    past: Tree  # changes with every token
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoder's answer before the output layer, and (on request) where it looked."""
+
+    states: Tensor  # [B, T, D]
+    maps: Maps | None = None
+
+
+class Encoder(Protocol):
+    """Anything -> Memory."""
+
+    width: int
+
+    def __call__(self, *source: Tensor, look: Look | None = None) -> Memory:
+        """Read the source once."""
+        ...
+
+
+class Decoder(Protocol):
+    """Memory -> State, then (tokens, State) -> (Decoded, State) for any number of tokens at once."""
+
+    def start(self, memory: Memory) -> State:
+        """All per-sentence work, once."""
+        ...
+
+    def __call__(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
+        """Read the tokens [B, T], any T >= 1."""
+        ...
+
+    def project(self, states: Tensor) -> Tensor:
+        """[..., D] -> logits [..., V]"""
+        ...
+
+
+# ------------------------------------------------------------------------------------------------- acts on trees
+
+T = TypeVar("T")
+
+
+def select(tree: T, rows: Tensor) -> T:
+    """Pick rows from every tensor of a tree: expanding, shrinking and reordering are this one act."""
+    picked: Any
+    if tree is None:
+        picked = None
+    elif isinstance(tree, Tensor):
+        picked = tree.index_select(0, rows)
+    elif isinstance(tree, tuple):
+        leaves = [select(leaf, rows) for leaf in tree]
+        picked = type(tree)(*leaves) if hasattr(tree, "_fields") else tuple(leaves)
+    elif is_dataclass(tree) and not isinstance(tree, type):
+        picked = replace(tree, **{part.name: select(getattr(tree, part.name), rows) for part in fields(tree)})
+    else:
+        raise TypeError(f"cannot select rows from {type(tree).__name__}: a state is made of tensors, tuples and None")
+    return picked  # type: ignore[no-any-return]  # the same kind of tree as came in
+
+
+def last_slot(mask: Tensor) -> Tensor:
+    """The index of the last real slot of each row, [B, S] -> [B]; 0 where there is none."""
+    return (mask.sum(1) - 1).clamp(min=0)
+
+
+def take_slot(states: Tensor, slot: Tensor) -> Tensor:
+    """One slot per row: [B, S, D], [B] -> [B, D]."""
+    return states.gather(1, slot.view(-1, 1, 1).expand(-1, 1, states.size(-1))).squeeze(1)

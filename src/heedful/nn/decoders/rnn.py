@@ -1,0 +1,186 @@
+"""Recurrent decoders: Bahdanau's and Luong's, and the plain one without attention."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.nn.attention import Attended, Attention, MultiHead
+from heedful.nn.cells import CELLS
+from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
+from heedful.nn.dropout import Dropout
+from heedful.nn.layers import Embed
+
+ASKS = ("previous", "current")
+FIRSTS: dict[str, Callable[[Memory], Tensor]] = {
+    "mean": Memory.mean,
+    "last": Memory.last,
+    "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),
+}
+
+
+class _Source(NamedTuple):
+    memory: tuple[Tensor, Tensor] | None  # prepared keys and values
+    mask: Tensor  # [B, S]
+
+
+class _Past(NamedTuple):
+    hidden: Tensor  # [B, layers, D]
+    cell: Tensor | None  # [B, layers, D], of an LSTM
+    feed: Tensor | None  # [B, E] the last readout, with input feeding
+    weights: Tensor | None  # the last attention weights, for scores that recall them
+
+
+class RecurrentDecoder(nn.Module):
+    """y_{t-1} is the token before, e its embedding, c_t the context, z_t the recurrent state.
+
+    asks="previous" (Bahdanau)         asks="current" (Luong)
+      c_t = attend(z_{t-1})              z_t = RNN([e; fed], z_{t-1})
+      z_t = RNN([e; c_t; fed], z_{t-1})  c_t = attend(z_t)
+      o_t = tanh(W [z_t; c_t; e])        o_t = tanh(W [z_t; c_t])
+
+    With input feeding, fed = o_{t-1}. The first state is tanh(B m) with a bridge, or m as it is, m being the mean or
+    the last of the memory (or zero); an LSTM's cell starts at zero without a bridge. Without attention c_t is left out.
+    """
+
+    def __init__(
+        self,
+        embed: Embed,
+        output: nn.Linear,
+        width: int,
+        memory_width: int,
+        attention: Attention | MultiHead | None,
+        *,
+        cell: str = "lstm",
+        layers: int = 1,
+        asks: str = "current",
+        feeds: bool = False,
+        first: str = "mean",
+        bridge: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if asks not in ASKS:
+            raise ValueError(f"asks {asks!r} is unknown; choose from {', '.join(ASKS)}")
+        if first not in FIRSTS:
+            raise ValueError(f"first {first!r} is unknown; choose from {', '.join(FIRSTS)}")
+        if not bridge and first != "zero" and memory_width != width:
+            raise ValueError(f"a memory of width {memory_width} cannot start a state of width {width} without a bridge")
+        self.embed, self.output, self.attention = embed, output, attention
+        self.width, self.layers, self.feeds = width, layers, feeds
+        self.first = FIRSTS[first]
+        self.lstm = cell == "lstm"
+        self.asks_before = asks == "previous" and attention is not None
+        context = 0 if attention is None else attention.width
+        inputs = embed.width + (context if self.asks_before else 0) + (embed.width if feeds else 0)
+        self.rnn = CELLS[cell](inputs, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.bridge = nn.Linear(memory_width, (2 if self.lstm else 1) * layers * width) if bridge else None
+        self.readout = nn.Linear(width + context + (embed.width if self.asks_before else 0), embed.width)
+        self.dropout = Dropout(dropout)
+        # Without any loop through the attention, the engine can run over all steps at once.
+        self.unrolled = not (self.asks_before or feeds or (attention is not None and attention.recalls))
+
+    def start(self, memory: Memory) -> State:
+        """Prepared keys and values, and the first state."""
+        rows, slots = memory.mask.shape
+        hidden = self.first(memory)
+        cell: Tensor | None = None
+        if self.bridge is not None:
+            hidden = torch.tanh(self.bridge(hidden)).unflatten(-1, (-1, self.layers, self.width))  # [B, 1 or 2, L, D]
+            hidden, cell = (hidden[:, 0], hidden[:, 1]) if self.lstm else (hidden[:, 0], None)
+        else:
+            hidden = hidden[:, : self.width].unsqueeze(1).expand(-1, self.layers, -1)
+            cell = torch.zeros_like(hidden) if self.lstm else None
+        feed = hidden.new_zeros(rows, self.embed.width) if self.feeds else None
+        weights: Tensor | None = None
+        if self.attention is not None and self.attention.recalls:
+            several = (self.attention.heads,) if isinstance(self.attention, MultiHead) else ()
+            weights = hidden.new_zeros(rows, *several, 1, slots)
+        prepared = None if self.attention is None else self.attention.prepare(memory.states)
+        return State(_Source(prepared, memory.mask), _Past(hidden, cell, feed, weights))
+
+    def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
+        """[B, T] -> states [B, T, E], and the state after the last token"""
+        words = self.embed(tokens)
+        seen = glance(look, "cross", 0)
+        run = self._all_at_once if self.unrolled else self._step_by_step
+        states, past, found = run(words, state.source, state.past, seen)
+        maps = None
+        if seen is not None and seen.record:
+            maps = Maps(cross=() if found is None else (found,))
+        return Decoded(states, maps), State(state.source, past)
+
+    def project(self, states: Tensor) -> Tensor:
+        """[..., E] -> [..., V]"""
+        return self.output(states)  # type: ignore[no-any-return]
+
+    def _all_at_once(
+        self, words: Tensor, source: _Source, past: _Past, seen: Glance | None
+    ) -> tuple[Tensor, _Past, Map | None]:
+        answers, hidden, cell = self._recur(words, past)
+        parts, found = [answers], None
+        if self.attention is not None:
+            context, _, found = self._ask(answers, source, None, seen)
+            parts.append(context)
+        return self._read(parts), past._replace(hidden=hidden, cell=cell), found
+
+    def _step_by_step(
+        self, words: Tensor, source: _Source, past: _Past, seen: Glance | None
+    ) -> tuple[Tensor, _Past, Map | None]:
+        outputs, maps = [], []
+        for word in words.split(1, 1):  # [B, 1, E]
+            fed = [] if past.feed is None else [past.feed.unsqueeze(1)]
+            if self.asks_before:
+                context, weights, found = self._ask(past.hidden[:, -1:], source, past.weights, seen)
+                answer, hidden, cell = self._recur(torch.cat([word, context, *fed], -1), past)
+                parts = [answer, context, word]
+            else:
+                answer, hidden, cell = self._recur(torch.cat([word, *fed], -1), past)
+                parts, weights, found = [answer], None, None
+                if self.attention is not None:
+                    context, weights, found = self._ask(answer, source, past.weights, seen)
+                    parts.append(context)
+            read = self._read(parts)
+            past = _Past(hidden, cell, read.squeeze(1) if self.feeds else None, weights)
+            outputs.append(read)
+            maps.append(found)
+        return torch.cat(outputs, 1), past, join_steps(maps)
+
+    def _recur(self, inputs: Tensor, past: _Past) -> tuple[Tensor, Tensor, Tensor | None]:
+        hidden = past.hidden.transpose(0, 1).contiguous()  # the engine wants [layers, B, D]
+        if past.cell is not None:
+            answers, (hidden, cell) = self.rnn(inputs, (hidden, past.cell.transpose(0, 1).contiguous()))
+            return answers, hidden.transpose(0, 1), cell.transpose(0, 1)
+        answers, hidden = self.rnn(inputs, hidden)
+        return answers, hidden.transpose(0, 1), None
+
+    def _ask(self, query: Tensor, source: _Source, weights: Tensor | None, seen: Glance | None) -> Attended:
+        assert self.attention is not None
+        assert source.memory is not None
+        return self.attention(query, source.memory, source.mask, weights, seen)
+
+    def _read(self, parts: list[Tensor]) -> Tensor:
+        return self.dropout(torch.tanh(self.readout(torch.cat(parts, -1))))
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+def join_steps(maps: list[Map | None]) -> Map | None:
+    """One map of T steps from T maps of one step; keys and values are the same at every step."""
+    first = maps[0]
+    if first is None:
+        return None
+    steps = [found for found in maps if found is not None]
+
+    def joined(parts: list[Tensor | None]) -> Tensor | None:
+        return None if parts[0] is None else torch.cat([part for part in parts if part is not None], 2)
+
+    return Map(
+        joined([found.weights for found in steps]),
+        joined([found.scores for found in steps]),
+        joined([found.queries for found in steps]),
+        first.keys,
+        first.values,
+    )

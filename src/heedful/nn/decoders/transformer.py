@@ -1,0 +1,136 @@
+"""The Transformer decoder, with the keys and values of past tokens as its state."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor, nn
+
+from heedful.nn.attention import MultiHead, SelfAttention
+from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
+from heedful.nn.layers import Embed, FeedForward, Residual, head_score
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class _Source(NamedTuple):
+    memory: tuple[KeysValues, ...]  # one pair per layer
+    mask: Tensor  # [B, S]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention, feed-forward net, each in Add & Norm."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        memory_width: int,
+        *,
+        norm: str = "pre",
+        activation: str = "relu",
+        dropout: float = 0.0,
+        score: str = "scaled_dot",
+        normalise: str = "soft",
+        combine: str = "concat",
+    ) -> None:
+        super().__init__()
+        self.attention = SelfAttention(
+            width, heads, score=head_score(score, width, heads), normalise=normalise, combine=combine
+        )
+        self.cross = MultiHead(
+            width, heads, memory_width, score=head_score(score, width, heads), normalise=normalise, combine=combine
+        )
+        self.feed_forward = FeedForward(width, inner, activation, dropout)
+        self.around_attention = Residual(width, norm, dropout)
+        self.around_cross = Residual(width, norm, dropout)
+        self.around_feed_forward = Residual(width, norm, dropout)
+
+    def prepare(self, states: Tensor) -> KeysValues:
+        """The cross-attention's keys and values, once per sentence."""
+        return self.cross.prepare(states)
+
+    def forward(
+        self,
+        x: Tensor,
+        past: KeysValues | None,
+        memory: KeysValues,
+        mask: Tensor,
+        looks: tuple[Glance | None, Glance | None] = (None, None),
+    ) -> tuple[Tensor, KeysValues, tuple[Map | None, Map | None]]:
+        """[B, T, D] -> [B, T, D], the keys and values so far, and the maps (self, cross)"""
+        update, past, own = self.attention(self.around_attention.enter(x), past=past, causal=True, glance=looks[0])
+        x = self.around_attention.leave(x, update)
+        update, _, cross = self.cross(self.around_cross.enter(x), memory, mask, glance=looks[1])
+        x = self.around_cross.leave(x, update)
+        update = self.feed_forward(self.around_feed_forward.enter(x))
+        return self.around_feed_forward.leave(x, update), past, (own, cross)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class TransformerDecoder(nn.Module):
+    """Layers of masked self-attention and cross-attention; a last LayerNorm after pre-norm layers."""
+
+    def __init__(
+        self,
+        embed: Embed,
+        output: nn.Linear,
+        memory_width: int,
+        *,
+        layers: int,
+        heads: int,
+        inner: int,
+        norm: str = "pre",
+        activation: str = "relu",
+        dropout: float = 0.0,
+        score: str = "scaled_dot",
+        normalise: str = "soft",
+        combine: str = "concat",
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.output = output
+        self.layers = nn.ModuleList(
+            DecoderLayer(
+                embed.width,
+                heads,
+                inner,
+                memory_width,
+                norm=norm,
+                activation=activation,
+                dropout=dropout,
+                score=score,
+                normalise=normalise,
+                combine=combine,
+            )
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(embed.width) if norm == "pre" else nn.Identity()
+
+    def start(self, memory: Memory) -> State:
+        """Every layer's keys and values of the memory; no past."""
+        prepared = tuple(layer.prepare(memory.states) for layer in self.layers)  # type: ignore[operator]
+        return State(_Source(prepared, memory.mask), (None,) * len(self.layers))
+
+    def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
+        """[B, T] -> states [B, T, D], and the state after the last token"""
+        source: _Source = state.source
+        seen = 0 if state.past[0] is None else state.past[0][0].size(2)
+        x = self.embed(tokens, seen)
+        past, own, cross = [], [], []
+        for index, layer in enumerate(self.layers):
+            looks = (glance(look, "decoder", index), glance(look, "cross", index))
+            x, after, (own_map, cross_map) = layer(x, state.past[index], source.memory[index], source.mask, looks)
+            past.append(after)
+            own.append(own_map)
+            cross.append(cross_map)
+        maps = Maps(cross=tuple(cross), decoder=tuple(own)) if look is not None and look.record else None
+        return Decoded(self.norm(x), maps), State(source, tuple(past))
+
+    def project(self, states: Tensor) -> Tensor:
+        """[..., D] -> [..., V]"""
+        return self.output(states)  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+        __call__ = forward

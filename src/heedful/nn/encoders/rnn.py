@@ -1,0 +1,74 @@
+"""Recurrent encoders: one annotation vector per token."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from heedful.nn.cells import CELLS
+from heedful.nn.contract import Look, Maps, Memory
+from heedful.nn.dropout import Dropout
+from heedful.nn.layers import Embed
+
+
+class RecurrentEncoder(nn.Module):
+    """h_t = [forward RNN(x_t, h_{t-1}); backward RNN(x_t, h_{t+1})], stacked
+
+    `width` is the width of h_t: each of two directions has half of it. The backward direction reads every row from
+    its own last real token, so padding never enters and no packed sequences are needed.
+    """
+
+    def __init__(
+        self,
+        embed: Embed,
+        width: int,
+        *,
+        cell: str = "lstm",
+        layers: int = 1,
+        bidirectional: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.directions = 2 if bidirectional else 1
+        if width % self.directions:
+            raise ValueError(f"width {width} must be even: each direction has half of it")
+        self.embed = embed
+        self.width = width
+        inputs = [embed.width] + [width] * (layers - 1)
+        self.ahead = nn.ModuleList(_one(cell, size, width // self.directions) for size in inputs)
+        self.back = nn.ModuleList(_one(cell, size, width // 2) for size in inputs if bidirectional)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
+        """[B, S], [B, S] -> Memory; there is no attention inside, so there are no maps."""
+        states = self.embed(tokens)
+        turned = flipped(mask) if self.back else None
+        for layer, ahead in enumerate(self.ahead):
+            if layer:
+                states = self.dropout(states)
+            parts = [ahead(states)[0]]
+            if turned is not None:
+                behind = self.back[layer](reorder(states, turned))[0]
+                parts.append(reorder(behind, turned))
+            states = torch.cat(parts, -1)
+        states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return Memory(states, mask, None if look is None else Maps())
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+def _one(cell: str, inputs: int, width: int) -> nn.RNNBase:
+    return CELLS[cell](inputs, width, batch_first=True)
+
+
+def flipped(mask: Tensor) -> Tensor:
+    """The slot order that turns each row's real part around and leaves its padding: [B, S] -> [B, S], own inverse."""
+    slot = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
+    mirror = mask.sum(1, keepdim=True) - 1 - slot
+    return torch.where(mask, mirror, slot)
+
+
+def reorder(states: Tensor, slots: Tensor) -> Tensor:
+    """states[b, slots[b, s]] for every row and slot: [B, S, D], [B, S] -> [B, S, D]"""
+    return states.gather(1, slots.unsqueeze(-1).expand_as(states))

@@ -1,0 +1,167 @@
+"""One token after another: greedy search and sampling."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from heedful.nn.contract import Decoder, Look, Maps, Memory
+from heedful.search.filters import Filter, Temperature, TopK, TopP
+from heedful.search.maps import follow
+from heedful.search.rules import Rules, begin
+from heedful.search.top import top
+from heedful.types import Candidate, Found, Hypothesis, Trace
+
+Choose = Callable[[Tensor], Tensor]  # shaped log-probabilities [R, V] -> tokens [R]
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """y_t = argmax p(y | y_<t, x): the best token at each step, which need not be the best sequence"""
+
+    def __call__(
+        self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
+    ) -> list[Found]:
+        """One hypothesis per sentence."""
+        return generate(decoder, memory, rules, lambda shaped: top(shaped, 1)[1].squeeze(1), look=look, trace=trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p"""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __call__(
+        self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
+    ) -> list[Found]:
+        """One hypothesis per sentence; the same seed and batch give the same tokens."""
+        filters: list[Filter] = [*rules.filters]
+        if self.temperature != 1.0:
+            filters.append(Temperature(self.temperature))
+        if self.top_k is not None:
+            filters.append(TopK(self.top_k))
+        if self.top_p is not None:
+            filters.append(TopP(self.top_p))
+        generator = torch.Generator(memory.mask.device).manual_seed(self.seed)
+
+        def draw(shaped: Tensor) -> Tensor:
+            return torch.multinomial(shaped.softmax(-1), 1, generator=generator).squeeze(1)
+
+        rules = Rules(rules.bos, rules.eos, rules.limit, rules.minimum, rules.prefix, tuple(filters))
+        return generate(decoder, memory, rules, draw, look=look, trace=trace)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One sentence under way."""
+
+    limit: int
+    tokens: list[int] = field(default_factory=list)
+    each: list[float] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)  # where it stood in the batch at each step
+    considered: list[Candidate] = field(default_factory=list)
+    ended: bool = False
+
+    def found(self, maps: Maps | None, trace: bool) -> Found:
+        total = sum(self.each)
+        answer = Hypothesis(tuple(self.tokens), total, total, tuple(self.each), self.ended, maps)
+        return Found((answer,), Trace(tuple(self.considered)) if trace else None)
+
+
+@torch.inference_mode()
+def generate(
+    decoder: Decoder,
+    memory: Memory,
+    rules: Rules,
+    choose: Choose,
+    *,
+    look: Look | None = None,
+    trace: bool = False,
+) -> list[Found]:
+    """Left to right, one token per step, `choose` deciding; finished sentences leave the batch."""
+    walk, last = begin(decoder, memory, rules, look)
+    lines = [_Line(limit) for limit in rules.limits(len(last))]
+    alive = list(range(len(lines)))  # which sentence each row belongs to
+    steps: list[Maps] = []
+    while alive:
+        step, walk = walk.step(last)
+        if step.maps is not None:
+            steps.append(step.maps)
+        chosen = choose(step.shaped)
+        said, values = chosen.tolist(), step.model.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
+        stay = []
+        for row, (sentence, token, value) in enumerate(zip(alive, said, values, strict=True)):
+            line = lines[sentence]
+            if last.size(1) > 1:
+                _given(line, last[row, 1:].tolist(), step.given[row].tolist(), trace)
+            line.rows.append(row)
+            line.each.append(value)
+            line.ended = token == rules.eos
+            if not line.ended:
+                line.tokens.append(token)
+            if trace:
+                _consider(line, step.model[row], step.shaped[row], token)
+            if not line.ended and len(line.tokens) < line.limit:
+                stay.append(row)
+        rows = None
+        if len(stay) < len(alive):
+            alive = [alive[row] for row in stay]
+            rows = torch.tensor(stay, dtype=torch.long, device=last.device)
+            chosen = chosen[rows]
+        walk, last = walk.move(rows, chosen, source=rows), chosen.unsqueeze(1)
+    return [
+        line.found(follow(steps[: len(line.rows)], line.rows, memory, sentence) if steps else None, trace)
+        for sentence, line in enumerate(lines)
+    ]
+
+
+def _given(line: _Line, tokens: list[int], values: list[float], trace: bool) -> None:
+    """Take over what the prefix said."""
+    line.tokens.extend(tokens)
+    line.each.extend(values)
+    if trace:
+        line.considered.extend(given_candidates(tokens, values))
+
+
+def given_candidates(tokens: list[int], values: list[float]) -> list[Candidate]:
+    """The trace of a prefix that was read at once."""
+    totals = torch.tensor(values, dtype=torch.float64).cumsum(0).tolist()
+    return [
+        Candidate(step + 1, step - 1 if step else None, token, value, total, 0, "kept", "given as prefix")
+        for step, (token, value, total) in enumerate(zip(tokens, values, totals, strict=True))
+    ]
+
+
+def _consider(line: _Line, model: Tensor, shaped: Tensor, token: int) -> None:
+    """Trace the token chosen last and, where it was not the only one, the best of the others."""
+    parent = next((i for i in reversed(range(len(line.considered))) if line.considered[i].fate == "kept"), None)
+    before = sum(line.each[:-1])
+    count = len(line.each)
+    fate, why = ("finished", "the end token was chosen") if line.ended else ("kept", "chosen")
+    if fate == "kept" and count >= line.limit:
+        fate, why = "cut", "chosen, and the limit is reached"
+    best = shaped.topk(min(2, len(shaped)))
+    others = [(int(i), float(v)) for v, i in zip(*best, strict=True) if int(i) != token and float(v) > -torch.inf][:1]
+    mine = Candidate(
+        count,
+        parent,
+        token,
+        line.each[-1],
+        before + line.each[-1],
+        int((shaped > shaped[token]).sum()),
+        fate,
+        why,
+        None if fate == "kept" else before + line.each[-1],
+    )
+    rest = [
+        Candidate(
+            count, parent, i, float(model[i]), before + float(model[i]), int((shaped > v).sum()), "pruned", "not chosen"
+        )
+        for i, v in others
+    ]
+    line.considered.extend(sorted([mine, *rest], key=lambda one: one.rank))

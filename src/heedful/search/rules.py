@@ -1,0 +1,105 @@
+"""What every search obeys, and the steps that every search takes."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from heedful.nn.contract import Decoder, Look, Maps, Memory, State, Tree, select
+from heedful.search.filters import Filter, Forced
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Where a sequence starts and ends, how long it may be, what it must begin with and what may come next."""
+
+    bos: int
+    eos: int
+    limit: int | tuple[int, ...]  # most tokens, the end token not counted where it comes in time; or one per sentence
+    minimum: int = 0  # no end token before this many tokens
+    prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
+    filters: tuple[Filter, ...] = ()
+
+    def limits(self, sentences: int) -> list[int]:
+        """The limit of each sentence."""
+        limits = [self.limit] * sentences if isinstance(self.limit, int) else list(self.limit)
+        if len(limits) != sentences:
+            raise ValueError(f"{len(limits)} limits were given for {sentences} sentences")
+        if min(limits, default=1) < 1:
+            raise ValueError(f"a limit must allow at least 1 token, got {min(limits)}")
+        return limits
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of all rows: what the model says and what the rules leave of it."""
+
+    model: Tensor  # [R, V] log-probabilities
+    shaped: Tensor  # [R, V] after minimum length, prefix and filters; the same tensor where they did not apply
+    given: Tensor  # [R, T - 1] log-probabilities of the tokens that were read after the first
+    maps: Maps | None
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Everything that moves with the rows of a search from step to step."""
+
+    decoder: Decoder
+    rules: Rules
+    filters: tuple[Filter, ...]
+    look: Look | None
+    state: State
+    tokens: Tensor  # [R, t] said so far
+    memories: tuple[Tree, ...]  # the filters' states
+
+    def step(self, last: Tensor) -> tuple[Step, "Walk"]:
+        """Read the tokens [R, T], and say what may come next."""
+        decoded, state = self.decoder(last, self.state, self.look)
+        logits = self.decoder.project(decoded.states[:, -1]).float()
+        model = torch.log_softmax(logits, -1, out=logits)  # in place: at this size a fresh tensor costs more
+        given = self._given(decoded.states[:, :-1], last[:, 1:])
+        if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
+            model[:, self.rules.eos] = -torch.inf
+        shaped, memories = model, []
+        for rule, memory in zip(self.filters, self.memories, strict=True):
+            shaped, memory = rule(shaped, self.tokens, memory)
+            memories.append(memory)
+        return Step(model, shaped, given, decoded.maps), replace(self, state=state, memories=tuple(memories))
+
+    def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
+        if not tokens.size(1):
+            return states.new_zeros(tokens.shape)
+        log_probs = self.decoder.project(states).float().log_softmax(-1)
+        return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+    def move(self, rows: Tensor | None, said: Tensor, *, source: Tensor | None) -> "Walk":
+        """Continue the rows `rows` (None: all, in order) with the tokens `said`; `source` moves what is fixed."""
+        fixed = self.state.source if source is None else select(self.state.source, source)
+        past, before, memories = self.state.past, self.tokens, self.memories
+        if rows is not None:
+            past, before, memories = select(past, rows), before.index_select(0, rows), select(memories, rows)
+        tokens = torch.cat((before, said.unsqueeze(1)), 1)
+        return replace(self, state=State(fixed, past), tokens=tokens, memories=memories)
+
+
+def begin(decoder: Decoder, memory: Memory, rules: Rules, look: Look | None) -> tuple[Walk, Tensor]:
+    """The walk before its first step, and the tokens [B, 1 + c] it starts from.
+
+    The c tokens that all prefixes have are read at once with the start token; what longer ones have beyond that is
+    forced token by token.
+    """
+    rows, device = memory.mask.size(0), memory.mask.device
+    prefix = rules.prefix or ((),) * rows
+    if len(prefix) != rows:
+        raise ValueError(f"{len(prefix)} prefixes were given for {rows} sentences")
+    for row, limit in zip(prefix, rules.limits(rows), strict=True):
+        if len(row) >= limit:
+            raise ValueError(f"a prefix of {len(row)} tokens leaves nothing to say within a limit of {limit}")
+    common = min(map(len, prefix), default=0)
+    said = torch.tensor([row[:common] for row in prefix], dtype=torch.long, device=device).view(rows, common)
+    rest = tuple(row[common:] for row in prefix)
+    filters = (Forced(rest), *rules.filters) if any(rest) else rules.filters
+    memories = tuple(rule.start(rows, device) for rule in filters)
+    start = torch.full((rows, 1), rules.bos, dtype=torch.long, device=device)
+    walk = Walk(decoder, rules, filters, look, decoder.start(memory), said, memories)
+    return walk, torch.cat((start, said), 1)

@@ -1,0 +1,1 @@
+"""Training: schedules today; the loop is to come."""

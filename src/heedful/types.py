@@ -1,0 +1,81 @@
+"""The values that travel between the parts, free of torch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One answer of a search.
+
+    score = normalise(shaped log-probabilities); it ranks the n-best list.
+    log_probability = sum of `log_probabilities`: what the model itself gives to these tokens and, where the
+    hypothesis finished, to the end token after them.
+    """
+
+    tokens: tuple[int, ...]  # without the start token, without the end token
+    score: float
+    log_probability: float
+    log_probabilities: tuple[float, ...]  # one per token, and one more for the end token where finished
+    finished: bool  # False: cut off by the limit
+    maps: Any = None  # `nn.contract.Maps` of this sentence, where a Look asked for them
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One continuation that a search considered, and what became of it."""
+
+    step: int  # how many tokens it has, itself included
+    parent: int | None  # index in `Trace.candidates` of what it continues; None at the start
+    token: int
+    log_probability: float  # of this token, by the model
+    total: float  # of the whole prefix, as the search ranks it
+    rank: int  # among all continuations of this sentence at this step, from 0
+    fate: str  # one of FATES
+    why: str
+    score: float | None = None  # normalised by length, where finished or cut
+
+
+FATES = ("kept", "finished", "cut", "pruned")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything a search considered for one sentence, in order."""
+
+    candidates: tuple[Candidate, ...]
+
+    def path(self, index: int) -> tuple[Candidate, ...]:
+        """From the first token to candidate `index`."""
+        steps = []
+        at: int | None = index
+        while at is not None:
+            steps.append(self.candidates[at])
+            at = self.candidates[at].parent
+        return tuple(reversed(steps))
+
+    def replay(self) -> tuple[Hypothesis, ...]:
+        """The hypotheses that this trace says the search ended with, best first."""
+        ends = [index for index, one in enumerate(self.candidates) if one.fate in ("finished", "cut")]
+        answers = []
+        for index in ends:
+            path, last = self.path(index), self.candidates[index]
+            ended = last.fate == "finished"
+            each = tuple(one.log_probability for one in path)
+            tokens = tuple(one.token for one in (path[:-1] if ended else path))
+            assert last.score is not None
+            answers.append(Hypothesis(tokens, last.score, sum(each), each, ended))
+        return tuple(sorted(answers, key=lambda answer: -answer.score))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found for one sentence: its hypotheses, best first, and (on request) how it got there."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    trace: Trace | None = None
+
+    @property
+    def best(self) -> Hypothesis:
+        """The first of the hypotheses."""
+        return self.hypotheses[0]
