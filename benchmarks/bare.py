@@ -57,6 +57,7 @@ class CrossEntropy(torch.autograd.Function):
         dh, dw = torch.empty_like(h), torch.zeros_like(weight)
         loss = torch.zeros(())
         buffer = torch.empty(min(chunk, n), vocabulary, dtype=low)
+        order = torch.arange(chunk)
         for i in range(0, n, chunk):
             hc, t = h[i : i + chunk].to(low), gold[i : i + chunk, None]
             z = torch.mm(hc, w.t(), out=buffer[: len(hc)])
@@ -64,7 +65,7 @@ class CrossEntropy(torch.autograd.Function):
             p = torch.softmax(z, 1, out=z)
             lse = top - p.amax(1, keepdim=True).float().log()
             loss += ((lse - (1 - eps) * at).squeeze(1) - eps * (hc.float() @ mean)).sum()
-            p.scatter_(1, t, ((at - lse).exp() - (1 - eps)).to(low))
+            p.index_put_((order[: len(hc)], t.squeeze(1)), ((at - lse).exp() - (1 - eps)).squeeze(1).to(low))
             dh[i : i + chunk] = p @ w
             if low == weight.dtype:
                 dw.addmm_(p.t(), hc)
@@ -102,10 +103,10 @@ class Layer(nn.Module):
         return x.view(*x.shape[:2], n, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
     def drop(self, x: Tensor) -> Tensor:
-        return Drop.apply(x, self.p) if self.training else x  # type: ignore[no-any-return, no-untyped-call]
+        return Drop.apply(x, self.p) if self.training else x  # type: ignore[no-untyped-call]
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        return DropAdd.apply(x, y, self.p) if self.training else x + y  # type: ignore[no-any-return, no-untyped-call]
+        return DropAdd.apply(x, y, self.p) if self.training else x + y  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor, mask: Tensor | None, memory: Tensor | None = None) -> Tensor:
         shape = x.shape
@@ -138,15 +139,17 @@ class Bare(nn.Module):
     def words(self, tokens: Tensor) -> Tensor:
         positions: Tensor = self.positions  # type: ignore[assignment]
         x = torch.add(positions[: tokens.size(1)], self.embed(tokens), alpha=math.sqrt(self.width))
-        return Drop.apply(x, self.p) if self.training else x  # type: ignore[no-any-return, no-untyped-call]
+        return Drop.apply(x, self.p) if self.training else x  # type: ignore[no-untyped-call]
 
-    def encode(self, source: Tensor, mask: Tensor) -> Tensor:
+    def encode(self, source: Tensor, mask: Tensor | None) -> Tensor:
         x = self.words(source)
         for layer in self.encoder:
             x = layer(x, mask)
         return self.ne(x)  # type: ignore[no-any-return]
 
-    def loss(self, source: Tensor, mask: Tensor, inputs: Tensor, gold: Tensor, real: Tensor, low: torch.dtype) -> Tensor:
+    def loss(
+        self, source: Tensor, mask: Tensor, inputs: Tensor, gold: Tensor, real: Tensor, low: torch.dtype
+    ) -> Tensor:
         mask = mask[:, None, None, :]
         memory = self.encode(source, mask)
         x = self.words(inputs)
@@ -154,17 +157,16 @@ class Bare(nn.Module):
             x = layer(x, mask, memory)
         h = self.nd(x).flatten(0, 1).index_select(0, real)
         with torch.autocast("cpu", enabled=False):
-            chunk = max(1, 2**23 // len(self.embed.weight))
-            return CrossEntropy.apply(h.float(), self.embed.weight, gold, 0.1, chunk, low)  # type: ignore[no-any-return, no-untyped-call]
+            return CrossEntropy.apply(h.float(), self.embed.weight, gold, 0.1, 512, low)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.inference_mode()
     def greedy(self, source: Tensor, mask: Tensor, bos: int, steps: int) -> Tensor:
         """Exactly `steps` tokens per row, with a preallocated cache."""
-        seen = mask[:, None, None, :]
+        seen = None if bool(mask.all()) else mask[:, None, None, :]
         memory = self.encode(source, seen)
         rows, heads, d = len(source), self.decoder[0].heads, self.width // self.decoder[0].heads  # type: ignore[operator]
         crosses = [layer.cut(layer.kv(memory), 2) for layer in self.decoder]  # type: ignore[operator]
-        caches = [torch.empty(2, rows, heads, steps, d) for _ in self.decoder]
+        caches = [torch.empty(2, rows, heads, steps, d) for _ in self.decoder]  # type: ignore[call-overload]
         y, out = torch.full((rows,), bos), []
         for t in range(steps):
             h = self.embed(y) * math.sqrt(self.width) + self.positions[t]  # type: ignore[index]
@@ -195,15 +197,21 @@ class Plain(nn.Module):
         self.embed = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embed.weight, std=width**-0.5)
         self.dropout = nn.Dropout(dropout)
-        self.body = nn.Transformer(
-            width, heads, layers, layers, inner, dropout, batch_first=True, norm_first=True
-        )
+        self.body = nn.Transformer(width, heads, layers, layers, inner, dropout, batch_first=True, norm_first=True)
 
     def words(self, tokens: Tensor) -> Tensor:
         table: Tensor = self.bare[0].positions  # type: ignore[assignment]
         return self.dropout(self.embed(tokens) * math.sqrt(self.width) + table[: tokens.size(1)])  # type: ignore[no-any-return]
 
-    def loss(self, source: Tensor, mask: Tensor, inputs: Tensor, gold: Tensor, real: Tensor, low: torch.dtype) -> Tensor:
+    def loss(
+        self,
+        source: Tensor,
+        mask: Tensor,
+        inputs: Tensor,
+        gold: Tensor,
+        real: Tensor,
+        low: torch.dtype,  # noqa: ARG002
+    ) -> Tensor:
         steps = inputs.size(1)
         future = torch.triu(torch.ones(steps, steps, dtype=torch.bool), 1)
         h = self.body(

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable
 
 import torch
-from bare import Bare, Plain
-from report import header, verdict
 from torch import nn
 
+from bare import Bare, Plain
 from heedful.data.batch import Batch, collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
 from heedful.nn.layers import Embed, initialise, output_layer
 from heedful.nn.positions import Sinusoidal
+from report import header, verdict
 
 SIZES = {
     "tiny": {"vocabulary": 10_000, "layers": 4, "width": 128, "inner": 256, "heads": 4, "dropout": 0.3},

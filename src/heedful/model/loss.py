@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_ELEMENTS = 2**23  # logits held at once: 32 MiB of fp32
+CHUNK = 512  # tokens whose logits are held at once: fewer starve the matrix product, more leave the cache
 
 
 class Loss(NamedTuple):
@@ -46,12 +46,13 @@ def chunked_loss(
     if not 0.0 <= smoothing < 1.0:
         raise ValueError(f"label smoothing must be in [0, 1), got {smoothing}")
     if isinstance(project, nn.Linear):
-        rows = chunk or max(1, CHUNK_ELEMENTS // project.out_features)
+        # Half of it for a vocabulary so large that memory, not speed, is the concern.
+        rows = chunk or (CHUNK if project.out_features <= 2**17 else CHUNK // 2)
         smoothed, nll = _Fused.apply(states, project.weight, project.bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
         return Loss(smoothed, nll, len(targets))
     parts = [
         checkpoint(_explicit, project, some, gold, smoothing, use_reentrant=False)
-        for some, gold in zip(states.split(chunk or 1024), targets.split(chunk or 1024), strict=True)
+        for some, gold in zip(states.split(chunk or CHUNK), targets.split(chunk or CHUNK), strict=True)
     ]
     return Loss(torch.stack([s for s, _ in parts]).sum(), torch.stack([n for _, n in parts]).sum(), len(targets))
 
@@ -106,6 +107,7 @@ def _forward(
     of_states = torch.empty_like(states) if wants else None
     of_weight = torch.zeros_like(weight) if wants else None
     of_bias = torch.zeros_like(bias) if wants and bias is not None else None
+    order = torch.arange(min(rows, tokens), device=states.device)
     buffer = table.new_empty(min(rows, tokens), vocabulary)
     nll, flat = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
     for begin in range(0, tokens, rows):
@@ -125,7 +127,8 @@ def _forward(
             flat += (norm.squeeze(1) - average).sum()
         if of_states is None:
             continue
-        p.scatter_(1, gold, (log_p.exp() - (1.0 - smoothing)).to(low))
+        # Not scatter_, which copies the whole chunk twice.
+        p.index_put_((order[: len(some)], gold.squeeze(1)), (log_p.exp() - (1.0 - smoothing)).squeeze(1).to(low))
         of_states[begin : begin + rows] = p @ table
         assert of_weight is not None
         if low == weight.dtype:

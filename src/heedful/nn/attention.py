@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.contract import Glance, Map
+from heedful.nn.contract import Glance, Map, Memory
 
 # ---------------------------------------------------------------------------------------------------------- scores
 
@@ -269,6 +269,34 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, cau
 # --------------------------------------------------------------------------------------- what a decoder may ask with
 
 
+class Source(NamedTuple):
+    """What is asked: the per-sentence work, done."""
+
+    keys: Tensor  # [B, S, a], or [B, H, S, a] with heads
+    values: Tensor  # [B, S, D], or [B, H, S, d]
+    mask: Tensor | None  # broadcasts to [B, T, S], or to [B, H, T, S]
+
+
+def needed(mask: Tensor) -> Tensor | None:
+    """The mask, or None where it hides nothing. Asked only when decoding on a CPU, where looking is free."""
+    idle = mask.device.type == "cpu" and not torch.is_grad_enabled() and bool(mask.all())
+    return None if idle else mask
+
+
+def fold(query: Tensor, source: Source, *, apart: bool) -> tuple[Tensor, Source]:
+    """Let k rows of queries share one row of source, by asking k T questions of it: [k B, T, D] -> [B, k T, D].
+
+    `apart` gives every row its own copy of the source instead, for what must be told apart row by row.
+    """
+    shared = source.keys.size(0)
+    if not apart:
+        return query.reshape(shared, -1, query.size(-1)), source
+    times = query.size(0) // shared
+    keys, values, mask = source
+    own = None if mask is None else mask.repeat_interleave(times, 0)
+    return query, Source(keys.repeat_interleave(times, 0), values.repeat_interleave(times, 0), own)
+
+
 class Attention(nn.Module):
     """One distribution over the slots; the context is a mixture of the annotation vectors themselves.
 
@@ -284,24 +312,22 @@ class Attention(nn.Module):
         self.normalise = NORMALISERS[normalise]
         self.recalls = score.recalls
 
-    def prepare(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Annotation vectors [B, S, D] -> prepared keys [B, S, a] and values [B, S, D], once per sentence."""
-        return self.score.prepare(states), states
+    def prepare(self, memory: Memory) -> Source:
+        """Prepared keys [B, S, a] and values [B, S, D], once per sentence."""
+        mask = needed(memory.mask)
+        return Source(self.score.prepare(memory.states), memory.states, None if mask is None else mask.unsqueeze(1))
 
     def forward(
-        self,
-        query: Tensor,
-        source: tuple[Tensor, Tensor],
-        mask: Tensor | None = None,
-        past: Tensor | None = None,
-        glance: Glance | None = None,
+        self, query: Tensor, source: Source, past: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
-        """[B, T, query width] and a mask [B, S] -> context [B, T, D]; maps have H = 1."""
-        keys, values = source
-        seen = None if mask is None else mask.unsqueeze(-2)  # [B, 1, S]
+        """[B, T, query width] -> context [B, T, D]; maps have H = 1. The source may be shared by several rows."""
+        rows, steps, _ = query.shape
+        if rows != source.keys.size(0):
+            query, source = fold(query, source, apart=self.recalls or glance is not None)
         context, past, found = attend(
-            self.score, self.normalise, query, keys, values, mask=seen, past=past, glance=glance
+            self.score, self.normalise, query, source.keys, source.values, mask=source.mask, past=past, glance=glance
         )
+        context = context.view(rows, steps, -1)
         if found is not None:
             parts = (found.weights, found.scores, found.queries, found.keys, found.values)
             found = Map(*(None if part is None else part.unsqueeze(1) for part in parts))
@@ -336,31 +362,37 @@ class _Heads(nn.Module):
         self.value_width = heads * width if self.average else width  # of all heads together
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
 
-    def _cut(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)  # [B, T, H d] -> [B, H, T, d]
+    def _cut(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """[B, T, ..] -> `parts` tensors [B, H, T, d]: the parts lie side by side, and the heads within each."""
+        rows, steps, whole = x.shape
+        if parts == 1:
+            return (x.view(rows, steps, self.heads, -1).transpose(1, 2),)
+        if self.average:  # the last part, the values, is wider
+            narrow, wide = x.split((whole - self.value_width, self.value_width), -1)
+            return (*self._cut(narrow, parts - 1), *self._cut(wide, 1))
+        return x.view(rows, steps, parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _ask(
-        self,
-        query: Tensor,
-        source: tuple[Tensor, Tensor],
-        *,
-        mask: Tensor | None,
-        causal: bool,
-        past: Tensor | None,
-        glance: Glance | None,
-    ) -> Attended:
-        keys, values = source
-        seen = None if mask is None else mask[:, None, None, :]  # [B, 1, 1, S]
+    def _ask(self, query: Tensor, source: Source, causal: bool, past: Tensor | None, glance: Glance | None) -> Attended:
         context, past, found = attend(
-            self.score, self.normalise, query, keys, values, mask=seen, causal=causal, past=past, glance=glance
+            self.score,
+            self.normalise,
+            query,
+            source.keys,
+            source.values,
+            mask=source.mask,
+            causal=causal,
+            past=past,
+            glance=glance,
         )
         if glance is not None and glance.silent:
             _check_heads(glance.silent, self.heads)
             heard = torch.ones(self.heads, dtype=torch.bool, device=context.device)
             heard[list(glance.silent)] = False
             context = context * heard[:, None, None]
-        joined = context.mean(1) if self.average else self.out(context.transpose(1, 2).flatten(-2))
-        return Attended(joined, past, found)
+        if self.average:
+            return Attended(context.mean(1), past, found)
+        rows, _, steps, _ = context.shape
+        return Attended(self.out(context.transpose(1, 2).reshape(rows, steps, self.width)), past, found)
 
 
 COMBINES = ("concat", "average")
@@ -386,22 +418,23 @@ class MultiHead(_Heads):
         self.query = nn.Linear(width, width)
         self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V side by side: one product
 
-    def prepare(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Annotation vectors [B, S, D] -> prepared keys and values [B, H, S, d], once per sentence."""
-        keys, values = self.memory(states).split((self.width, self.value_width), -1)
-        return self.score.prepare(self._cut(keys)), self._cut(values)
+    def prepare(self, memory: Memory) -> Source:
+        """Prepared keys and values [B, H, S, d], once per sentence."""
+        keys, values = self._cut(self.memory(memory.states), 2)
+        mask = needed(memory.mask)
+        return Source(self.score.prepare(keys), values, None if mask is None else mask[:, None, None, :])
 
     def forward(
-        self,
-        query: Tensor,
-        source: tuple[Tensor, Tensor],
-        mask: Tensor | None = None,
-        past: Tensor | None = None,
-        glance: Glance | None = None,
+        self, query: Tensor, source: Source, past: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
-        """[B, T, D] and a mask [B, S] -> context [B, T, D]."""
-        query = self._cut(self.query(query))
-        return self._ask(query, source, mask=mask, causal=False, past=past, glance=glance)
+        """[B, T, D] -> context [B, T, D]. The source may be shared by several rows."""
+        query = self.query(query)
+        shape = query.shape
+        if shape[0] == source.keys.size(0):
+            return self._ask(*self._cut(query, 1), source, False, past, glance)
+        query, source = fold(query, source, apart=self.recalls or glance is not None)
+        context, past, found = self._ask(*self._cut(query, 1), source, False, past, glance)
+        return Attended(context.view(shape), past, found)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -436,13 +469,11 @@ class SelfAttention(_Heads):
         glance: Glance | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Map | None]:
         """[B, T, D] -> [B, T, D], and the keys and values of everything seen so far (past and x)."""
-        query, keys, values = self.project(x).split((self.width, self.width, self.value_width), -1)
-        keys, values = self.score.prepare(self._cut(keys)), self._cut(values)
+        query, keys, values = self._cut(self.project(x), 3)
+        keys = self.score.prepare(keys)
         if past is not None:
             keys, values = torch.cat((past[0], keys), 2), torch.cat((past[1], values), 2)
-        context, _, found = self._ask(
-            self._cut(query), (keys, values), mask=mask, causal=causal, past=None, glance=glance
-        )
+        context, _, found = self._ask(query, Source(keys, values, mask), causal, None, glance)
         return context, (keys, values), found
 
     if TYPE_CHECKING:

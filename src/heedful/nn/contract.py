@@ -10,13 +10,13 @@ A mask is boolean and True always means *real*. State goes in and comes out: no 
 calls. A model is anything with an `Encoder`'s one method and a `Decoder`'s three; `search` and `Seq2Seq` know no more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
-Tree: TypeAlias = Any  # a Tensor whose dim 0 is the row; or None, or a tuple or dataclass of trees
+Tree: TypeAlias = Any  # a Tensor whose dim 0 is the row; None or a flag; or a tuple or dataclass of trees
 Place: TypeAlias = Literal["encoder", "cross", "decoder"]
 Record: TypeAlias = Literal["weights", "scores", "queries", "keys", "values"]
 
@@ -112,10 +112,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a decoder remembers between two calls; dim 0 of every tensor is the row."""
+    """What a decoder remembers between two calls; dim 0 of every tensor is the row.
+
+    `shared` is a decoder's promise that its `forward` also takes k rows of tokens and past for each row of source (the
+    k beams of a sentence, next to each other): the large, fixed part then need not be copied for every beam.
+    """
 
     source: Tree  # fixed once the source is known: prepared keys, values, mask
     past: Tree  # changes with every token
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +132,13 @@ class Decoded:
 
 
 class Encoder(Protocol):
-    """Anything -> Memory."""
+    """Anything -> Memory: called with the tensors of a source and `look=None`."""
 
     width: int
 
-    def __call__(self, *source: Tensor, look: Look | None = None) -> Memory:
-        """Read the source once."""
+    @property
+    def __call__(self) -> Callable[..., Memory]:
+        """Each encoder says which tensors it takes: text has tokens and a mask, a graph has nodes and edges."""
         ...
 
 
@@ -160,10 +166,10 @@ T = TypeVar("T")
 def select(tree: T, rows: Tensor) -> T:
     """Pick rows from every tensor of a tree: expanding, shrinking and reordering are this one act."""
     picked: Any
-    if tree is None:
-        picked = None
-    elif isinstance(tree, Tensor):
+    if isinstance(tree, Tensor):
         picked = tree.index_select(0, rows)
+    elif tree is None or isinstance(tree, bool):
+        picked = tree
     elif isinstance(tree, tuple):
         leaves = [select(leaf, rows) for leaf in tree]
         picked = type(tree)(*leaves) if hasattr(tree, "_fields") else tuple(leaves)

@@ -35,8 +35,10 @@ class Dropout(nn.Module):
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + dropout(x), in one pass where the device allows"""
-        if not self.training or self.p == 0.0 or x.device.type != "cpu":
-            return residual + self(x)
+        if not self.training or self.p == 0.0:
+            return residual + x
+        if x.device.type != "cpu":
+            return residual + F.dropout(x, self.p)
         return _DropAdd.apply(residual, x, self.p)  # type: ignore[no-any-return, no-untyped-call]
 
     def extra_repr(self) -> str:

@@ -39,7 +39,7 @@ class Embed(nn.Module):
             words = torch.add(self.positions(tokens.size(1), offset), words, alpha=self.factor)
         elif self.factor != 1.0:
             words = words * self.factor
-        return self.dropout(words)
+        return self.dropout(words) if self.training else words
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -70,7 +70,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]"""
-        return self.down(self.dropout(self.activation(self.up(x))))  # type: ignore[no-any-return]
+        inner = self.activation(self.up(x))
+        return self.down(self.dropout(inner) if self.training else inner)  # type: ignore[no-any-return]
 
     if TYPE_CHECKING:
         __call__ = forward

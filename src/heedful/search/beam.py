@@ -8,9 +8,10 @@ import torch
 from heedful.nn.contract import Decoder, Look, Maps, Memory
 from heedful.search.generate import given_candidates
 from heedful.search.maps import follow
+from heedful.search.quick import quick
 from heedful.search.rules import Rules, Step, begin
 from heedful.search.stopping import LENGTHS, STOPPINGS, Standing
-from heedful.search.top import top
+from heedful.search.top import top_sums
 from heedful.types import Candidate, Found, Hypothesis, Trace
 
 
@@ -37,50 +38,42 @@ class Beam:
             if given not in table:
                 raise ValueError(f"{what} {given!r} is unknown; choose from {', '.join(table)}")
 
-    @torch.inference_mode()
     def __call__(
         self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
     ) -> list[Found]:
         """Up to `best` hypotheses per sentence, best first."""
-        walk, last = begin(decoder, memory, rules, look)
-        hunts = [_Hunt(self, rules.eos, limit, trace) for limit in rules.limits(len(last))]
-        alive = list(range(len(hunts)))  # the sentences still sought; each has equally many rows, in this order
-        steps: list[Maps] = []
-        while alive:
-            step, walk = walk.step(last)
-            active = [hunts[sentence] for sentence in alive]
-            if step.maps is not None:
-                steps.append(step.maps)
-            if last.size(1) > 1:
-                for row, hunt in enumerate(active):
-                    hunt.take(last[row, 1:].tolist(), step.given[row].tolist())
-            self._extend(active, step)
-            alive = [sentence for sentence, hunt in zip(alive, active, strict=True) if not hunt.done]
-            stays = len(alive) == len(active) and len(last) == self.size * len(active)  # rows stay with their sentence
-            if alive:
-                nodes = [node for sentence in alive for node in hunts[sentence].live]
-                rows = torch.tensor([node.row for node in nodes], device=last.device)
-                last = torch.tensor([[node.token] for node in nodes], device=last.device)
-                walk = walk.move(rows, last.squeeze(1), source=None if stays else rows)
+        with torch.inference_mode(), quick(decoder):
+            walk, last = begin(decoder, memory, rules, look)
+            hunts = [_Hunt(self, rules.eos, limit, trace) for limit in rules.limits(len(last))]
+            alive = list(range(len(hunts)))  # the sentences still sought; each has equally many rows, in this order
+            steps: list[Maps] = []
+            while alive:
+                step = walk.step(last)
+                active = [hunts[sentence] for sentence in alive]
+                if step.maps is not None:
+                    steps.append(step.maps)
+                if step.given is not None:
+                    for row, hunt in enumerate(active):
+                        hunt.take(last[row, 1:].tolist(), step.given[row].tolist())
+                self._extend(active, step)
+                stay = [place for place, hunt in enumerate(active) if not hunt.done]
+                alive = [alive[place] for place in stay]
+                if alive:
+                    nodes = [node for sentence in alive for node in hunts[sentence].live]
+                    rows = torch.tensor([node.row for node in nodes], device=last.device)
+                    last = torch.tensor([[node.token] for node in nodes], device=last.device)
+                    sentences = None if len(stay) == len(active) else torch.tensor(stay, device=last.device)
+                    walk.move(rows, last.squeeze(1), sentences)
         return [hunt.found(steps, memory, sentence) for sentence, hunt in enumerate(hunts)]
 
     def _extend(self, hunts: list["_Hunt"], step: Step) -> None:
         """Give each sentence its 2 x size best continuations."""
-        count, width = len(hunts), 2 * self.size
-        # The best of a sentence are among the best of its rows.
-        values, tokens = top(step.shaped, min(width, step.shaped.size(1)))  # [R, c]
-        totals = torch.tensor([node.total for hunt in hunts for node in hunt.live], dtype=torch.float64).unsqueeze(1)
-        reached = (totals + values.cpu()).view(count, -1)  # [B, k * c]
-        best, where = reached.topk(min(width, reached.size(1)), -1)
-        parents = where // values.size(1)
-        where = where.to(tokens.device)
-        said = tokens.view(count, -1).gather(1, where)
-        if step.shaped is step.model:
-            model = values.view(count, -1).gather(1, where)
-        else:
-            model = step.model.gather(1, tokens).view(count, -1).gather(1, where)
-        rows = len(values) // count
-        everything = zip(hunts, best.tolist(), parents.tolist(), said.tolist(), model.tolist(), strict=True)
+        count, rows = len(hunts), len(step.shaped) // len(hunts)
+        totals = torch.tensor([[node.total for node in hunt.live] for hunt in hunts], dtype=torch.float64)  # [B, k]
+        best, where = top_sums(totals, step.shaped.view(count, rows, -1), 2 * self.size)
+        parents, tokens = where // step.shaped.size(1), where % step.shaped.size(1)
+        model = step.model.view(count, -1).gather(1, where.to(step.model.device))
+        everything = zip(hunts, best.tolist(), parents.tolist(), tokens.tolist(), model.tolist(), strict=True)
         for place, (hunt, *continuations) in enumerate(everything):
             hunt.extend(place * rows, *continuations)
 

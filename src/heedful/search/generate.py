@@ -9,8 +9,9 @@ from torch import Tensor
 from heedful.nn.contract import Decoder, Look, Maps, Memory
 from heedful.search.filters import Filter, Temperature, TopK, TopP
 from heedful.search.maps import follow
+from heedful.search.quick import quick
 from heedful.search.rules import Rules, begin
-from heedful.search.top import top
+from heedful.search.top import best
 from heedful.types import Candidate, Found, Hypothesis, Trace
 
 Choose = Callable[[Tensor], Tensor]  # shaped log-probabilities [R, V] -> tokens [R]
@@ -24,7 +25,7 @@ class Greedy:
         self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
     ) -> list[Found]:
         """One hypothesis per sentence."""
-        return generate(decoder, memory, rules, lambda shaped: top(shaped, 1)[1].squeeze(1), look=look, trace=trace)
+        return generate(decoder, memory, rules, best, look=look, trace=trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,6 @@ class _Line:
         return Found((answer,), Trace(tuple(self.considered)) if trace else None)
 
 
-@torch.inference_mode()
 def generate(
     decoder: Decoder,
     memory: Memory,
@@ -84,36 +84,38 @@ def generate(
     trace: bool = False,
 ) -> list[Found]:
     """Left to right, one token per step, `choose` deciding; finished sentences leave the batch."""
-    walk, last = begin(decoder, memory, rules, look)
-    lines = [_Line(limit) for limit in rules.limits(len(last))]
-    alive = list(range(len(lines)))  # which sentence each row belongs to
-    steps: list[Maps] = []
-    while alive:
-        step, walk = walk.step(last)
-        if step.maps is not None:
-            steps.append(step.maps)
-        chosen = choose(step.shaped)
-        said, values = chosen.tolist(), step.model.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
-        stay = []
-        for row, (sentence, token, value) in enumerate(zip(alive, said, values, strict=True)):
-            line = lines[sentence]
-            if last.size(1) > 1:
-                _given(line, last[row, 1:].tolist(), step.given[row].tolist(), trace)
-            line.rows.append(row)
-            line.each.append(value)
-            line.ended = token == rules.eos
-            if not line.ended:
-                line.tokens.append(token)
-            if trace:
-                _consider(line, step.model[row], step.shaped[row], token)
-            if not line.ended and len(line.tokens) < line.limit:
-                stay.append(row)
-        rows = None
-        if len(stay) < len(alive):
-            alive = [alive[row] for row in stay]
-            rows = torch.tensor(stay, dtype=torch.long, device=last.device)
-            chosen = chosen[rows]
-        walk, last = walk.move(rows, chosen, source=rows), chosen.unsqueeze(1)
+    with torch.inference_mode(), quick(decoder):
+        walk, last = begin(decoder, memory, rules, look)
+        lines = [_Line(limit) for limit in rules.limits(len(last))]
+        alive = list(range(len(lines)))  # which sentence each row belongs to
+        steps: list[Maps] = []
+        while alive:
+            step = walk.step(last)
+            if step.maps is not None:
+                steps.append(step.maps)
+            chosen = choose(step.shaped)
+            said, values = chosen.tolist(), step.model.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
+            stay = []
+            for row, (sentence, token, value) in enumerate(zip(alive, said, values, strict=True)):
+                line = lines[sentence]
+                if step.given is not None:
+                    _given(line, last[row, 1:].tolist(), step.given[row].tolist(), trace)
+                line.rows.append(row)
+                line.each.append(value)
+                line.ended = token == rules.eos
+                if not line.ended:
+                    line.tokens.append(token)
+                if trace:
+                    _consider(line, step.model[row], step.shaped[row], token)
+                if not line.ended and len(line.tokens) < line.limit:
+                    stay.append(row)
+            rows = None
+            if len(stay) < len(alive):
+                alive = [alive[row] for row in stay]
+                rows = torch.tensor(stay, dtype=torch.long, device=last.device)
+                chosen = chosen[rows]
+            walk.move(rows, chosen, rows)
+            last = chosen.unsqueeze(1)
     return [
         line.found(follow(steps[: len(line.rows)], line.rows, memory, sentence) if steps else None, trace)
         for sentence, line in enumerate(lines)
@@ -145,8 +147,10 @@ def _consider(line: _Line, model: Tensor, shaped: Tensor, token: int) -> None:
     fate, why = ("finished", "the end token was chosen") if line.ended else ("kept", "chosen")
     if fate == "kept" and count >= line.limit:
         fate, why = "cut", "chosen, and the limit is reached"
-    best = shaped.topk(min(2, len(shaped)))
-    others = [(int(i), float(v)) for v, i in zip(*best, strict=True) if int(i) != token and float(v) > -torch.inf][:1]
+    leading = shaped.topk(min(2, len(shaped)))
+    others = [(int(i), float(v)) for v, i in zip(*leading, strict=True) if int(i) != token and float(v) > -torch.inf][
+        :1
+    ]
     mine = Candidate(
         count,
         parent,

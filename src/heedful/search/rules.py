@@ -1,10 +1,11 @@
 """What every search obeys, and the steps that every search takes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from heedful.model.seq2seq import output_of
 from heedful.nn.contract import Decoder, Look, Maps, Memory, State, Tree, select
 from heedful.search.filters import Filter, Forced
 
@@ -36,13 +37,13 @@ class Step:
 
     model: Tensor  # [R, V] log-probabilities
     shaped: Tensor  # [R, V] after minimum length, prefix and filters; the same tensor where they did not apply
-    given: Tensor  # [R, T - 1] log-probabilities of the tokens that were read after the first
+    given: Tensor | None  # [R, T - 1] log-probabilities of the tokens that were read after the first, if any
     maps: Maps | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Walk:
-    """Everything that moves with the rows of a search from step to step."""
+    """Everything that moves with the rows of one search from step to step."""
 
     decoder: Decoder
     rules: Rules
@@ -51,35 +52,51 @@ class Walk:
     state: State
     tokens: Tensor  # [R, t] said so far
     memories: tuple[Tree, ...]  # the filters' states
+    scratch: Tensor  # where logits are written
 
-    def step(self, last: Tensor) -> tuple[Step, "Walk"]:
-        """Read the tokens [R, T], and say what may come next."""
+    def step(self, last: Tensor) -> Step:
+        """Read the tokens [R, T], and say what may come next. What it says is gone with the next step."""
         decoded, state = self.decoder(last, self.state, self.look)
-        logits = self.decoder.project(decoded.states[:, -1]).float()
+        logits = self._project(decoded.states[:, -1])
         model = torch.log_softmax(logits, -1, out=logits)  # in place: at this size a fresh tensor costs more
-        given = self._given(decoded.states[:, :-1], last[:, 1:])
         if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
             model[:, self.rules.eos] = -torch.inf
         shaped, memories = model, []
         for rule, memory in zip(self.filters, self.memories, strict=True):
             shaped, memory = rule(shaped, self.tokens, memory)
             memories.append(memory)
-        return Step(model, shaped, given, decoded.maps), replace(self, state=state, memories=tuple(memories))
+        given = self._given(decoded.states[:, :-1], last[:, 1:]) if last.size(1) > 1 else None
+        self.state, self.memories = state, tuple(memories)
+        return Step(model, shaped, given, decoded.maps)
+
+    def _project(self, states: Tensor) -> Tensor:
+        """Logits [R, V] in fp32; where the output is a plain matrix, into memory that is used again at every step."""
+        output = output_of(self.decoder)
+        if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
+            return self.decoder.project(states).float()
+        logits = self.scratch.resize_(states.size(0), output.out_features)
+        if output.bias is None:
+            return torch.mm(states, output.weight.t(), out=logits)
+        return torch.addmm(output.bias, states, output.weight.t(), out=logits)
 
     def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
-        if not tokens.size(1):
-            return states.new_zeros(tokens.shape)
         log_probs = self.decoder.project(states).float().log_softmax(-1)
         return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
-    def move(self, rows: Tensor | None, said: Tensor, *, source: Tensor | None) -> "Walk":
-        """Continue the rows `rows` (None: all, in order) with the tokens `said`; `source` moves what is fixed."""
-        fixed = self.state.source if source is None else select(self.state.source, source)
-        past, before, memories = self.state.past, self.tokens, self.memories
+    def move(self, rows: Tensor | None, said: Tensor, sentences: Tensor | None) -> None:
+        """Continue the rows `rows` (None: all, in order) with the tokens `said`.
+
+        `sentences` are the rows of a shared source that go on (None: all, in order).
+        """
+        source, past, shared = self.state.source, self.state.past, self.state.shared
+        which = sentences if shared else rows
+        if which is not None:
+            source = select(source, which)
         if rows is not None:
-            past, before, memories = select(past, rows), before.index_select(0, rows), select(memories, rows)
-        tokens = torch.cat((before, said.unsqueeze(1)), 1)
-        return replace(self, state=State(fixed, past), tokens=tokens, memories=memories)
+            past, self.memories = select(past, rows), select(self.memories, rows)
+            self.tokens = self.tokens.index_select(0, rows)
+        self.state = State(source, past, shared)
+        self.tokens = torch.cat((self.tokens, said.unsqueeze(1)), 1)
 
 
 def begin(decoder: Decoder, memory: Memory, rules: Rules, look: Look | None) -> tuple[Walk, Tensor]:
@@ -101,5 +118,5 @@ def begin(decoder: Decoder, memory: Memory, rules: Rules, look: Look | None) -> 
     filters = (Forced(rest), *rules.filters) if any(rest) else rules.filters
     memories = tuple(rule.start(rows, device) for rule in filters)
     start = torch.full((rows, 1), rules.bos, dtype=torch.long, device=device)
-    walk = Walk(decoder, rules, filters, look, decoder.start(memory), said, memories)
+    walk = Walk(decoder, rules, filters, look, decoder.start(memory), said, memories, memory.states.new_empty(0))
     return walk, torch.cat((start, said), 1)

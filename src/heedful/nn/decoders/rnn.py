@@ -1,12 +1,13 @@
 """Recurrent decoders: Bahdanau's and Luong's, and the plain one without attention."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.nn.attention import Attended, Attention, MultiHead
+from heedful.nn.attention import Attended, Attention, MultiHead, Source
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
 from heedful.nn.dropout import Dropout
@@ -18,11 +19,6 @@ FIRSTS: dict[str, Callable[[Memory], Tensor]] = {
     "last": Memory.last,
     "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),
 }
-
-
-class _Source(NamedTuple):
-    memory: tuple[Tensor, Tensor] | None  # prepared keys and values
-    mask: Tensor  # [B, S]
 
 
 class _Past(NamedTuple):
@@ -97,8 +93,8 @@ class RecurrentDecoder(nn.Module):
         if self.attention is not None and self.attention.recalls:
             several = (self.attention.heads,) if isinstance(self.attention, MultiHead) else ()
             weights = hidden.new_zeros(rows, *several, 1, slots)
-        prepared = None if self.attention is None else self.attention.prepare(memory.states)
-        return State(_Source(prepared, memory.mask), _Past(hidden, cell, feed, weights))
+        prepared = None if self.attention is None else self.attention.prepare(memory)
+        return State(prepared, _Past(hidden, cell, feed, weights), shared=True)
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, E], and the state after the last token"""
@@ -109,14 +105,14 @@ class RecurrentDecoder(nn.Module):
         maps = None
         if seen is not None and seen.record:
             maps = Maps(cross=() if found is None else (found,))
-        return Decoded(states, maps), State(state.source, past)
+        return Decoded(states, maps), replace(state, past=past)
 
     def project(self, states: Tensor) -> Tensor:
         """[..., E] -> [..., V]"""
         return self.output(states)  # type: ignore[no-any-return]
 
     def _all_at_once(
-        self, words: Tensor, source: _Source, past: _Past, seen: Glance | None
+        self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
         answers, hidden, cell = self._recur(words, past)
         parts, found = [answers], None
@@ -126,7 +122,7 @@ class RecurrentDecoder(nn.Module):
         return self._read(parts), past._replace(hidden=hidden, cell=cell), found
 
     def _step_by_step(
-        self, words: Tensor, source: _Source, past: _Past, seen: Glance | None
+        self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
         outputs, maps = [], []
         for word in words.split(1, 1):  # [B, 1, E]
@@ -155,10 +151,10 @@ class RecurrentDecoder(nn.Module):
         answers, hidden = self.rnn(inputs, hidden)
         return answers, hidden.transpose(0, 1), None
 
-    def _ask(self, query: Tensor, source: _Source, weights: Tensor | None, seen: Glance | None) -> Attended:
+    def _ask(self, query: Tensor, source: Source | None, weights: Tensor | None, seen: Glance | None) -> Attended:
         assert self.attention is not None
-        assert source.memory is not None
-        return self.attention(query, source.memory, source.mask, weights, seen)
+        assert source is not None
+        return self.attention(query, source, weights, seen)
 
     def _read(self, parts: list[Tensor]) -> Tensor:
         return self.dropout(torch.tanh(self.readout(torch.cat(parts, -1))))

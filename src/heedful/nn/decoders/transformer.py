@@ -1,19 +1,16 @@
 """The Transformer decoder, with the keys and values of past tokens as its state."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from heedful.nn.attention import MultiHead, SelfAttention
-from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
+from heedful.nn.attention import MultiHead, SelfAttention, Source
+from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State
 from heedful.nn.layers import Embed, FeedForward, Residual, head_score
 
 KeysValues = tuple[Tensor, Tensor]
-
-
-class _Source(NamedTuple):
-    memory: tuple[KeysValues, ...]  # one pair per layer
-    mask: Tensor  # [B, S]
+Looks = tuple[Glance | None, Glance | None]  # at the layer's self-attention and at its cross-attention
+NOBODY: Looks = (None, None)
 
 
 class DecoderLayer(nn.Module):
@@ -45,22 +42,21 @@ class DecoderLayer(nn.Module):
         self.around_cross = Residual(width, norm, dropout)
         self.around_feed_forward = Residual(width, norm, dropout)
 
-    def prepare(self, states: Tensor) -> KeysValues:
+    def prepare(self, memory: Memory) -> Source:
         """The cross-attention's keys and values, once per sentence."""
-        return self.cross.prepare(states)
+        return self.cross.prepare(memory)
 
     def forward(
         self,
         x: Tensor,
         past: KeysValues | None,
-        memory: KeysValues,
-        mask: Tensor,
-        looks: tuple[Glance | None, Glance | None] = (None, None),
+        source: Source,
+        looks: Looks = NOBODY,
     ) -> tuple[Tensor, KeysValues, tuple[Map | None, Map | None]]:
         """[B, T, D] -> [B, T, D], the keys and values so far, and the maps (self, cross)"""
         update, past, own = self.attention(self.around_attention.enter(x), past=past, causal=True, glance=looks[0])
         x = self.around_attention.leave(x, update)
-        update, _, cross = self.cross(self.around_cross.enter(x), memory, mask, glance=looks[1])
+        update, _, cross = self.cross(self.around_cross.enter(x), source, glance=looks[1])
         x = self.around_cross.leave(x, update)
         update = self.feed_forward(self.around_feed_forward.enter(x))
         return self.around_feed_forward.leave(x, update), past, (own, cross)
@@ -110,23 +106,22 @@ class TransformerDecoder(nn.Module):
 
     def start(self, memory: Memory) -> State:
         """Every layer's keys and values of the memory; no past."""
-        prepared = tuple(layer.prepare(memory.states) for layer in self.layers)  # type: ignore[operator]
-        return State(_Source(prepared, memory.mask), (None,) * len(self.layers))
+        prepared = tuple(layer.prepare(memory) for layer in self.layers)  # type: ignore[operator]
+        return State(prepared, (None,) * len(self.layers), shared=True)
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, D], and the state after the last token"""
-        source: _Source = state.source
         seen = 0 if state.past[0] is None else state.past[0][0].size(2)
         x = self.embed(tokens, seen)
         past, own, cross = [], [], []
         for index, layer in enumerate(self.layers):
-            looks = (glance(look, "decoder", index), glance(look, "cross", index))
-            x, after, (own_map, cross_map) = layer(x, state.past[index], source.memory[index], source.mask, looks)
+            looks = NOBODY if look is None else (look.at("decoder", index), look.at("cross", index))
+            x, after, maps = layer(x, state.past[index], state.source[index], looks)
             past.append(after)
-            own.append(own_map)
-            cross.append(cross_map)
-        maps = Maps(cross=tuple(cross), decoder=tuple(own)) if look is not None and look.record else None
-        return Decoded(self.norm(x), maps), State(source, tuple(past))
+            own.append(maps[0])
+            cross.append(maps[1])
+        found = Maps(cross=tuple(cross), decoder=tuple(own)) if look is not None and look.record else None
+        return Decoded(self.norm(x), found), State(state.source, tuple(past), shared=True)
 
     def project(self, states: Tensor) -> Tensor:
         """[..., D] -> [..., V]"""

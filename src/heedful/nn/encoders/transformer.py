@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from heedful.nn.attention import SelfAttention
+from heedful.nn.attention import SelfAttention, needed
 from heedful.nn.contract import Glance, Look, Map, Maps, Memory, glance
 from heedful.nn.layers import Embed, FeedForward, Residual, head_score
 
@@ -33,8 +33,8 @@ class EncoderLayer(nn.Module):
         self.around_attention = Residual(width, norm, dropout)
         self.around_feed_forward = Residual(width, norm, dropout)
 
-    def forward(self, x: Tensor, mask: Tensor, glance: Glance | None = None) -> tuple[Tensor, Map | None]:
-        """[B, S, D], [B, S] -> [B, S, D]"""
+    def forward(self, x: Tensor, mask: Tensor | None, glance: Glance | None = None) -> tuple[Tensor, Map | None]:
+        """[B, S, D], [B, 1, 1, S] -> [B, S, D]"""
         update, _, found = self.attention(self.around_attention.enter(x), mask=mask, glance=glance)
         x = self.around_attention.leave(x, update)
         update = self.feed_forward(self.around_feed_forward.enter(x))
@@ -82,10 +82,11 @@ class TransformerEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
         """[B, S], [B, S] -> Memory"""
-        x = self.embed(tokens)
+        x, hiding = self.embed(tokens), needed(mask)
+        seen_by_all = None if hiding is None else hiding[:, None, None, :]
         maps = []
         for index, layer in enumerate(self.layers):
-            x, found = layer(x, mask, glance(look, "encoder", index))
+            x, found = layer(x, seen_by_all, glance(look, "encoder", index))
             maps.append(found)
         seen = Maps(encoder=tuple(maps)) if look is not None and look.record else None
         return Memory(self.norm(x), mask, seen)

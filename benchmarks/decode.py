@@ -1,0 +1,222 @@
+"""How fast is decoding against bare PyTorch, Hugging Face and CTranslate2?
+
+1,000 sentences of Multi30k lengths, exactly 15 tokens each, random weights, batches of 64 (sorted by length) and of 1,
+interleaved in one process. Claims on tiny: >= 2 x Hugging Face `generate` on a Marian model of the same size, greedy
+and with a beam of 5, and >= 0.9 x a bare greedy loop with a preallocated cache. The ratios on base and to CTranslate2
+float32 are stated.
+
+    pip install transformers ctranslate2
+    python benchmarks/decode.py [--quick] [--rounds 5] [--sizes tiny base]
+"""
+
+import argparse
+import gzip
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bare import Bare
+from heedful.data.batch import padded
+from heedful.model.seq2seq import Seq2Seq
+from heedful.search import Beam, Greedy, Rules
+from report import header, verdict
+from step import SIZES, ours
+
+PAD, BOS, EOS = 0, 1, 2
+STEPS = 15
+Decode = Callable[[list[list[int]]], Any]
+
+
+def sentences(vocabulary: int, count: int) -> list[list[int]]:
+    """Random tokens, as many as the words of Multi30k's test sentences (or about so, where the corpus is not there)."""
+    path = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k" / "test_2016_flickr.en.gz"
+    draw = torch.Generator().manual_seed(1)
+    if path.exists():
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            lengths = [len(line.split()) + 2 for line in lines][:count]  # + 2: pieces and the end token
+    else:
+        lengths = (14.0 + 4.0 * torch.randn(count, generator=draw)).round().clamp(5, 35).int().tolist()
+    return [[*torch.randint(4, vocabulary, (n - 1,), generator=draw).tolist(), EOS] for n in lengths]
+
+
+def heedful(model: Seq2Seq, beam: int) -> Decode:
+    search = Greedy() if beam == 1 else Beam(beam)
+    rules = Rules(BOS, EOS, STEPS, minimum=STEPS)
+
+    def decode(batch: list[list[int]]) -> Any:
+        with torch.inference_mode():
+            memory = model.encoder(*padded(batch, PAD))
+            return search(model.decoder, memory, rules)
+
+    return decode
+
+
+def bare(model: Bare) -> Decode:
+    return lambda batch: model.greedy(*padded(batch, PAD), BOS, STEPS)
+
+
+def hugging_face(shape: dict[str, Any], beam: int) -> Decode:
+    from transformers import MarianConfig, MarianMTModel
+
+    model = MarianMTModel(
+        MarianConfig(
+            vocab_size=shape["vocabulary"],
+            d_model=shape["width"],
+            encoder_layers=shape["layers"],
+            decoder_layers=shape["layers"],
+            encoder_attention_heads=shape["heads"],
+            decoder_attention_heads=shape["heads"],
+            encoder_ffn_dim=shape["inner"],
+            decoder_ffn_dim=shape["inner"],
+            activation_function="relu",
+            scale_embedding=True,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            max_position_embeddings=256,
+        )
+    ).eval()
+
+    def decode(batch: list[list[int]]) -> Any:
+        tokens, mask = padded(batch, PAD)
+        with torch.inference_mode():
+            return model.generate(
+                input_ids=tokens,
+                attention_mask=mask.long(),
+                num_beams=beam,
+                do_sample=False,
+                min_new_tokens=STEPS,
+                max_new_tokens=STEPS,
+            )
+
+    return decode
+
+
+def ctranslate2(model: Bare, shape: dict[str, Any], beam: int, folder: str) -> Decode:
+    import ctranslate2 as engine
+    from ctranslate2.specs import TransformerSpec
+
+    spec = TransformerSpec.from_config(shape["layers"], shape["heads"], pre_norm=True)
+
+    def array(tensor: Tensor) -> Any:
+        return tensor.detach().numpy().copy()
+
+    def norm(into: Any, layer: Any) -> None:
+        into.gamma, into.beta = array(layer.weight), array(layer.bias)
+
+    def linear(into: Any, layer: Any) -> None:
+        into.weight, into.bias = array(layer.weight), array(layer.bias)
+
+    for side, layers, last in (
+        (spec.encoder, model.encoder, model.ne),
+        (spec.decoder, model.decoder, model.nd),
+    ):
+        table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
+        table.weight, side.scale_embeddings = array(model.embed.weight), True
+        side.position_encodings.encodings = array(model.positions)  # type: ignore[arg-type]
+        norm(side.layer_norm, last)
+        for into, layer in zip(side.layer, layers, strict=True):
+            norm(into.self_attention.layer_norm, layer.n1)
+            linear(into.self_attention.linear[0], layer.qkv)
+            linear(into.self_attention.linear[1], layer.o)
+            norm(into.ffn.layer_norm, layer.n3)
+            linear(into.ffn.linear_0, layer.f1)
+            linear(into.ffn.linear_1, layer.f2)
+            if side is spec.decoder:
+                norm(into.attention.layer_norm, layer.n2)
+                for place, part in enumerate((layer.q, layer.kv, layer.co)):
+                    linear(into.attention.linear[place], part)
+    spec.decoder.projection.weight = array(model.embed.weight)
+    words = ["<pad>", "<s>", "</s>", "<unk>", *(f"w{index}" for index in range(4, shape["vocabulary"]))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.validate()
+    spec.optimize()
+    spec.save(folder)
+    translator = engine.Translator(
+        folder, device="cpu", compute_type="float32", intra_threads=torch.get_num_threads(), inter_threads=1
+    )
+
+    def decode(batch: list[list[int]]) -> Any:
+        return translator.translate_batch(
+            [[words[token] for token in row] for row in batch],
+            beam_size=beam,
+            min_decoding_length=STEPS,
+            max_decoding_length=STEPS,
+            max_batch_size=0,
+            return_scores=True,
+        )
+
+    return decode
+
+
+def rate(decode: Decode, batches: list[list[list[int]]]) -> float:
+    start = time.perf_counter()
+    for batch in batches:
+        decode(batch)
+    return sum(map(len, batches)) / (time.perf_counter() - start)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="tiny only, 256 sentences, looser bounds for the noise")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
+    given = options.parse_args()
+    header(__file__)
+    sizes, rounds, count = (["tiny"], 3, 256) if given.quick else (given.sizes, given.rounds, 1000)
+    slack = 0.8 if given.quick else 1.0
+    claims: list[tuple[str, float, float]] = []
+    print(f"{'model':5} {'batch':>5} {'beam':>4} {'engine':12} {'sentences/s':>11}  spread")
+    for size in sizes:
+        shape: dict[str, Any] = SIZES[size]
+        torch.manual_seed(0)
+        rival, model = Bare(**shape).eval(), ours(**shape).eval()
+        some = sentences(shape["vocabulary"], count)
+        ordered = sorted(some, key=len)
+        singles = 100 if size == "tiny" else 20
+        work = {
+            64: [ordered[begin : begin + 64] for begin in range(0, len(ordered), 64)],
+            1: [[one] for one in some[:singles]],
+        }
+        for beam in (1, 5):
+            with tempfile.TemporaryDirectory() as folder:
+                engines: dict[str, Decode] = {"heedful": heedful(model, beam)}
+                if beam == 1:
+                    engines["bare"] = bare(rival)
+                try:
+                    engines["hf"] = hugging_face(shape, beam)
+                    engines["ctranslate2"] = ctranslate2(rival, shape, beam, folder)
+                except ModuleNotFoundError as missing:
+                    print(f"({missing.name} is not installed: its rows are left out)")
+                for batch, batches in work.items():
+                    rates: dict[str, list[float]] = {name: [] for name in engines}
+                    for decode in engines.values():
+                        decode(batches[0])
+                    for _ in range(rounds):
+                        for name, decode in engines.items():
+                            rates[name].append(rate(decode, batches))
+                    for name, seen in rates.items():
+                        row = f"{size:5} {batch:5} {beam:4} {name:12} {statistics.median(seen):11.1f}"
+                        print(f"{row}  {min(seen):.1f} to {max(seen):.1f}", flush=True)
+                    floors = {"bare": 0.9, "hf": 2.0, "ctranslate2": 0.0}
+                    for name, seen in rates.items():
+                        if name in floors:
+                            ratio = statistics.median(a / b for a, b in zip(rates["heedful"], seen, strict=True))
+                            least = floors[name] * slack if size == "tiny" else 0.0
+                            claims.append((f"{size} batch {batch} beam {beam} heedful / {name}", ratio, least))
+    return verdict(claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
