@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from heedful.nn.layers import precise
+
 CHUNK = 512  # tokens whose logits are held at once: fewer starve the matrix product, more leave the cache
 
 
@@ -60,7 +62,7 @@ def chunked_loss(
 def _explicit(
     project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    logits = project(states).float()
+    logits = precise(project(states))
     smoothed = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
     return smoothed, F.cross_entropy(logits.detach(), targets, reduction="sum")
 
@@ -73,9 +75,10 @@ class _Fused(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
     ) -> tuple[Tensor, Tensor]:
         device = states.device.type
-        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+            return _forward(ctx, states, weight, bias, targets, smoothing, rows, states.dtype)
         with torch.autocast(device, enabled=False):
-            return _forward(ctx, states, weight, bias, targets, smoothing, rows, low)
+            return _forward(ctx, states, weight, bias, targets, smoothing, rows, torch.get_autocast_dtype(device))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

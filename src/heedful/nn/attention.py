@@ -365,12 +365,14 @@ class _Heads(nn.Module):
     def _cut(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """[B, T, ..] -> `parts` tensors [B, H, T, d]: the parts lie side by side, and the heads within each."""
         rows, steps, whole = x.shape
-        if parts == 1:
-            return (x.view(rows, steps, self.heads, -1).transpose(1, 2),)
         if self.average:  # the last part, the values, is wider
             narrow, wide = x.split((whole - self.value_width, self.value_width), -1)
-            return (*self._cut(narrow, parts - 1), *self._cut(wide, 1))
+            return (*(self._cut_one(part) for part in narrow.chunk(parts - 1, -1)), self._cut_one(wide))
         return x.view(rows, steps, parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def _cut_one(self, x: Tensor) -> Tensor:
+        rows, steps, _ = x.shape
+        return x.view(rows, steps, self.heads, -1).transpose(1, 2)
 
     def _ask(self, query: Tensor, source: Source, causal: bool, past: Tensor | None, glance: Glance | None) -> Attended:
         context, past, found = attend(
@@ -431,9 +433,9 @@ class MultiHead(_Heads):
         query = self.query(query)
         shape = query.shape
         if shape[0] == source.keys.size(0):
-            return self._ask(*self._cut(query, 1), source, False, past, glance)
+            return self._ask(self._cut_one(query), source, False, past, glance)
         query, source = fold(query, source, apart=self.recalls or glance is not None)
-        context, past, found = self._ask(*self._cut(query, 1), source, False, past, glance)
+        context, past, found = self._ask(self._cut_one(query), source, False, past, glance)
         return Attended(context.view(shape), past, found)
 
     if TYPE_CHECKING:

@@ -58,6 +58,11 @@ def output_layer(width: int, vocabulary: int, *, tied: nn.Embedding | None = Non
     return layer
 
 
+def precise(logits: Tensor) -> Tensor:
+    """At least fp32: softmax and sums of log-probabilities need it."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 class FeedForward(nn.Module):
     """y = W_2 dropout(activation(W_1 x + b_1)) + b_2, at every position alike"""
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from heedful.model.seq2seq import output_of
 from heedful.nn.contract import Decoder, Look, Maps, Memory, State, Tree, select
+from heedful.nn.layers import precise
 from heedful.search.filters import Filter, Forced
 
 
@@ -70,17 +71,17 @@ class Walk:
         return Step(model, shaped, given, decoded.maps)
 
     def _project(self, states: Tensor) -> Tensor:
-        """Logits [R, V] in fp32; where the output is a plain matrix, into memory that is used again at every step."""
+        """Logits [R, V]; where the output is a plain matrix, into memory that is used again at every step."""
         output = output_of(self.decoder)
         if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
-            return self.decoder.project(states).float()
+            return precise(self.decoder.project(states))
         logits = self.scratch.resize_(states.size(0), output.out_features)
         if output.bias is None:
             return torch.mm(states, output.weight.t(), out=logits)
         return torch.addmm(output.bias, states, output.weight.t(), out=logits)
 
     def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
-        log_probs = self.decoder.project(states).float().log_softmax(-1)
+        log_probs = precise(self.decoder.project(states)).log_softmax(-1)
         return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
     def move(self, rows: Tensor | None, said: Tensor, sentences: Tensor | None) -> None:

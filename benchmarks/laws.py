@@ -1,0 +1,78 @@
+"""Do all laws hold for everything?
+
+Every law of tests/laws/law.py on the full product of encoder x decoder x heads x score x normaliser x search, in double
+precision. CI runs a pairwise covering array of the same.
+
+    python benchmarks/laws.py [--quick] [--workers 2]
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from laws.law import MODEL_LAWS, check_search
+from zoo import FACTORS, SEARCH_CASES, Case, every_case
+
+Model = tuple[str, str, str, str, str]
+
+
+def models() -> list[Model]:
+    """Every model of the product, without the search."""
+    return [
+        (case.encoder, case.decoder, case.heads, case.score, case.normaliser)
+        for case in every_case()
+        if case.search == FACTORS[-1][0]
+    ]
+
+
+def examine(model: Model) -> list[str]:
+    """Every law on one model, and every search with it; what failed."""
+    torch.set_num_threads(1)
+    failed = []
+    with torch.no_grad():
+        made = Case(*model, "greedy").model()
+        for law in MODEL_LAWS:
+            try:
+                law(made)
+            except AssertionError as error:
+                failed.append(f"{'/'.join(model)}: {law.__name__}: {str(error).splitlines()[0]}")
+        for search in SEARCH_CASES:
+            try:
+                check_search(Case(*model, search), made)
+            except AssertionError as error:
+                failed.append(f"{'/'.join(model)}/{search}: {str(error).splitlines()[:1]}")
+    return failed
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="every 120th model")
+    options.add_argument("--workers", type=int, default=2)
+    given = options.parse_args()
+    header(__file__)
+    some = models()[:: 120 if given.quick else 1]
+    total = len(some) * len(SEARCH_CASES)
+    print(f"{len(some)} models x {len(SEARCH_CASES)} searches, {len(MODEL_LAWS)} laws of models", flush=True)
+    begin, broken = time.perf_counter(), 0
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        for done, failed in zip(itertools.count(1), pool.imap_unordered(examine, some, chunksize=8), strict=False):
+            broken += len(failed)
+            for line in failed[: max(0, 50 - broken)]:
+                print("BROKEN", line)
+            if done % 1000 == 0:
+                print(f"{done} of {len(some)} models, {time.perf_counter() - begin:.0f} s", flush=True)
+    print(f"{total} combinations in {time.perf_counter() - begin:.0f} s, {broken} laws broken")
+    return verdict([("minus laws broken", -broken, 0)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

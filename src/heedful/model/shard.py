@@ -1,0 +1,32 @@
+"""Sharding a model with FSDP2: each Transformer layer is a unit of its own, everything else belongs to the root.
+
+The embedding tables and the output matrix, often one and the same, are used in the root's forward (the loss is computed
+there), so they stay in the root's group; so do recurrent parts, which are small.
+"""
+
+import warnings
+from typing import Any
+
+from torch import nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+from heedful.model.seq2seq import Seq2Seq
+from heedful.nn.decoders.transformer import DecoderLayer
+from heedful.nn.encoders.transformer import EncoderLayer
+
+
+def shard(model: Seq2Seq, **options: Any) -> Seq2Seq:
+    """Shard in place over the default process group; `options` go to `fully_shard` (mesh, mixed precision, ..)."""
+    # It fears in-place changes of what a layer returns; heedful makes none, on purpose.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
+    for layer in units(model):
+        fully_shard(layer, **options)
+        if isinstance(layer, DecoderLayer):
+            register_fsdp_forward_method(layer, "prepare")  # called once per sentence, before the layer's forward
+    fully_shard(model, **options)
+    return model
+
+
+def units(model: nn.Module) -> list[nn.Module]:
+    """The layers that are sharded one by one."""
+    return [part for part in model.modules() if isinstance(part, EncoderLayer | DecoderLayer)]

@@ -1,0 +1,84 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from heedful.model.loss import chunked_loss
+
+
+def example(bias=True, dtype=torch.double):
+    torch.manual_seed(0)
+    output = nn.Linear(8, 30, bias=bias).to(dtype)
+    return output, torch.randn(25, 8, dtype=dtype, requires_grad=True), torch.randint(30, (25,))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("chunk", [1, 7, 25, 100, None])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("fused", [True, False])
+def test_chunks_are_torch_s_cross_entropy(smoothing, chunk, bias, fused):
+    output, states, targets = example(bias)
+    project = output if fused else lambda some: output(some)
+    loss = chunked_loss(project, states, targets, smoothing=smoothing, chunk=chunk)
+    inputs = (states, *output.parameters())
+    found = torch.autograd.grad(3.0 * loss.smoothed, inputs)
+    logits = output(states)
+    plain = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    expected = torch.autograd.grad(3.0 * plain, inputs)
+    torch.testing.assert_close(loss.smoothed, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss.nll, F.cross_entropy(logits, targets, reduction="sum").detach())
+    assert loss.tokens == 25
+    assert not loss.nll.requires_grad
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_smoothing_is_torch_s_convention_and_not_fairseq_s():
+    """logits (2, 1, 0, -1), gold 0, eps .1: .590190 over all V words, .640190 over the other V - 1."""
+    output = nn.Linear(4, 4, bias=False)
+    with torch.no_grad():
+        output.weight.copy_(torch.eye(4))
+    logits, gold = torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.tensor([0])
+    assert chunked_loss(output, logits, gold, smoothing=0.1).smoothed.item() == pytest.approx(0.590190, abs=1e-5)
+    fairseq = chunked_loss(output, logits, gold, smoothing=0.1 * 4 / 3).smoothed  # eps V / (V - 1)
+    assert fairseq.item() == pytest.approx(0.640190, abs=1e-5)
+
+
+def test_a_hopeless_gold_token_has_a_large_but_finite_loss():
+    output, _, _ = example(bias=False, dtype=torch.float32)
+    states = 1000 * torch.ones(1, 8)
+    targets = output(states).argmin(-1)
+    loss = chunked_loss(output, states, targets)
+    assert loss.nll.isfinite()
+    torch.testing.assert_close(loss.nll, F.cross_entropy(output(states), targets).detach())
+
+
+def test_bf16_is_close_to_fp32():
+    output, states, targets = example(dtype=torch.float32)
+    plain = chunked_loss(output, states, targets, smoothing=0.1)
+    expected = torch.autograd.grad(plain.smoothed, (states, *output.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = chunked_loss(output, states, targets, smoothing=0.1)
+    found = torch.autograd.grad(rough.smoothed, (states, *output.parameters()))
+    assert rough.smoothed.dtype == torch.float32
+    torch.testing.assert_close(rough.smoothed, plain.smoothed, rtol=0.01, atol=0.01)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        assert (one - other).norm() < 0.02 * other.norm()
+
+
+def test_without_gradients_none_are_formed():
+    output, states, targets = example()
+    with torch.no_grad():
+        loss = chunked_loss(output, states, targets)
+    assert not loss.smoothed.requires_grad
+
+
+def test_misuse_is_explained():
+    output, states, targets = example()
+    with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
+        chunked_loss(output, states, targets, smoothing=1.0)
+    loss = chunked_loss(output, states, targets).smoothed
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated twice"):
+        loss.backward()

@@ -1,0 +1,48 @@
+"""The README and the docs say only what works: every Python block is run, every file named in the tree exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_python_block_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {}
+    for number, code in enumerate(blocks(page, "python"), 1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), space)  # blocks of a page build on each other
+
+
+def test_the_file_tree_is_the_tree():
+    tree = blocks(ROOT / "README.md", "text")[0]
+    named: set[str] = set()
+    folders: list[tuple[int, str]] = []
+    for line in tree.splitlines():
+        indent, entry = len(line) - len(line.lstrip()), line.split()[0]
+        while folders and folders[-1][0] >= indent:
+            folders.pop()
+        path = "/".join([*(folder for _, folder in folders), entry.rstrip("/")])
+        assert (ROOT / path).exists(), f"{path} is in the README's tree but not on disk"
+        if entry.endswith("/"):
+            folders.append((indent, entry.rstrip("/")))
+        named.add(path)
+    real = {
+        str(path.relative_to(ROOT)).replace("\\", "/")
+        for path in (ROOT / "src" / "heedful").rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert real <= named, f"not in the README's tree: {sorted(real - named)}"
+
+
+def test_no_page_names_a_file_that_is_not_there():
+    for page in PAGES:
+        for name in re.findall(r"`((?:src|tests|docs|scripts|benchmarks)/[\w./-]+)`", page.read_text(encoding="utf-8")):
+            assert (ROOT / name).exists(), f"{page.name} names {name}"
