@@ -1,6 +1,6 @@
 """Do all laws hold for everything?
 
-Every law of tests/laws/law.py on the full product of encoder x decoder x heads x score x normaliser x search, in double
+Every law of tests/law.py on the full product of encoder x decoder x heads x score x normaliser x search, in double
 precision. CI runs a pairwise covering array of the same.
 
     python benchmarks/laws.py [--quick] [--workers 2]
@@ -19,7 +19,7 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from laws.law import MODEL_LAWS, check_search
+from law import MODEL_LAWS, check_search
 from zoo import FACTORS, SEARCH_CASES, Case, every_case
 
 Model = tuple[str, str, str, str, str]

@@ -1,6 +1,6 @@
 import pytest
 
-from laws.law import check
+from law import check
 from zoo import Case, pairwise
 
 CASES = pairwise()

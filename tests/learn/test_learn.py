@@ -2,7 +2,7 @@
 
 import pytest
 
-from learn.tasks import RECIPES, TASKS, anti_diagonal, exact, train
+from tasks import RECIPES, TASKS, anti_diagonal, exact, train
 
 
 @pytest.mark.slow

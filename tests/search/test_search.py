@@ -14,7 +14,8 @@ from heedful.nn.contract import Decoded, Look, Memory, State
 from heedful.nn.encoders import RecurrentEncoder
 from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Rules, Sample
 from heedful.search.filters import Forbid, NoRepeat
-from zoo import BOS, EOS, PAD, WIDTH, Case, decoder, embed
+from law import EVERYTHING, forced, replays, same_maps
+from zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
 
 TINY = 4  # words: pad, bos, eos and one more
 
