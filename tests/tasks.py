@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +37,12 @@ def pairs(task: str, count: int, longest: int, seed: int) -> list[tuple[list[int
     return [(source, list(TASKS[task](source))) for source in sources]
 
 
-def transformer(width: int = 64) -> Seq2Seq:
+def transformer(width: int = 32) -> Seq2Seq:
     table = nn.Embedding(V, width)
     embed = Embed(table, positions=Sinusoidal(64, width), scale=True)
     return Seq2Seq(
-        TransformerEncoder(embed, layers=2, heads=4, inner=128),
-        TransformerDecoder(embed, output_layer(width, V, tied=table), width, layers=2, heads=4, inner=128),
+        TransformerEncoder(embed, layers=2, heads=2, inner=128),
+        TransformerDecoder(embed, output_layer(width, V, tied=table), width, layers=2, heads=2, inner=128),
     )
 
 
@@ -89,10 +89,13 @@ class Recipe:
     peak: float
     longest: int = 20
     rows: int = 128
+    noise: float = 0.0  # share of the target's input tokens that are replaced by random ones while training
 
 
 RECIPES = {
-    "transformer": Recipe(transformer, 1500, 3e-3),
+    # Without noise a Transformer reaches 100 % too, but with a blurred look (.65 on the right slot): knowing the token
+    # it said last, it can subtract that token's slot from the mixture. With half of its past unreliable it has to look.
+    "transformer": Recipe(transformer, 1800, 8e-3, noise=0.5),
     "lstm+additive": Recipe(lstm_additive, 1000, 8e-3),
     "gru+bilinear": Recipe(gru_bilinear, 1000, 5e-3),
     "no attention": Recipe(no_attention, 2500, 4e-3, longest=10),
@@ -100,7 +103,11 @@ RECIPES = {
 
 
 def batch(task: str, recipe: Recipe, step: int) -> Batch:
-    return collate(pairs(task, recipe.rows, recipe.longest, seed=step), bos=BOS, eos=EOS, pad=PAD)
+    clean = collate(pairs(task, recipe.rows, recipe.longest, seed=step), bos=BOS, eos=EOS, pad=PAD)
+    draw = torch.Generator().manual_seed(step)
+    other = torch.randint(FIRST, V, clean.inputs.shape, generator=draw)
+    swap = (torch.rand(clean.inputs.shape, generator=draw) < recipe.noise) & (clean.inputs >= FIRST)
+    return replace(clean, inputs=torch.where(swap, other, clean.inputs))
 
 
 def train(name: str, task: str, *, steps: int | None = None) -> tuple[Seq2Seq, float]:
