@@ -2,7 +2,11 @@
 
 A finished hypothesis of total log-probability L and n tokens is ranked by L / penalty(n). Toolkits differ in whether
 the end token counts among the n, and in when they stop looking; both are tables here, with the conventions of
-Hugging Face and CTranslate2 among them, so that their answers can be reproduced.
+Hugging Face and CTranslate2 among them, so that their answers can be reproduced (a test asks the real ones):
+
+    Hugging Face    length="power", stopping="likely" (its default) or "enough" (early_stopping=True)
+    CTranslate2     length="power", stopping="ctranslate2", and min_decoding_length=0 there or minimum=1 here: unlike
+                    us, it renormalises what a minimum length leaves
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +22,12 @@ def none(tokens: int, ended: bool, alpha: float) -> float:  # noqa: ARG001
 
 
 def power(tokens: int, ended: bool, alpha: float) -> float:
-    """n^alpha, the end token counted            (Hugging Face; alpha = 1 is the mean log-probability)"""
+    """n^alpha, the end token counted            (Hugging Face, CTranslate2; alpha = 1 is the mean log-probability)"""
     return float(max(tokens + ended, 1) ** alpha)
 
 
 def power_without_end(tokens: int, ended: bool, alpha: float) -> float:  # noqa: ARG001
-    """n^alpha, the end token not counted            (CTranslate2)"""
+    """n^alpha, the end token not counted"""
     return float(max(tokens, 1) ** alpha)
 
 

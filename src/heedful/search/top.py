@@ -22,13 +22,14 @@ def best(values: Tensor) -> Tensor:
 def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest bases[b, r] + values[b, r, v] of each b, and where they are in the flattened [r, v].
 
-    [B, R], [B, R, V] -> [B, k], [B, k]; fewer than k where there are fewer. Sums are as precise as `bases`.
+    [B, R], [B, R, V] -> [B, k], [B, k]; fewer than k where there are fewer. On a CPU sums are as precise as `bases`.
     """
     groups, rows, size = values.shape
     k = min(k, rows * size)
     blocks = size // BLOCK
     if values.device.type != "cpu" or rows * blocks < 4 * k:
-        sums = (bases.to(values.device).unsqueeze(-1) + values).flatten(1)
+        bases = bases if values.device.type == "cpu" else bases.to(values)  # not every device has doubles
+        sums = (bases.unsqueeze(-1) + values).flatten(1)
         found = sums.topk(k, -1)
         return found.values, found.indices
     whole = values[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))  # [B, R, blocks, BLOCK]

@@ -1,0 +1,102 @@
+"""The recurrent decoders against their formulas, worked out step by step with the engine's own cells."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.nn.attention import Additive, Attention
+from heedful.nn.cells import CELLS
+from heedful.nn.contract import Memory
+from heedful.nn.decoders import RecurrentDecoder
+from heedful.nn.decoders.rnn import ASKS, FIRSTS
+from heedful.nn.layers import Embed, initialise, output_layer
+
+B, S, T, E, D, M, V = 3, 5, 4, 6, 8, 10, 9
+
+
+def by_hand(decoder, tokens, memory, *, asks, feeds, layers, cell, first, bridge):
+    start = {
+        "mean": lambda: torch.stack([row[real].mean(0) for row, real in zip(memory.states, memory.mask, strict=True)]),
+        "last": lambda: torch.stack([row[real][-1] for row, real in zip(memory.states, memory.mask, strict=True)]),
+        "zero": lambda: torch.zeros(B, M),
+    }[first]()
+    parts = 2 if cell == "lstm" else 1
+    if bridge:
+        made = torch.tanh(start @ decoder.bridge.weight.T + decoder.bridge.bias)
+        blocks = made.split(D, -1)  # for an LSTM: every layer's hidden state, then every layer's cell
+        states = [torch.stack(blocks[part * layers : (part + 1) * layers]) for part in range(parts)]
+    else:
+        states = [start[:, :D].expand(layers, B, D).contiguous()] + [torch.zeros(layers, B, D)] * (parts - 1)
+    score, fed, outputs = decoder.attention.score, torch.zeros(B, E), []
+
+    def context(query):
+        energy = score(query.unsqueeze(1), score.prepare(memory.states)).squeeze(1)
+        weights = energy.masked_fill(~memory.mask, -torch.inf).softmax(-1)
+        return (weights.unsqueeze(1) @ memory.states).squeeze(1)
+
+    for step in range(T):
+        word = decoder.embed(tokens[:, step : step + 1]).squeeze(1)
+        pieces = [word]
+        if asks == "previous":
+            c = context(states[0][-1])  # the top layer's state, before this step
+            pieces.append(c)
+        if feeds:
+            pieces.append(fed)
+        given = tuple(states) if cell == "lstm" else states[0]
+        z, after = decoder.rnn(torch.cat(pieces, -1).unsqueeze(1), given)
+        states = list(after) if cell == "lstm" else [after]
+        z = z.squeeze(1)
+        read = [z, c, word] if asks == "previous" else [z, context(z)]
+        fed = torch.tanh(torch.cat(read, -1) @ decoder.readout.weight.T + decoder.readout.bias)
+        outputs.append(fed)
+    return torch.stack(outputs, 1)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(("asks", "feeds"), list(itertools.product(ASKS, (False, True))))
+@pytest.mark.parametrize(
+    ("layers", "first", "bridge"), [(2, "mean", True), (1, "last", True), (2, "zero", True), (2, "zero", False)]
+)
+def test_a_recurrent_decoder_is_its_formula(cell, asks, feeds, layers, first, bridge):
+    assert first in FIRSTS
+    torch.manual_seed(0)
+    attention = Attention(Additive(D, M, 7), M)
+    options = {"cell": cell, "asks": asks, "feeds": feeds, "layers": layers, "first": first, "bridge": bridge}
+    decoder = RecurrentDecoder(Embed(nn.Embedding(V, E)), output_layer(E, V), D, M, attention, **options)
+    for parameter in decoder.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    memory = Memory(torch.randn(B, S, M), torch.arange(S) < torch.tensor([[5], [2], [4]]))
+    tokens = torch.randint(V, (B, T))
+    with torch.no_grad():
+        found, _ = decoder(tokens, decoder.start(memory))
+        torch.testing.assert_close(found.states, by_hand(decoder, tokens, memory, **options), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_without_a_bridge_the_memory_itself_is_the_first_state(cell):
+    decoder = RecurrentDecoder(
+        Embed(nn.Embedding(V, E)), output_layer(E, V), D, D, None, cell=cell, layers=2, first="last", bridge=False
+    )
+    memory = Memory(torch.randn(B, S, D), torch.ones(B, S, dtype=torch.bool))
+    past = decoder.start(memory).past
+    for layer in range(2):
+        assert torch.equal(past.hidden[:, layer], memory.states[:, -1])
+    assert past.cell is None if cell != "lstm" else not past.cell.any()
+
+
+def test_initial_weights():
+    torch.manual_seed(0)
+    table = nn.Embedding(500, 64)
+    decoder = RecurrentDecoder(Embed(table), output_layer(64, 500, tied=table, bias=True), 32, 32, None, layers=2)
+    initialise(decoder)
+    assert abs(float(table.weight.detach().std()) - 64**-0.5) < 0.005
+    assert decoder.output.weight is table.weight
+    assert not decoder.output.bias.any()
+    for layer in range(2):
+        recurrent = getattr(decoder.rnn, f"weight_hh_l{layer}").detach()
+        for gate in recurrent.chunk(4):
+            torch.testing.assert_close(gate @ gate.T, torch.eye(32), rtol=0, atol=1e-5)
+        bias = getattr(decoder.rnn, f"bias_ih_l{layer}").detach()
+        assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64  # the forget gate remembers from the start

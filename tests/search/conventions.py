@@ -1,0 +1,214 @@
+"""Run by test_conventions.py in a process of its own: our beam against the real CTranslate2 and Hugging Face.
+
+One small random model is given to all three; they must return the same n-best lists with the same scores, in every
+convention that LENGTHS and STOPPINGS offer for them.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from heedful.data.batch import padded
+from heedful.model.seq2seq import Seq2Seq
+from heedful.nn.decoders import TransformerDecoder
+from heedful.nn.encoders import TransformerEncoder
+from heedful.nn.layers import Embed, output_layer
+from heedful.nn.positions import SinusoidalHalves
+from heedful.search import Beam, Rules
+
+V, WIDTH, HEADS, INNER, LAYERS = 40, 32, 4, 48, 2
+PAD, BOS, EOS = 0, 1, 2
+LIMIT, SIZE = 14, 4
+
+
+def model(norm: str) -> Seq2Seq:
+    torch.manual_seed(7)
+    table = nn.Embedding(V, WIDTH)
+    embed = Embed(table, positions=SinusoidalHalves(64, WIDTH), scale=True)
+    options = {"layers": LAYERS, "heads": HEADS, "inner": INNER, "norm": norm}
+    made = Seq2Seq(
+        TransformerEncoder(embed, **options),
+        TransformerDecoder(embed, output_layer(WIDTH, V, tied=table, bias=True), WIDTH, **options),
+    )
+    for name, parameter in made.named_parameters():
+        nn.init.normal_(parameter, 1.0 if "norm.weight" in name else 0.0, std=0.25)
+    with torch.no_grad():
+        made.decoder.output.bias[EOS] = 1.5  # sentences end, sooner or later
+        made.decoder.output.bias[PAD] = -1e4
+    return made.eval()
+
+
+def sources() -> list[list[int]]:
+    draw = torch.Generator().manual_seed(3)
+    return [
+        [*torch.randint(3, V, (int(n),), generator=draw).tolist(), EOS]
+        for n in torch.randint(3, 12, (60,), generator=draw)
+    ]
+
+
+def ours(made: Seq2Seq, search: Beam) -> list[list[tuple[tuple[int, ...], float]]]:
+    with torch.inference_mode():
+        memory = made.encoder(*padded(sources(), PAD))
+    found = search(made.decoder, memory, Rules(BOS, EOS, LIMIT))
+    return [[(answer.tokens, answer.score) for answer in answers.hypotheses] for answers in found]
+
+
+def compare(what: str, mine: list, theirs: list) -> None:
+    same = sum([a[0] for a in one] == [b[0] for b in other] for one, other in zip(mine, theirs, strict=True))
+    apart = max(
+        abs(a[1] - b[1]) for one, other in zip(mine, theirs, strict=True) for a, b in zip(one, other, strict=False)
+    )
+    print(f"{what}: {same} of {len(mine)} n-best lists equal, scores within {apart:.1e}")
+    assert same == len(mine), what
+    assert apart < 1e-3, what
+
+
+def against_ctranslate2() -> None:
+    import ctranslate2
+    from ctranslate2.specs import TransformerSpec
+
+    for norm in ("pre", "post"):
+        made = model(norm)
+        spec = TransformerSpec.from_config(LAYERS, HEADS, pre_norm=norm == "pre")
+        array = lambda tensor: tensor.detach().numpy().copy()  # noqa: E731
+
+        def put_norm(into, layer, array=array):
+            into.gamma, into.beta = array(layer.weight), array(layer.bias)
+
+        def put(into, layer, array=array):
+            into.weight, into.bias = array(layer.weight), array(layer.bias)
+
+        for side, part in ((spec.encoder, made.encoder), (spec.decoder, made.decoder)):
+            table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
+            table.weight, side.scale_embeddings = array(part.embed.table.weight), True
+            side.position_encodings.encodings = array(part.embed.positions.table)
+            if norm == "pre":
+                put_norm(side.layer_norm, part.norm)
+            for into, layer in zip(side.layer, part.layers, strict=True):
+                put_norm(into.self_attention.layer_norm, layer.around_attention.norm)
+                put(into.self_attention.linear[0], layer.attention.project)
+                put(into.self_attention.linear[1], layer.attention.out)
+                put_norm(into.ffn.layer_norm, layer.around_feed_forward.norm)
+                put(into.ffn.linear_0, layer.feed_forward.up)
+                put(into.ffn.linear_1, layer.feed_forward.down)
+                if side is spec.decoder:
+                    put_norm(into.attention.layer_norm, layer.around_cross.norm)
+                    for place, linear in enumerate((layer.cross.query, layer.cross.memory, layer.cross.out)):
+                        put(into.attention.linear[place], linear)
+        put(spec.decoder.projection, made.decoder.output)
+        words = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{index}" for index in range(4, V))]
+        spec.register_source_vocabulary(words)
+        spec.register_target_vocabulary(words)
+        spec.config.add_source_eos = False
+        spec.validate()
+        spec.optimize()
+        with tempfile.TemporaryDirectory() as folder:
+            spec.save(folder)
+            translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32")
+            for alpha in (0.0, 0.6, 1.0):
+                answers = translator.translate_batch(
+                    [[words[token] for token in row] for row in sources()],
+                    beam_size=SIZE,
+                    num_hypotheses=SIZE,
+                    length_penalty=alpha,
+                    min_decoding_length=0,  # its default of 1 forbids an empty answer, and renormalises
+                    max_decoding_length=LIMIT,
+                    return_scores=True,
+                )
+                theirs = [
+                    [
+                        (tuple(words.index(word) for word in hypothesis), score)
+                        for hypothesis, score in zip(answer.hypotheses, answer.scores, strict=True)
+                    ]
+                    for answer in answers
+                ]
+                search = Beam(SIZE, SIZE, "power", length_penalty=alpha, stopping="ctranslate2")
+                compare(f"ctranslate2, {norm}-norm, length penalty {alpha}", ours(made, search), theirs)
+
+
+def against_hugging_face() -> None:
+    from transformers import MarianConfig, MarianMTModel
+
+    made = model("post")
+    config = MarianConfig(
+        vocab_size=V,
+        d_model=WIDTH,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=INNER,
+        decoder_ffn_dim=INNER,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=None,
+        max_position_embeddings=64,
+    )
+    theirs = MarianMTModel(config).eval()
+    weights = theirs.state_dict()
+
+    def put(name: str, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        weights[f"{name}.weight"].copy_(weight)
+        weights[f"{name}.bias"].copy_(bias)
+
+    def put_attention(name: str, query, keys_values, out) -> None:
+        q, k, v = (
+            zip(query.weight.chunk(3), query.bias.chunk(3), strict=True)
+            if keys_values is None
+            else [(query.weight, query.bias), *zip(keys_values.weight.chunk(2), keys_values.bias.chunk(2), strict=True)]
+        )
+        for part, (weight, bias) in (("q", q), ("k", k), ("v", v), ("out", (out.weight, out.bias))):
+            put(f"{name}.{part}_proj", weight, bias)
+
+    with torch.no_grad():
+        for side, part in (("encoder", made.encoder), ("decoder", made.decoder)):
+            weights[f"model.{side}.embed_tokens.weight"].copy_(part.embed.table.weight)
+            for index, layer in enumerate(part.layers):
+                at = f"model.{side}.layers.{index}"
+                put_attention(f"{at}.self_attn", layer.attention.project, None, layer.attention.out)
+                put(f"{at}.self_attn_layer_norm", *layer.around_attention.norm.parameters())
+                if side == "decoder":
+                    put_attention(f"{at}.encoder_attn", layer.cross.query, layer.cross.memory, layer.cross.out)
+                    put(f"{at}.encoder_attn_layer_norm", *layer.around_cross.norm.parameters())
+                put(f"{at}.fc1", *layer.feed_forward.up.parameters())
+                put(f"{at}.fc2", *layer.feed_forward.down.parameters())
+                put(f"{at}.final_layer_norm", *layer.around_feed_forward.norm.parameters())
+        weights["final_logits_bias"].copy_(made.decoder.output.bias.unsqueeze(0))
+        weights["model.shared.weight"].copy_(made.decoder.embed.table.weight)
+        weights["lm_head.weight"].copy_(made.decoder.embed.table.weight)
+    tokens, mask = padded(sources(), PAD)
+    for early, stopping in ((True, "enough"), (False, "likely")):
+        for alpha in (0.0, 0.6, 1.0):
+            answer = theirs.generate(
+                input_ids=tokens,
+                attention_mask=mask.long(),
+                num_beams=SIZE,
+                num_return_sequences=SIZE,
+                do_sample=False,
+                length_penalty=alpha,
+                early_stopping=early,
+                max_new_tokens=LIMIT,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+            lists = []
+            for row, score in zip(answer.sequences.tolist(), answer.sequences_scores.tolist(), strict=True):
+                said = row[1:]
+                said = said[: said.index(EOS)] if EOS in said else [token for token in said if token != PAD]
+                lists.append((tuple(said), score))
+            grouped = [lists[begin : begin + SIZE] for begin in range(0, len(lists), SIZE)]
+            search = Beam(SIZE, SIZE, "power", length_penalty=alpha, stopping=stopping)
+            compare(f"hugging face, early_stopping={early}, length penalty {alpha}", ours(made, search), grouped)
+
+
+if __name__ == "__main__":
+    {"ctranslate2": against_ctranslate2, "transformers": against_hugging_face}[sys.argv[1]]()
