@@ -465,18 +465,24 @@ class SelfAttention(_Heads):
         self,
         x: Tensor,
         *,
-        past: tuple[Tensor, Tensor] | None = None,
+        past: Tensor | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
         glance: Glance | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], Map | None]:
-        """[B, T, D] -> [B, T, D], and the keys and values of everything seen so far (past and x)."""
-        query, keys, values = self._cut(self.project(x), 3)
-        keys = self.score.prepare(keys)
+    ) -> tuple[Tensor, Tensor, Map | None]:
+        """[B, T, D] -> [B, T, D], and the keys and values side by side of everything seen so far (past and x).
+
+        They are kept as the projection gave them, [B, t, 2 D], so that a step extends, and a beam reorders, one tensor
+        of long rows per layer.
+        """
+        projected = self.project(x)
+        query, seen = projected.narrow(2, 0, self.width), projected.narrow(2, self.width, self.width + self.value_width)
         if past is not None:
-            keys, values = torch.cat((past[0], keys), 2), torch.cat((past[1], values), 2)
-        context, _, found = self._ask(query, Source(keys, values, mask), causal, None, glance)
-        return context, (keys, values), found
+            seen = torch.cat((past, seen), 1)
+        keys, values = self._cut(seen, 2)
+        source = Source(self.score.prepare(keys), values, mask)
+        context, _, found = self._ask(self._cut_one(query), source, causal, None, glance)
+        return context, seen, found
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -4,19 +4,27 @@ On a CPU a partial sort of 10 thousand numbers per row costs more than a decoder
 numbers lie in the k blocks with the largest maxima, and block maxima are one vectorised pass.
 """
 
-import torch
+from functools import lru_cache
+
 from torch import Tensor
 
-BLOCK = 64
+
+@lru_cache
+def block_size(size: int) -> int:
+    """The largest divisor of `size` up to 128: blocks of equal size need no special case. Of a prime, 1."""
+    return max(divisor for divisor in range(1, 129) if size % divisor == 0)
 
 
 def best(values: Tensor) -> Tensor:
     """`values.argmax(-1)` of [R, V]; of equal values any."""
     rows, size = values.shape
-    blocks = size // BLOCK
-    if values.device.type != "cpu" or rows * blocks < 512:
+    block = block_size(size)
+    if values.device.type != "cpu" or block < 16 or rows * size < 2**17:
         return values.argmax(-1)
-    return top_sums(values.new_zeros(rows, 1), values.unsqueeze(1), 1)[1].squeeze(1)
+    whole = values.view(rows, -1, block)
+    chosen = whole.amax(-1).argmax(-1)  # [R] blocks
+    near = whole.gather(1, chosen.view(-1, 1, 1).expand(-1, -1, block)).squeeze(1)
+    return chosen * block + near.argmax(-1)
 
 
 def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -26,22 +34,17 @@ def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     groups, rows, size = values.shape
     k = min(k, rows * size)
-    blocks = size // BLOCK
-    if values.device.type != "cpu" or rows * blocks < 4 * k:
+    block = block_size(size)
+    blocks = size // block
+    if values.device.type != "cpu" or block < 16 or rows * blocks < 4 * k:
         bases = bases if values.device.type == "cpu" else bases.to(values)  # not every device has doubles
-        sums = (bases.unsqueeze(-1) + values).flatten(1)
-        found = sums.topk(k, -1)
+        found = (bases.unsqueeze(-1) + values).flatten(1).topk(k, -1)
         return found.values, found.indices
-    whole = values[..., : blocks * BLOCK].unflatten(-1, (blocks, BLOCK))  # [B, R, blocks, BLOCK]
-    peaks = (whole.amax(-1) + bases.unsqueeze(-1)).flatten(1)  # [B, R * blocks]
+    whole = values.view(groups, -1, block)  # [B, R * blocks, block]
+    peaks = (whole.amax(-1).view(groups, rows, blocks) + bases.unsqueeze(-1)).view(groups, -1)
     chosen = peaks.topk(k, -1).indices  # [B, k] blocks
-    row, block = chosen // blocks, chosen % blocks
-    group = torch.arange(groups).unsqueeze(1)
-    near = (whole[group, row, block] + bases.gather(1, row).unsqueeze(-1)).flatten(1)  # [B, k * BLOCK]
-    at = ((row * size + block * BLOCK).unsqueeze(-1) + torch.arange(BLOCK)).flatten(1)
-    if blocks * BLOCK < size:
-        rest = (values[..., blocks * BLOCK :] + bases.unsqueeze(-1)).flatten(1)
-        place = torch.arange(rows).unsqueeze(1) * size + torch.arange(blocks * BLOCK, size)
-        near, at = torch.cat((near, rest), 1), torch.cat((at, place.flatten().expand(groups, -1)), 1)
-    found = near.topk(k, -1)
-    return found.values, at.gather(1, found.indices)
+    near = whole.gather(1, chosen.unsqueeze(-1).expand(-1, -1, block))  # [B, k, block]
+    sums = near + bases.gather(1, chosen // blocks).unsqueeze(-1)
+    found = sums.view(groups, -1).topk(k, -1)
+    inside = found.indices
+    return found.values, chosen.gather(1, inside // block) * block + inside % block

@@ -8,7 +8,6 @@ from heedful.nn.attention import MultiHead, SelfAttention, Source
 from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State
 from heedful.nn.layers import Embed, FeedForward, Residual, head_score
 
-KeysValues = tuple[Tensor, Tensor]
 Looks = tuple[Glance | None, Glance | None]  # at the layer's self-attention and at its cross-attention
 NOBODY: Looks = (None, None)
 
@@ -49,10 +48,10 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        past: KeysValues | None,
+        past: Tensor | None,
         source: Source,
         looks: Looks = NOBODY,
-    ) -> tuple[Tensor, KeysValues, tuple[Map | None, Map | None]]:
+    ) -> tuple[Tensor, Tensor, tuple[Map | None, Map | None]]:
         """[B, T, D] -> [B, T, D], the keys and values so far, and the maps (self, cross)"""
         update, past, own = self.attention(self.around_attention.enter(x), past=past, causal=True, glance=looks[0])
         x = self.around_attention.leave(x, update)
@@ -111,7 +110,7 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, D], and the state after the last token"""
-        seen = 0 if state.past[0] is None else state.past[0][0].size(2)
+        seen = 0 if state.past[0] is None else state.past[0].size(1)
         x = self.embed(tokens, seen)
         past, own, cross = [], [], []
         for index, layer in enumerate(self.layers):
