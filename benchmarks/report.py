@@ -32,9 +32,9 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    facts = dict(line.split("\t:", 1) for line in lines if "\t:" in line)
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     wide = [flag for flag in ("avx2", "avx512f", "amx_bf16") if flag in facts.get("flags", "").split()]
-    return f"{facts.get('model name', 'unknown').strip()} ({', '.join(wide)})"
+    return f"{facts.get('model name', 'unknown')} ({', '.join(wide)})"
 
 
 def verdict(claims: Iterable[tuple[str, float, float]]) -> int:

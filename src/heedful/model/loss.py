@@ -101,51 +101,50 @@ def _forward(
     rows: int,
     low: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    wants = any(ctx.needs_input_grad[:3])
     tokens, vocabulary = len(states), len(weight)
     exact = torch.promote_types(states.dtype, torch.float32)
     table, offset = weight.to(low), None if bias is None else bias.to(low)
-    uniform = weight.mean(0).to(exact)  # mean_v of the logits is the logit of the mean row
-    level = bias.mean() if bias is not None else weight.new_zeros(())
+    uniform = weight.mean(0, dtype=exact)  # mean_v of the logits is the logit of the mean row
+    level = weight.new_zeros((), dtype=exact) if bias is None else bias.mean(dtype=exact)
+    wants = any(ctx.needs_input_grad[:3])
     of_states = torch.empty_like(states) if wants else None
-    of_weight = torch.zeros_like(weight) if wants else None
-    of_bias = torch.zeros_like(bias) if wants and bias is not None else None
-    order = torch.arange(min(rows, tokens), device=states.device)
+    of_weight = torch.zeros_like(weight, dtype=exact) if wants else None
+    of_bias = torch.zeros_like(bias, dtype=exact) if wants and bias is not None else None
     buffer = table.new_empty(min(rows, tokens), vocabulary)
+    order = torch.arange(min(rows, tokens), device=states.device)
     nll, flat = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
     for begin in range(0, tokens, rows):
-        some = states[begin : begin + rows].to(low)
-        gold = targets[begin : begin + rows].unsqueeze(1)
+        some, gold = states[begin : begin + rows].to(low), targets[begin : begin + rows]
+        here = (order[: len(some)], gold)
         logits = torch.mm(some, table.t(), out=buffer[: len(some)])
         if offset is not None:
             logits.add_(offset)
-        # log p = logit - top + log p(top): safe, because p(top) >= 1 / V never underflows.
-        top, gold_logit = logits.amax(1, keepdim=True), logits.gather(1, gold)
+        # log sum exp = top - log p(top): safe, because p(top) >= 1 / V never underflows.
+        top, at_gold = logits.amax(1).to(exact), logits[here].to(exact)
         p = torch.softmax(logits, 1, out=logits)
-        norm = top.to(exact) - p.amax(1, keepdim=True).to(exact).log()  # log sum exp
-        log_p = gold_logit.to(exact) - norm
+        norm = top - p.amax(1).to(exact).log()
+        log_p = at_gold - norm
         nll -= log_p.sum()
         if smoothing:
-            average = torch.mv(some.to(uniform.dtype), uniform) + level
-            flat += (norm.squeeze(1) - average).sum()
-        if of_states is None:
+            flat += (norm - torch.mv(some.to(exact), uniform) - level).sum()
+        if of_states is None or of_weight is None:
             continue
-        # Not scatter_, which copies the whole chunk twice.
-        p.index_put_((order[: len(some)], gold.squeeze(1)), (log_p.exp() - (1.0 - smoothing)).squeeze(1).to(low))
+        p.index_put_(here, (log_p.exp() - (1.0 - smoothing)).to(low))  # scatter_ would copy the whole chunk twice
         of_states[begin : begin + rows] = p @ table
-        assert of_weight is not None
-        if low == weight.dtype:
+        if low == exact:
             of_weight.addmm_(p.t(), some)
         else:
             of_weight.add_(p.t() @ some)
         if of_bias is not None:
-            of_bias.add_(p.sum(0, dtype=of_bias.dtype))
+            of_bias.add_(p.sum(0, dtype=exact))
     if smoothing and of_states is not None and of_weight is not None:
         of_states.sub_(smoothing * uniform)
         of_weight.sub_(states.sum(0, dtype=exact) * (smoothing / vocabulary))
         if of_bias is not None:
             of_bias.sub_(smoothing * tokens / vocabulary)
-    ctx.formed = (of_states, of_weight, of_bias)
-    ctx.set_materialize_grads(True)
+    ctx.formed = tuple(
+        None if found is None or like is None else found.to(like.dtype)
+        for found, like in ((of_states, states), (of_weight, weight), (of_bias, bias))
+    )
     ctx.mark_non_differentiable(nll)
     return (1.0 - smoothing) * nll + smoothing * flat, nll

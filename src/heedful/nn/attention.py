@@ -476,12 +476,14 @@ class SelfAttention(_Heads):
         of long rows per layer.
         """
         projected = self.project(x)
-        query, seen = projected.narrow(2, 0, self.width), projected.narrow(2, self.width, self.width + self.value_width)
-        if past is not None:
+        seen = projected.narrow(2, self.width, self.width + self.value_width)
+        if past is None:
+            query, keys, values = self._cut(projected, 3)
+        else:
             seen = torch.cat((past, seen), 1)
-        keys, values = self._cut(seen, 2)
+            query, (keys, values) = self._cut_one(projected.narrow(2, 0, self.width)), self._cut(seen, 2)
         source = Source(self.score.prepare(keys), values, mask)
-        context, _, found = self._ask(self._cut_one(query), source, causal, None, glance)
+        context, _, found = self._ask(query, source, causal, None, glance)
         return context, seen, found
 
     if TYPE_CHECKING:

@@ -140,32 +140,27 @@ def given_candidates(tokens: list[int], values: list[float]) -> list[Candidate]:
 
 
 def _consider(line: _Line, model: Tensor, shaped: Tensor, token: int) -> None:
-    """Trace the token chosen last and, where it was not the only one, the best of the others."""
+    """Trace the token chosen last and the best of the others, where there was another."""
     parent = next((i for i in reversed(range(len(line.considered))) if line.considered[i].fate == "kept"), None)
-    before = sum(line.each[:-1])
-    count = len(line.each)
-    fate, why = ("finished", "the end token was chosen") if line.ended else ("kept", "chosen")
-    if fate == "kept" and count >= line.limit:
+    before, count = sum(line.each[:-1]), len(line.each)
+    if line.ended:
+        fate, why = "finished", "the end token was chosen"
+    elif count >= line.limit:
         fate, why = "cut", "chosen, and the limit is reached"
+    else:
+        fate, why = "kept", "chosen"
     leading = shaped.topk(min(2, len(shaped)))
-    others = [(int(i), float(v)) for v, i in zip(*leading, strict=True) if int(i) != token and float(v) > -torch.inf][
-        :1
+    others = [
+        int(other)
+        for value, other in zip(leading.values, leading.indices, strict=True)
+        if other != token and value > -torch.inf
     ]
-    mine = Candidate(
-        count,
-        parent,
-        token,
-        line.each[-1],
-        before + line.each[-1],
-        int((shaped > shaped[token]).sum()),
-        fate,
-        why,
-        None if fate == "kept" else before + line.each[-1],
-    )
-    rest = [
-        Candidate(
-            count, parent, i, float(model[i]), before + float(model[i]), int((shaped > v).sum()), "pruned", "not chosen"
-        )
-        for i, v in others
-    ]
-    line.considered.extend(sorted([mine, *rest], key=lambda one: one.rank))
+
+    def candidate(said: int, fate: str, why: str) -> Candidate:
+        value = float(model[said])
+        rank = int((shaped > shaped[said]).sum())
+        score = before + value if fate in ("finished", "cut") else None
+        return Candidate(count, parent, said, value, before + value, rank, fate, why, score)
+
+    both = [candidate(token, fate, why), *(candidate(other, "pruned", "not chosen") for other in others[:1])]
+    line.considered.extend(sorted(both, key=lambda one: one.rank))

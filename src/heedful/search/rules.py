@@ -58,8 +58,7 @@ class Walk:
     def step(self, last: Tensor) -> Step:
         """Read the tokens [R, T], and say what may come next. What it says is gone with the next step."""
         decoded, state = self.decoder(last, self.state, self.look)
-        logits = self._project(decoded.states[:, -1])
-        model = torch.log_softmax(logits, -1, out=logits)  # in place: at this size a fresh tensor costs more
+        model = self._log_probs(decoded.states[:, -1])
         if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
             model[:, self.rules.eos] = -torch.inf
         shaped, memories = model, []
@@ -70,19 +69,21 @@ class Walk:
         self.state, self.memories = state, tuple(memories)
         return Step(model, shaped, given, decoded.maps)
 
-    def _project(self, states: Tensor) -> Tensor:
-        """Logits [R, V]; where the output is a plain matrix, into memory that is used again at every step."""
+    def _log_probs(self, states: Tensor) -> Tensor:
+        """[..., D] -> log-probabilities [..., V] in a tensor that nobody else holds."""
         output = output_of(self.decoder)
-        if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
-            return precise(self.decoder.project(states))
+        if not isinstance(output, nn.Linear) or states.dtype is not torch.float32 or states.dim() > 2:
+            return precise(self.decoder.project(states)).log_softmax(-1)
+        # A plain matrix: write into memory that is used again at every step. A fresh tensor of this size costs more.
         logits = self.scratch.resize_(states.size(0), output.out_features)
         if output.bias is None:
-            return torch.mm(states, output.weight.t(), out=logits)
-        return torch.addmm(output.bias, states, output.weight.t(), out=logits)
+            torch.mm(states, output.weight.t(), out=logits)
+        else:
+            torch.addmm(output.bias, states, output.weight.t(), out=logits)
+        return torch.log_softmax(logits, -1, out=logits)
 
     def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
-        log_probs = precise(self.decoder.project(states)).log_softmax(-1)
-        return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        return self._log_probs(states).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
     def move(self, rows: Tensor | None, said: Tensor, sentences: Tensor | None) -> None:
         """Continue the rows `rows` (None: all, in order) with the tokens `said`.
