@@ -65,14 +65,14 @@ def test_three_billion_parameters_build_on_the_meta_device_and_take_a_step_there
 @pytest.mark.parametrize("encoder", ENCODER_CASES)
 def test_every_encoder_runs_on_the_meta_device(encoder):
     """A tensor made on the wrong device fails here, without a GPU."""
-    model = Case(encoder, "transformer-pre", "concat", "additive", "soft", "greedy").model().to("meta")
+    model = Case(encoder, "transformer-pre-sinusoidal", "concat", "additive", "soft", "greedy").model().to("meta")
     model(on_meta()).smoothed.backward()
 
 
 @pytest.mark.parametrize("kind", RECURRENT_CASES)
 @pytest.mark.parametrize("score", ["additive", "content_location", "location"])
 def test_every_recurrent_decoder_runs_on_the_meta_device(kind, score):
-    model = Case("gru-bi-1", kind, "single", score, "hard", "greedy").model().to("meta").train()
+    model = Case("gru-bi-2", kind, "single", score, "hard", "greedy").model().to("meta").train()
     batch = on_meta()
     model(batch).smoothed.backward()
     memory = model.encoder(*batch.source)

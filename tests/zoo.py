@@ -15,7 +15,7 @@ from heedful.nn.cells import CELLS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import ASKS
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
-from heedful.nn.layers import NORMS, Embed, output_layer
+from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, output_layer
 from heedful.nn.positions import POSITIONS
 from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Sample
 
@@ -28,12 +28,31 @@ def embed(vocabulary: int = V, *, positions: str | None = None, scale: bool = Fa
     return Embed(table, positions=None if positions is None else POSITIONS[positions](40, WIDTH), scale=scale)
 
 
+def transformer_encoder(norm: str, positions: str | None, activation: str, score: str, normaliser: str, combine: str):
+    return TransformerEncoder(
+        embed(positions=positions, scale=positions is not None),
+        layers=2,
+        heads=2,
+        inner=12,
+        norm=norm,
+        activation=activation,
+        score=score,
+        normalise=normaliser,
+        combine=combine,
+    )
+
+
+# Options that do not matter to each other take turns, so that every one is run and the product stays small.
+SELF_SCORES = [score for score in SCORES if not SCORES[score].recalls]
+
 ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
     **{
         f"{cell}-{'bi' if two else 'uni'}-{layers}": lambda cell=cell, two=two, layers=layers: RecurrentEncoder(
             embed(), WIDTH, cell=cell, bidirectional=two, layers=layers
         )
-        for cell, two, layers in itertools.product(CELLS, (False, True), (1, 2))
+        for (cell, two), layers in zip(
+            itertools.product(CELLS, (False, True)), itertools.cycle((1, 2, 2, 1)), strict=False
+        )
     },
     **{
         f"bottleneck-{'bi' if two else 'uni'}": lambda two=two: Bottleneck(
@@ -42,10 +61,20 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
         for two in (False, True)
     },
     **{
-        f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
-            embed(positions=positions, scale=positions is not None), layers=2, heads=2, inner=12, norm=norm
-        )
-        for norm, positions in itertools.product(NORMS, (*POSITIONS, None))
+        "-".join(("transformer", *map(str, options))): lambda options=options: transformer_encoder(*options)
+        for options in [
+            ("pre", "sinusoidal", "relu", "scaled_dot", "soft", "concat"),
+            ("post", "sinusoidal", "gelu", "scaled_dot", "soft", "average"),
+            *zip(
+                itertools.cycle(NORMS),
+                (*POSITIONS, None),
+                itertools.cycle(ACTIVATIONS),
+                SELF_SCORES,
+                itertools.cycle(NORMALISERS),
+                itertools.cycle(COMBINES),
+                strict=False,
+            ),
+        ]
     },
 }
 
@@ -78,7 +107,13 @@ RECURRENT_CASES = {
         strict=False,
     )
 }
-DECODER_CASES = (*RECURRENT_CASES, *(f"transformer-{norm}" for norm in NORMS))
+TRANSFORMER_CASES = {  # the norm, the positions and the activation of a Transformer decoder
+    f"transformer-{norm}-{positions}": (norm, positions, activation)
+    for norm, positions, activation in zip(
+        itertools.cycle(NORMS), (*POSITIONS, None), itertools.cycle(ACTIVATIONS), strict=False
+    )
+}
+DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
 
 
 def decoder(kind: str, heads: str, score: str, normaliser: str, vocabulary: int = V) -> nn.Module:
@@ -87,7 +122,8 @@ def decoder(kind: str, heads: str, score: str, normaliser: str, vocabulary: int 
         options = RECURRENT_CASES[kind]
         words = embed(vocabulary)
         return RecurrentDecoder(words, output, WIDTH, WIDTH, attention(heads, score, normaliser), **options)
-    words = embed(vocabulary, positions="sinusoidal", scale=True)
+    norm, positions, activation = TRANSFORMER_CASES[kind]
+    words = embed(vocabulary, positions=positions, scale=True)
     many, combine = (1, "concat") if heads == "single" else (2, heads)
     return TransformerDecoder(
         words,
@@ -96,8 +132,8 @@ def decoder(kind: str, heads: str, score: str, normaliser: str, vocabulary: int 
         layers=2,
         heads=many,
         inner=12,
-        norm=kind.removeprefix("transformer-"),
-        activation="gelu",
+        norm=norm,
+        activation=activation,
         score=score,
         normalise=normaliser,
         combine=combine,

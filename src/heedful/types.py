@@ -8,7 +8,7 @@ from typing import Any
 class Hypothesis:
     """One answer of a search.
 
-    score = normalise(shaped log-probabilities); it ranks the n-best list.
+    score ranks the n-best list: a beam's is its total (after filters) normalised by length, else it is log_probability.
     log_probability = sum of `log_probabilities`: what the model itself gives to these tokens and, where the
     hypothesis finished, to the end token after them.
     """
@@ -55,7 +55,7 @@ class Trace:
         return tuple(reversed(steps))
 
     def replay(self) -> tuple[Hypothesis, ...]:
-        """The hypotheses that this trace says the search ended with, best first."""
+        """Every hypothesis that ended, best first; the search returned as many of the first as it was asked for."""
         ends = [index for index, one in enumerate(self.candidates) if one.fate in ("finished", "cut")]
         answers = []
         for index in ends:

@@ -67,11 +67,26 @@ def test_bf16_is_close_to_fp32():
         assert (one - other).norm() < 0.02 * other.norm()
 
 
-def test_without_gradients_none_are_formed():
+def test_without_gradients_none_are_formed(monkeypatch):
     output, states, targets = example()
+
+    def refuse(*_args, **_options):
+        raise AssertionError("a gradient was formed")
+
+    monkeypatch.setattr("heedful.model.loss.torch.zeros_like", refuse)
     with torch.no_grad():
         loss = chunked_loss(output, states, targets)
     assert not loss.smoothed.requires_grad
+    with pytest.raises(AssertionError, match="a gradient was formed"):
+        chunked_loss(output, states, targets)
+
+
+def test_half_precision_products_are_made_in_fp32():
+    """In fp16 most probabilities of a large vocabulary would be nothing."""
+    output, states, targets = example(dtype=torch.float32)
+    with torch.autocast("cpu", torch.float16):
+        rough = chunked_loss(output, states, targets)
+    torch.testing.assert_close(rough.smoothed, chunked_loss(output, states, targets).smoothed)
 
 
 def test_misuse_is_explained():

@@ -92,8 +92,8 @@ def test_initial_weights():
     decoder = RecurrentDecoder(Embed(table), output_layer(64, 500, tied=table, bias=True), 32, 32, None, layers=2)
     initialise(decoder)
     assert abs(float(table.weight.detach().std()) - 64**-0.5) < 0.005
-    assert decoder.output.weight is table.weight
-    assert not decoder.output.bias.any()
+    assert decoder.plain_projection.weight is table.weight
+    assert not decoder.plain_projection.bias.any()
     for layer in range(2):
         recurrent = getattr(decoder.rnn, f"weight_hh_l{layer}").detach()
         for gate in recurrent.chunk(4):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from heedful.data.batch import collate
 from heedful.nn.attention import (
     Additive,
     Attention,
@@ -16,11 +17,13 @@ from heedful.nn.attention import (
     hard,
     soft,
 )
-from heedful.nn.contract import Look, Memory, select
-from heedful.nn.decoders import RecurrentDecoder
+from heedful.nn.contract import Look, Memory, last_slot, select
+from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.encoders import RecurrentEncoder
 from heedful.nn.layers import Embed, Residual, output_layer
 from heedful.nn.positions import Given, Learned, Sinusoidal
+from heedful.search import Beam, Greedy, Rules
+from zoo import Case
 
 
 def recurrent(**options):
@@ -96,9 +99,83 @@ def test_hard_attention_has_the_gradient_of_the_soft_choice():
 def test_bf16_attention_is_computed_in_fp32_while_training_on_a_cpu():
     q = torch.randn(2, 2, 3, 4).bfloat16().requires_grad_()
     context, _, _ = attend(MultiHead(8, 2, 8).score, soft, q, q, q, causal=True)
-    assert context.dtype == torch.float32
+    assert context.dtype == torch.bfloat16
+    exact = torch.nn.functional.scaled_dot_product_attention(q.double(), q.double(), q.double(), is_causal=True)
+    torch.testing.assert_close(context, exact.bfloat16())
+
+
+@pytest.mark.parametrize("decoder", ["transformer-pre-sinusoidal", "gru-current-1"])
+def test_a_whole_model_in_bf16_trains_and_decodes(decoder):
+    model = Case(
+        "transformer-pre-sinusoidal-relu-scaled_dot-soft-concat", decoder, "concat", "scaled_dot", "soft", "greedy"
+    ).model()
+    model = model.bfloat16().train()
+    batch = collate([([5, 6, 7], [3, 4]), ([5], [6, 6, 6])], bos=1, eos=2, pad=0)
+    model(batch).smoothed.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+    model.eval()
     with torch.no_grad():
-        assert attend(MultiHead(8, 2, 8).score, soft, q, q, q)[0].dtype == torch.bfloat16
+        memory = model.encoder(*batch.source)
+    for search in (Greedy(), Beam(size=2)):
+        assert len(search(model.decoder, memory, Rules(1, 2, 5))) == 2
+
+
+def test_silencing_a_head_is_zeroing_its_part_of_the_output_matrix():
+    torch.manual_seed(0)
+    for make in (lambda: MultiHead(8, 4, 8), lambda: SelfAttention(8, 4)):
+        attention = make()
+        x = torch.randn(2, 3, 8)
+        for head in range(4):
+            place = "cross" if isinstance(attention, MultiHead) else "encoder"
+            glance = Look(frozenset(), frozenset({(place, 0, head)})).at(place, 0)
+
+            def ask(glance, attention=attention, x=x):
+                if isinstance(attention, MultiHead):
+                    source = attention.prepare(Memory(x, torch.ones(2, 3, dtype=torch.bool)))
+                    return attention(x, source, None, glance).context
+                return attention(x, glance=glance)[0]
+
+            with torch.no_grad():
+                silenced = ask(glance)
+                kept = attention.out.weight.clone()
+                attention.out.weight[:, 2 * head : 2 * head + 2] = 0
+                torch.testing.assert_close(silenced, ask(None))
+                attention.out.weight.copy_(kept)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "place", "layer"), [("transformer-pre-sinusoidal", "cross", 2), ("gru-current-1", "decoder", 0)]
+)
+def test_a_layer_that_is_not_there_cannot_be_silenced(decoder, place, layer):
+    model = Case("gru-uni-1", decoder, "single", "additive", "soft", "greedy").model()
+    look = Look(silence=frozenset({(place, layer, 0)}))
+    memory = model.encoder(torch.tensor([[3, 4]]), torch.ones(1, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=f"cannot silence head 0 of {place} layer {layer}"):
+        model.decoder(torch.tensor([[1]]), model.decoder.start(memory), look)
+    with pytest.raises(ValueError, match="cannot silence head 1 of encoder layer 0: there are 0 such layers"):
+        model.encoder(
+            torch.tensor([[3]]), torch.ones(1, 1, dtype=torch.bool), look=Look(silence=frozenset({("encoder", 0, 1)}))
+        )
+
+
+def test_a_mask_with_holes_has_a_last_slot_too():
+    assert last_slot(torch.tensor([[True, False, True, False], [False, False, False, False]])).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("score", ["bilinear", "additive"])
+def test_a_memory_may_be_of_another_width(score):
+    torch.manual_seed(0)
+    words = Embed(nn.Embedding(9, 8), positions=Sinusoidal(20, 8))
+    for memory_width in (6, 10):
+        memory = Memory(torch.randn(2, 3, memory_width), torch.ones(2, 3, dtype=torch.bool))
+        options = {"layers": 1, "heads": 2, "inner": 8, "score": score}
+        transformer = TransformerDecoder(words, output_layer(8, 9), memory_width, **options)
+        plain = RecurrentDecoder(
+            Embed(nn.Embedding(9, 8)), output_layer(8, 9), 8, memory_width, None, first="zero", bridge=False
+        )
+        for decoder in (transformer, plain):
+            decoded, _ = decoder(torch.tensor([[1, 2], [3, 4]]), decoder.start(memory))
+            assert decoded.states.shape == (2, 2, 8)
 
 
 def test_a_memory_s_mean_and_last_are_of_real_slots():

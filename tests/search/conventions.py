@@ -38,8 +38,8 @@ def model(norm: str) -> Seq2Seq:
     for name, parameter in made.named_parameters():
         nn.init.normal_(parameter, 1.0 if "norm.weight" in name else 0.0, std=0.25)
     with torch.no_grad():
-        made.decoder.output.bias[EOS] = 1.5  # sentences end, sooner or later
-        made.decoder.output.bias[PAD] = -1e4
+        made.decoder.plain_projection.bias[EOS] = 1.5  # sentences end, sooner or later
+        made.decoder.plain_projection.bias[PAD] = -1e4
     return made.eval()
 
 
@@ -100,7 +100,7 @@ def against_ctranslate2() -> None:
                     put_norm(into.attention.layer_norm, layer.around_cross.norm)
                     for place, linear in enumerate((layer.cross.query, layer.cross.memory, layer.cross.out)):
                         put(into.attention.linear[place], linear)
-        put(spec.decoder.projection, made.decoder.output)
+        put(spec.decoder.projection, made.decoder.plain_projection)
         words = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{index}" for index in range(4, V))]
         spec.register_source_vocabulary(words)
         spec.register_target_vocabulary(words)
@@ -182,7 +182,7 @@ def against_hugging_face() -> None:
                 put(f"{at}.fc1", *layer.feed_forward.up.parameters())
                 put(f"{at}.fc2", *layer.feed_forward.down.parameters())
                 put(f"{at}.final_layer_norm", *layer.around_feed_forward.norm.parameters())
-        weights["final_logits_bias"].copy_(made.decoder.output.bias.unsqueeze(0))
+        weights["final_logits_bias"].copy_(made.decoder.plain_projection.bias.unsqueeze(0))
         weights["model.shared.weight"].copy_(made.decoder.embed.table.weight)
         weights["lm_head.weight"].copy_(made.decoder.embed.table.weight)
     tokens, mask = padded(sources(), PAD)

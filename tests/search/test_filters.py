@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from heedful.search.filters import FILTERS, Forbid, Forced, NoRepeat, Temperature, TopK, TopP
 
+NOTHING = torch.empty(3, 0, dtype=torch.long)
 EXAMPLES = {
     "temperature": [Temperature(0.3), Temperature(4.0)],
     "top_k": [TopK(1), TopK(3), TopK(100)],
@@ -30,7 +31,7 @@ def test_a_filter_keeps_at_least_one_token_adds_none_and_leaves_its_input_alone(
     log_probs[:, data.draw(st.integers(0, 5))] = 0.0  # what comes in has at least one token
     log_probs = log_probs.log_softmax(-1)
     before = log_probs.clone()
-    state = rule.start(3, log_probs.device)
+    state = rule.start(NOTHING)
     for length in range(5):
         after, state = rule(log_probs, torch.tensor(said)[:, :length], state)
         assert (after > -torch.inf).any(-1).all()
@@ -62,7 +63,10 @@ def test_no_repeat_bans_what_would_complete_an_n_gram():
         (lambda: TopP(0.0), r"in \(0, 1\], got 0.0"),
         (lambda: TopP(1.5), r"in \(0, 1\], got 1.5"),
         (lambda: NoRepeat(0), "at least 1 token, got 0"),
-        (lambda: Forced(((1,),)).start(2, torch.device("cpu")), "1 forced beginnings were given for 2 sentences"),
+        (
+            lambda: Forced(((1,),)).start(torch.empty(2, 0, dtype=torch.long)),
+            "1 forced beginnings were given for 2 sentences",
+        ),
     ],
 )
 def test_misuse_is_explained(make, message):

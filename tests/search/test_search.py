@@ -1,6 +1,7 @@
 """What each search must do beyond the common laws."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -11,16 +12,20 @@ from torch import nn
 from heedful.data.batch import padded
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Decoded, Look, Memory, State
-from heedful.nn.encoders import RecurrentEncoder
+from heedful.nn.decoders import TransformerDecoder
+from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
+from heedful.nn.layers import Embed, output_layer
+from heedful.nn.positions import Sinusoidal
 from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Rules, Sample
-from heedful.search.filters import Forbid, NoRepeat
+from heedful.search.filters import Forbid, NoRepeat, Temperature
+from heedful.search.quick import quick
 from law import EVERYTHING, forced, replays, same_maps
 from zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
 
 TINY = 4  # words: pad, bos, eos and one more
 
 
-@pytest.fixture(params=["lstm-previous-feeds", "gru-current", "transformer-pre"])
+@pytest.fixture(params=["lstm-previous-feeds", "gru-current", "transformer-pre-sinusoidal"])
 def tiny(request):
     """A model of four words, small enough to try every sequence."""
     torch.manual_seed(1)
@@ -143,7 +148,7 @@ class TestPrefix:
     rules = Rules(BOS, EOS, 6, prefix=((4, 5), (6,), (7, 8)))
 
     @pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=3, best=3)], ids=lambda s: type(s).__name__)
-    @pytest.mark.parametrize("name", ["lstm-previous-feeds", "transformer-pre"])
+    @pytest.mark.parametrize("name", ["lstm-previous-feeds", "transformer-pre-sinusoidal"])
     def test_answers_begin_with_it_and_pay_for_it(self, search, name):
         model = Case("lstm-bi-1", kind(name), "concat", "scaled_dot", "soft", "greedy").model()
         with torch.no_grad():
@@ -170,6 +175,8 @@ class TestPrefix:
         model = Fixed(torch.randn(6, 6))
         with pytest.raises(ValueError, match="1 prefixes were given for 2 sentences"):
             Greedy()(model, nothing(2), Rules(BOS, EOS, 5, prefix=((3,),)))
+        with pytest.raises(ValueError, match="a prefix cannot contain the end token"):
+            Greedy()(model, nothing(1), Rules(BOS, EOS, 5, prefix=((3, EOS),)))
         with pytest.raises(ValueError, match="leaves nothing to say within a limit of 2"):
             Greedy()(model, nothing(1), Rules(BOS, EOS, 2, prefix=((3, 4),)))
 
@@ -204,8 +211,8 @@ def test_filters_act_in_every_search(search):
 class Countdown:
     """A filter with state: each hypothesis must say the word 3 exactly at its own step."""
 
-    def start(self, rows, device):
-        return torch.arange(rows, device=device)
+    def start(self, tokens):
+        return torch.arange(len(tokens))
 
     def __call__(self, log_probs, tokens, state):
         only = torch.full_like(log_probs, -torch.inf)
@@ -257,7 +264,7 @@ def test_sentences_that_are_done_leave_the_batch():
 
 def test_a_beam_keeps_its_sources_apart_when_row_counts_coincide():
     """After one step 10 sentences on a row each become 2 sentences on 5 rows each: equal counts, other sources."""
-    model = Case("gru-uni-1", "transformer-pre", "concat", "scaled_dot", "soft", "greedy").model()
+    model = Case("gru-uni-1", "transformer-pre-sinusoidal", "concat", "scaled_dot", "soft", "greedy").model()
     sources = [[3 + row % 8, 4 + row % 7, 2] for row in range(10)]
     limits = tuple(1 if row < 8 else 6 for row in range(10))
     with torch.no_grad():
@@ -269,41 +276,148 @@ def test_a_beam_keeps_its_sources_apart_when_row_counts_coincide():
     assert [one.best.tokens for one in together] == [one.best.tokens for one in alone]
 
 
-class TestConventions:
-    """When a sentence is done, on one model where the conventions differ."""
+def test_the_end_token_counts_or_not():
+    assert LENGTHS["power"](4, True, 1.0) == 5
+    assert LENGTHS["power_without_end"](4, True, 1.0) == 4
+    assert LENGTHS["power_without_end"](0, True, 1.0) == 1  # an empty answer must not divide by zero
+    assert LENGTHS["gnmt"](1, True, 0.5) == pytest.approx((7 / 6) ** 0.5)
+    assert LENGTHS["none"](4, True, 1.0) == 1
 
-    def rows(self, stopping, **options):
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("size", [1280, 1283], ids=["with blocks", "a prime"])
+def test_single_precision_and_a_vocabulary_of_blocks_keep_the_laws_too(bias, size):
+    """The way of production: logits written in place, candidates found by blocks."""
+    torch.manual_seed(0)
+    table = nn.Embedding(size, 16)
+    words = Embed(table, positions=Sinusoidal(40, 16), scale=True)
+    model = Seq2Seq(
+        TransformerEncoder(words, layers=1, heads=2, inner=16),
+        TransformerDecoder(words, output_layer(16, size, tied=table, bias=bias), 16, layers=1, heads=2, inner=16),
+    ).eval()
+    with torch.no_grad():
+        memory = model.encoder(*padded([[5, 3, 9, 2], [7, 2]], PAD), look=EVERYTHING)
+        for search in (Greedy(), Beam(size=3, best=3), Sample(seed=1), Beam(size=1, length="none")):
+            found = search(model.decoder, memory, Rules(BOS, EOS, 6), look=EVERYTHING, trace=True)
+            for row, answers in enumerate(found):
+                replays(answers)
+                for answer in answers.hypotheses:
+                    each, _ = forced(model, memory, answer, row, EVERYTHING)
+                    torch.testing.assert_close(torch.tensor(answer.log_probabilities), each, rtol=0, atol=1e-5)
+        greedy = Greedy()(model.decoder, memory, Rules(BOS, EOS, 6))
+        assert [one.best.tokens for one in found] == [one.best.tokens for one in greedy]  # the last was a beam of 1
+
+
+class Keeps(nn.Module):
+    """A student's cell whose state, past and logits are one and the same tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(9, 9)
+
+    def start(self, memory):
+        return State(None, torch.zeros(memory.mask.size(0), 9))
+
+    def forward(self, tokens, state, look=None):
         steps = []
+        past = state.past
+        for step in range(tokens.size(1)):
+            past = torch.tanh(past + self.words(tokens[:, step])) * 3
+            steps.append(past)
+        states = past.unsqueeze(1) if len(steps) == 1 else torch.stack(steps, 1)
+        return Decoded(states), State(None, past)
 
-        class Counting(Fixed):
-            def forward(self, tokens, state, look=None):
-                steps.append(1)
-                return super().forward(tokens, state, look)
+    def project(self, states):
+        return states
 
-        torch.manual_seed(4)
-        logits = torch.randn(9, 9)
-        logits[:, EOS] += 1.5
-        found = Beam(size=3, stopping=stopping, **options)(Counting(logits), nothing(1), Rules(BOS, EOS, 12))
-        return len(steps), found[0]
 
-    def test_enough_stops_when_the_beam_is_full_of_finished_ones(self):
-        steps, found = self.rows("enough", best=3)
-        assert len(found.hypotheses) == 3
-        assert steps <= self.rows("exact", best=3)[0]
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=3, best=3)], ids=lambda s: type(s).__name__)
+def test_a_search_never_writes_into_what_the_model_holds(search):
+    torch.manual_seed(0)
+    model, memory = Keeps(), nothing(2)
+    with torch.no_grad():
+        for row, answers in enumerate(search(model, memory, Rules(BOS, EOS, 6, minimum=3))):
+            for answer in answers.hypotheses:
+                each, _ = forced(type("M", (), {"decoder": model}), memory, answer, row, None)
+                torch.testing.assert_close(torch.tensor(answer.log_probabilities), each, rtol=0, atol=1e-5)
 
-    def test_ctranslate2_without_length_penalty_stops_with_the_top_one(self):
-        assert self.rows("ctranslate2", length="none")[0] <= self.rows("ctranslate2", length="power_without_end")[0]
 
-    def test_likely_waits_for_a_full_beam(self):
-        steps, _ = self.rows("likely", best=1)
-        assert steps >= self.rows("enough", best=1)[0]
+class Deep(Fixed):
+    """A student's model whose `output` is not all there is to its `project`."""
 
-    def test_the_end_token_counts_or_not(self):
-        assert LENGTHS["power"](4, True, 1.0) == 5
-        assert LENGTHS["power_without_end"](4, True, 1.0) == 4
-        assert LENGTHS["power_without_end"](0, True, 1.0) == 1  # an empty answer must not divide by zero
-        assert LENGTHS["gnmt"](1, True, 0.5) == pytest.approx((7 / 6) ** 0.5)
-        assert LENGTHS["none"](4, True, 1.0) == 1
+    def __init__(self, logits):
+        super().__init__(logits)
+        self.output = nn.Linear(logits.size(1), logits.size(1))
+
+    def project(self, states):
+        return self.output(torch.tanh(states)) * 5
+
+
+def test_project_is_asked_whatever_else_a_model_has():
+    torch.manual_seed(0)
+    model = Deep(torch.randn(9, 9))
+    with torch.no_grad():
+        (found,) = Greedy()(model, nothing(1), Rules(BOS, EOS, 5))
+        each, _ = forced(type("M", (), {"decoder": model}), nothing(1), found.best, 0, None)
+    torch.testing.assert_close(torch.tensor(found.best.log_probabilities), each, rtol=0, atol=1e-5)
+
+
+class Watch:
+    """A filter that counts, in its state, how many tokens each hypothesis has said."""
+
+    def start(self, tokens):
+        return torch.full((len(tokens),), tokens.size(1))
+
+    def __call__(self, log_probs, tokens, state):
+        assert (state == tokens.size(1)).all()
+        return log_probs, state + 1
+
+
+@pytest.mark.parametrize("prefix", [((3, 4), (5, 6)), ((3, 4), (5,)), ((3, 4), ())])
+def test_a_filter_with_state_starts_after_what_a_prefix_gave(prefix):
+    torch.manual_seed(0)
+    model = Fixed(torch.randn(8, 8))
+    rules = Rules(BOS, EOS, 6, prefix=prefix, filters=(Watch(), Temperature(0.5), Forbid((4,))))
+    first = [search(model, nothing(2), rules)[0].best for search in (Greedy(), Beam(size=20))]
+    alone = [
+        search(model, nothing(1), replace(rules, prefix=prefix[:1]))[0].best for search in (Greedy(), Beam(size=20))
+    ]
+    for one, other in zip(first, alone, strict=True):
+        assert one.tokens[:2] == (3, 4)  # although 4 is forbidden: a prefix overrules every filter
+        assert one.tokens == other.tokens  # what the other sentence has to say does not matter
+
+
+class TestQuick:
+    def mirrored(self, model):
+        return any(name in part.__dict__ for part in model.modules() for name in (*part._modules, *part._parameters))
+
+    def test_attributes_are_plain_inside_and_as_ever_outside(self):
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+        with quick(model):
+            assert self.mirrored(model)
+            assert model[0].weight is model[0]._parameters["weight"]
+        assert not self.mirrored(model)
+
+    def test_an_error_leaves_nothing_behind(self):
+        model = nn.Linear(2, 2)
+        with pytest.raises(RuntimeError, match="oops"), quick(model):
+            raise RuntimeError("oops")
+        assert not self.mirrored(model)
+
+    def test_two_searches_at_once_do_not_disturb_each_other(self):
+        model = Case("gru-uni-1", "transformer-pre-sinusoidal", "concat", "scaled_dot", "soft", "greedy").model()
+        with torch.no_grad():
+            memory = model.encoder(*padded([[3, 4, 5, 2]], PAD))
+        search = lambda _: Beam(size=3)(model.decoder, memory, Rules(BOS, EOS, 8))[0].best.tokens  # noqa: E731
+        with ThreadPoolExecutor(4) as pool:
+            assert len(set(pool.map(search, range(24)))) == 1
+        assert not self.mirrored(model)
+
+    def test_a_sharded_model_is_left_alone(self):
+        model = nn.Linear(2, 2)
+        model.unshard = lambda: None
+        with quick(model):
+            assert not self.mirrored(model)
 
 
 def test_misuse_is_explained():
@@ -325,7 +439,8 @@ def test_without_a_look_nothing_is_computed_for_maps(monkeypatch):
     """The explicit path, which forms weights, is never entered by a scaled dot product that nobody looks at."""
     from heedful.nn import attention as module
 
-    model = Case("transformer-pre-sinusoidal", "transformer-pre", "concat", "scaled_dot", "soft", "greedy").model()
+    scaled = "transformer-pre-sinusoidal-relu-scaled_dot-soft-concat"
+    model = Case(scaled, "transformer-pre-sinusoidal", "concat", "scaled_dot", "soft", "greedy").model()
 
     def refuse(*_args):
         raise AssertionError("scores were formed")

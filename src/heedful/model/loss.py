@@ -13,6 +13,7 @@ plain form needs several gigabytes, and the chunk stays in the cache.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -50,7 +51,8 @@ def chunked_loss(
     if isinstance(project, nn.Linear):
         # Half of it for a vocabulary so large that memory, not speed, is the concern.
         rows = chunk or (CHUNK if project.out_features <= 2**17 else CHUNK // 2)
-        smoothed, nll = _Fused.apply(states, project.weight, project.bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
+        wants = torch.is_grad_enabled()
+        smoothed, nll = _Fused.apply(states, project.weight, project.bias, targets, smoothing, rows, wants)  # type: ignore[no-untyped-call]
         return Loss(smoothed, nll, len(targets))
     parts = [
         checkpoint(_explicit, project, some, gold, smoothing, use_reentrant=False)
@@ -72,13 +74,25 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        rows: int,
+        wants: bool,
     ) -> tuple[Tensor, Tensor]:
         device = states.device.type
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-            return _forward(ctx, states, weight, bias, targets, smoothing, rows, states.dtype)
-        with torch.autocast(device, enabled=False):
-            return _forward(ctx, states, weight, bias, targets, smoothing, rows, torch.get_autocast_dtype(device))
+        wants = wants and any(ctx.needs_input_grad[:3])
+        casting = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        low = torch.get_autocast_dtype(device) if casting else states.dtype
+        if low is torch.float16:
+            low = torch.float32  # most probabilities of a large vocabulary are nothing in fp16
+        with torch.autocast(device, enabled=False) if casting else nullcontext():
+            smoothed, nll, ctx.formed = _forward(states, weight, bias, targets, smoothing, rows, low, wants)
+        ctx.mark_non_differentiable(nll)
+        return smoothed, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -88,11 +102,13 @@ class _Fused(torch.autograd.Function):
         formed, ctx.formed = ctx.formed, None
         # In place: the gradient of a large table must not exist twice.
         of_states, of_weight, of_bias = (None if part is None else part.mul_(scale) for part in formed)
-        return of_states, of_weight, of_bias, None, None, None
+        return of_states, of_weight, of_bias, None, None, None, None
+
+
+Gradients = tuple[Tensor | None, ...]  # of the states, the weight and the bias
 
 
 def _forward(
-    ctx: Any,
     states: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -100,13 +116,14 @@ def _forward(
     smoothing: float,
     rows: int,
     low: torch.dtype,
-) -> tuple[Tensor, Tensor]:
+    wants: bool,
+) -> tuple[Tensor, Tensor, Gradients]:
+    """The sums of smoothed loss and nll, and (if wanted) their gradients; products in `low`, sums in fp32 or better."""
     tokens, vocabulary = len(states), len(weight)
     exact = torch.promote_types(states.dtype, torch.float32)
     table, offset = weight.to(low), None if bias is None else bias.to(low)
     uniform = weight.mean(0, dtype=exact)  # mean_v of the logits is the logit of the mean row
     level = weight.new_zeros((), dtype=exact) if bias is None else bias.mean(dtype=exact)
-    wants = any(ctx.needs_input_grad[:3])
     of_states = torch.empty_like(states) if wants else None
     of_weight = torch.zeros_like(weight, dtype=exact) if wants else None
     of_bias = torch.zeros_like(bias, dtype=exact) if wants and bias is not None else None
@@ -142,9 +159,8 @@ def _forward(
         of_weight.sub_(states.sum(0, dtype=exact) * (smoothing / vocabulary))
         if of_bias is not None:
             of_bias.sub_(smoothing * tokens / vocabulary)
-    ctx.formed = tuple(
+    formed = tuple(
         None if found is None or like is None else found.to(like.dtype)
         for found, like in ((of_states, states), (of_weight, weight), (of_bias, bias))
     )
-    ctx.mark_non_differentiable(nll)
-    return (1.0 - smoothing) * nll + smoothing * flat, nll
+    return (1.0 - smoothing) * nll + smoothing * flat, nll, formed

@@ -36,6 +36,10 @@ class Seq2Seq(nn.Module):
 
 
 def output_of(decoder: Decoder) -> Callable[[Tensor], Tensor]:
-    """The decoder's own `nn.Linear`, which the loss can differentiate by hand, or just its `project`."""
-    output = getattr(decoder, "output", None)
-    return output if isinstance(output, nn.Linear) else decoder.project
+    """What turns states into logits: an `nn.Linear`, where the decoder promises one, or just its `project`.
+
+    A decoder may have an attribute `plain_projection`, and thereby promise that its `project` is that `nn.Linear` and
+    nothing else. The loss can then differentiate it by hand, and search can write its result where it likes.
+    """
+    output = getattr(decoder, "plain_projection", None)
+    return output if type(output) is nn.Linear else decoder.project

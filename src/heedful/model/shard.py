@@ -1,7 +1,8 @@
 """Sharding a model with FSDP2: each Transformer layer is a unit of its own, everything else belongs to the root.
 
 The embedding tables and the output matrix, often one and the same, are used in the root's forward (the loss is computed
-there), so they stay in the root's group; so do recurrent parts, which are small.
+there), so they stay in the root's group; so do recurrent parts, which are small. A search calls the decoder and not the
+root, so it needs gathered weights: `model.unshard()` first, or a full state dict in an unsharded copy.
 """
 
 import warnings

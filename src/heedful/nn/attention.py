@@ -260,9 +260,10 @@ def _fused(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, cau
     if query.dtype is torch.bfloat16 and query.device.type == "cpu" and torch.is_grad_enabled():
         # Measured: the CPU's bf16 attention backward costs some twenty times the fp32 one.
         with torch.autocast("cpu", enabled=False):
-            return F.scaled_dot_product_attention(
+            context = F.scaled_dot_product_attention(
                 query.float(), keys.float(), values.float(), attn_mask=mask, is_causal=causal
             )
+        return context.to(query.dtype)
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal)
 
 
@@ -278,9 +279,15 @@ class Source(NamedTuple):
 
 
 def needed(mask: Tensor) -> Tensor | None:
-    """The mask, or None where it hides nothing. Asked only when decoding on a CPU, where looking is free."""
-    idle = mask.device.type == "cpu" and not torch.is_grad_enabled() and bool(mask.all())
-    return None if idle else mask
+    """The mask, or None where it hides nothing.
+
+    Asked only when decoding on a CPU, where looking is free, and never while the model is traced for an export, where
+    the answer for one example would be taken for all.
+    """
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    if mask.device.type != "cpu" or torch.is_grad_enabled() or traced:
+        return mask
+    return None if bool(mask.all()) else mask
 
 
 def fold(query: Tensor, source: Source, *, apart: bool) -> tuple[Tensor, Source]:
@@ -329,8 +336,7 @@ class Attention(nn.Module):
         )
         context = context.view(rows, steps, -1)
         if found is not None:
-            parts = (found.weights, found.scores, found.queries, found.keys, found.values)
-            found = Map(*(None if part is None else part.unsqueeze(1) for part in parts))
+            found = found.each(lambda part: part.unsqueeze(1))
         if glance is not None and glance.silent:
             _check_heads(glance.silent, 1)
             context = torch.zeros_like(context)
@@ -472,8 +478,8 @@ class SelfAttention(_Heads):
     ) -> tuple[Tensor, Tensor, Map | None]:
         """[B, T, D] -> [B, T, D], and the keys and values side by side of everything seen so far (past and x).
 
-        They are kept as the projection gave them, [B, t, 2 D], so that a step extends, and a beam reorders, one tensor
-        of long rows per layer.
+        They are kept as the projection gave them, [B, t, keys and values], so that a step extends, and a beam
+        reorders, one tensor of long rows per layer.
         """
         projected = self.project(x)
         seen = projected.narrow(2, self.width, self.width + self.value_width)
@@ -491,5 +497,5 @@ class SelfAttention(_Heads):
 
 
 def _check_heads(silent: tuple[int, ...], heads: int) -> None:
-    if silent[-1] >= heads or silent[0] < 0:
-        raise ValueError(f"cannot silence head {silent[-1]} of an attention with {heads} (they count from 0)")
+    if wrong := [head for head in silent if not 0 <= head < heads]:
+        raise ValueError(f"cannot silence head {wrong[0]} of an attention with {heads} (they count from 0)")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+import torch
 from torch import Tensor
 
 Tree: TypeAlias = Any  # a Tensor whose dim 0 is the row; None or a flag; or a tuple or dataclass of trees
@@ -40,6 +41,11 @@ class Map:
     queries: Tensor | None = None  # [B, H, T, d]
     keys: Tensor | None = None  # [B, H, S, a]
     values: Tensor | None = None  # [B, H, S, d]
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Map":
+        """The same map with every part that is there changed alike."""
+        parts = (self.weights, self.scores, self.queries, self.keys, self.values)
+        return Map(*(None if part is None else change(part) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,12 @@ class Look:
     def __post_init__(self) -> None:
         _known("record", self.record, RECORDS)
         _known("place to silence", (place for place, _, _ in self.silence), PLACES)
+
+    def check(self, place: Place, layers: int) -> None:
+        """Refuse to silence what is not there: an experiment must not report the effect of nothing."""
+        for where, layer, head in self.silence:
+            if where == place and not 0 <= layer < layers:
+                raise ValueError(f"cannot silence head {head} of {place} layer {layer}: there are {layers} such layers")
 
     def at(self, place: Place, layer: int) -> Glance:
         """What this look asks of one attention."""
@@ -176,13 +188,13 @@ def select(tree: T, rows: Tensor) -> T:
     elif is_dataclass(tree) and not isinstance(tree, type):
         picked = replace(tree, **{part.name: select(getattr(tree, part.name), rows) for part in fields(tree)})
     else:
-        raise TypeError(f"cannot select rows from {type(tree).__name__}: a state is made of tensors, tuples and None")
+        raise TypeError(f"cannot select rows from {type(tree).__name__}: a state is a tree of tensors")
     return picked  # type: ignore[no-any-return]  # the same kind of tree as came in
 
 
 def last_slot(mask: Tensor) -> Tensor:
     """The index of the last real slot of each row, [B, S] -> [B]; 0 where there is none."""
-    return (mask.sum(1) - 1).clamp(min=0)
+    return (mask * torch.arange(mask.size(1), device=mask.device)).amax(1)
 
 
 def take_slot(states: Tensor, slot: Tensor) -> Tensor:

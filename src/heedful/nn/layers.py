@@ -116,8 +116,8 @@ def initialise(module: nn.Module) -> None:
     """Xavier for matrices, zero for biases, N(0, 1/D) for embeddings, orthogonal recurrence, LSTM forget bias 1."""
     for part in module.modules():
         if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
-        elif isinstance(part, nn.Linear):
+            continue
+        if isinstance(part, nn.Linear):
             nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)

@@ -20,7 +20,8 @@ class Beam:
     """The `best` sequences found by keeping the `size` best prefixes at each step
 
     2 x size continuations are looked at, so that `size` stay alive even when every prefix ends. An end counts only
-    among the `size` best. Scores are L / penalty(n), see LENGTHS; when a sentence is done, see STOPPINGS.
+    among the `size` best. Scores are L / penalty(n), see LENGTHS; when a sentence is done, see STOPPINGS. A beam of 1
+    is greedy search when length="none"; with a length penalty it goes on past an end that a longer answer may beat.
     """
 
     size: int = 5

@@ -1,8 +1,9 @@
 """Filters: what may come next.
 
 A filter takes log-probabilities [R, V], the tokens so far [R, t] and its own state, and gives back both changed. It
-removes a token by -inf, never all of a row, and leaves its input as it is. Its state is a tree whose dim 0 is the row,
-moved with the beams by `select`, so a filter may remember where in a constraint each hypothesis stands.
+removes a token by -inf, never all of a row, raises none above 0, and leaves its input as it is (and does not keep it:
+the next step writes there). Its state is a tree whose dim 0 is the row, moved with the beams by `select`, so a filter
+may remember where in a constraint each hypothesis stands.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from heedful.nn.contract import Tree
 class Filter(Protocol):
     """(log-probabilities, tokens so far, state) -> (log-probabilities, state)"""
 
-    def start(self, rows: int, device: torch.device) -> Tree:
-        """The state before the first token; None for a filter without memory."""
+    def start(self, tokens: Tensor) -> Tree:
+        """The state after the tokens [R, t] that a prefix has given (mostly none); None for a filter without memory."""
         ...
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
@@ -29,7 +30,7 @@ class Filter(Protocol):
 class Stateless:
     """What a filter without memory has for a start."""
 
-    def start(self, rows: int, device: torch.device) -> Tree:  # noqa: ARG002
+    def start(self, tokens: Tensor) -> Tree:  # noqa: ARG002
         """Nothing to remember"""
         return None
 
@@ -122,25 +123,23 @@ class Forced:
 
     tokens: tuple[tuple[int, ...], ...]
 
-    def start(self, rows: int, device: torch.device) -> Tree:
-        """What each row still has to say, [rows, most], -1 where nothing; and how many steps are behind, [rows]."""
+    def start(self, tokens: Tensor) -> Tree:
+        """What each row has to say at each step, [R, t + most], -1 where it is free."""
+        rows, given = tokens.shape
         if rows != len(self.tokens):
             raise ValueError(f"{len(self.tokens)} forced beginnings were given for {rows} sentences")
         most = max(map(len, self.tokens), default=0)
-        left = [[*row, *[-1] * (most - len(row))] for row in self.tokens]
-        steps = torch.zeros(rows, dtype=torch.long, device=device)
-        return torch.tensor(left, dtype=torch.long, device=device).view(rows, most), steps
+        wanted = [[*[-1] * given, *row, *[-1] * (most - len(row))] for row in self.tokens]
+        return torch.tensor(wanted, dtype=torch.long, device=tokens.device).view(rows, given + most)
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ARG002, D102
-        left, steps = state
-        if not left.size(1):
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: D102
+        step = tokens.size(1)
+        if step >= state.size(1):
             return log_probs, state
-        wanted = left.gather(1, steps.clamp(max=left.size(1) - 1).unsqueeze(1))  # [R, 1]
-        free = (wanted < 0) | (steps >= left.size(1)).unsqueeze(1)
-        only = torch.full_like(log_probs, -torch.inf)
+        wanted = state[:, step : step + 1]
         index = wanted.clamp(min=0)
-        only.scatter_(1, index, log_probs.gather(1, index))
-        return torch.where(free, log_probs, _spare(log_probs, only)), (left, steps + 1)
+        only = torch.full_like(log_probs, -torch.inf).scatter_(1, index, log_probs.gather(1, index))
+        return torch.where(wanted < 0, log_probs, _spare(log_probs, only)), state
 
 
 FILTERS: dict[str, type[Filter]] = {

@@ -1,7 +1,7 @@
 """One token after another: greedy search and sampling."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -53,8 +53,7 @@ class Sample:
         def draw(shaped: Tensor) -> Tensor:
             return torch.multinomial(shaped.softmax(-1), 1, generator=generator).squeeze(1)
 
-        rules = Rules(rules.bos, rules.eos, rules.limit, rules.minimum, rules.prefix, tuple(filters))
-        return generate(decoder, memory, rules, draw, look=look, trace=trace)
+        return generate(decoder, memory, replace(rules, filters=tuple(filters)), draw, look=look, trace=trace)
 
 
 @dataclass(slots=True)

@@ -27,8 +27,7 @@ def follow(steps: Sequence[Maps], rows: Sequence[int], memory: Memory, sentence:
 
 
 def _row(found: Map, row: int) -> Map:
-    parts = (found.weights, found.scores, found.queries, found.keys, found.values)
-    return Map(*(None if part is None else part[row] for part in parts))
+    return found.each(lambda part: part[row])
 
 
 def _joined(steps: list[Map]) -> Map:

@@ -17,7 +17,7 @@ class Rules:
 
     bos: int
     eos: int
-    limit: int | tuple[int, ...]  # most tokens, the end token not counted where it comes in time; or one per sentence
+    limit: int | tuple[int, ...]  # most steps, the one that says the end token included; or one limit per sentence
     minimum: int = 0  # no end token before this many tokens
     prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
     filters: tuple[Filter, ...] = ()
@@ -36,8 +36,8 @@ class Rules:
 class Step:
     """One step of all rows: what the model says and what the rules leave of it."""
 
-    model: Tensor  # [R, V] log-probabilities
-    shaped: Tensor  # [R, V] after minimum length, prefix and filters; the same tensor where they did not apply
+    model: Tensor  # [R, V] log-probabilities, -inf for an end token that comes too soon
+    shaped: Tensor  # [R, V] after filters and prefix; the same tensor where there are none
     given: Tensor | None  # [R, T - 1] log-probabilities of the tokens that were read after the first, if any
     maps: Maps | None
 
@@ -48,31 +48,34 @@ class Walk:
 
     decoder: Decoder
     rules: Rules
-    filters: tuple[Filter, ...]
     look: Look | None
     state: State
     tokens: Tensor  # [R, t] said so far
     memories: tuple[Tree, ...]  # the filters' states
+    forced: Tensor  # [R, most] what the prefixes still say, -1 where a row is free
     scratch: Tensor  # where logits are written
 
     def step(self, last: Tensor) -> Step:
         """Read the tokens [R, T], and say what may come next. What it says is gone with the next step."""
         decoded, state = self.decoder(last, self.state, self.look)
+        given = self._given(decoded.states, last) if last.size(1) > 1 else None
         model = self._log_probs(decoded.states[:, -1])
         if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
             model[:, self.rules.eos] = -torch.inf
         shaped, memories = model, []
-        for rule, memory in zip(self.filters, self.memories, strict=True):
+        for rule, memory in zip(self.rules.filters, self.memories, strict=True):
             shaped, memory = rule(shaped, self.tokens, memory)
             memories.append(memory)
-        given = self._given(decoded.states[:, :-1], last[:, 1:]) if last.size(1) > 1 else None
+        if self.tokens.size(1) < self.forced.size(1):  # a prefix overrules every filter
+            must, _ = Forced(())(model, self.tokens, self.forced)
+            shaped = torch.where(self.forced[:, self.tokens.size(1)].unsqueeze(1) < 0, shaped, must)
         self.state, self.memories = state, tuple(memories)
         return Step(model, shaped, given, decoded.maps)
 
     def _log_probs(self, states: Tensor) -> Tensor:
-        """[..., D] -> log-probabilities [..., V] in a tensor that nobody else holds."""
+        """[R, D] -> log-probabilities [R, V], in a tensor of the walk's own that the next call writes over."""
         output = output_of(self.decoder)
-        if not isinstance(output, nn.Linear) or states.dtype is not torch.float32 or states.dim() > 2:
+        if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
             return precise(self.decoder.project(states)).log_softmax(-1)
         # A plain matrix: write into memory that is used again at every step. A fresh tensor of this size costs more.
         logits = self.scratch.resize_(states.size(0), output.out_features)
@@ -83,7 +86,12 @@ class Walk:
         return torch.log_softmax(logits, -1, out=logits)
 
     def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
-        return self._log_probs(states).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        """Log-probabilities of tokens 1, 2, .. from the states before them; a step at a time, as V may be large."""
+        each = [
+            self._log_probs(states[:, step]).gather(1, tokens[:, step + 1 : step + 2])
+            for step in range(tokens.size(1) - 1)
+        ]
+        return torch.cat(each, 1)
 
     def move(self, rows: Tensor | None, said: Tensor, sentences: Tensor | None) -> None:
         """Continue the rows `rows` (None: all, in order) with the tokens `said`.
@@ -96,7 +104,7 @@ class Walk:
             source = select(source, which)
         if rows is not None:
             past, self.memories = select(past, rows), select(self.memories, rows)
-            self.tokens = self.tokens.index_select(0, rows)
+            self.tokens, self.forced = self.tokens.index_select(0, rows), self.forced.index_select(0, rows)
         self.state = State(source, past, shared)
         self.tokens = torch.cat((self.tokens, said.unsqueeze(1)), 1)
 
@@ -112,13 +120,15 @@ def begin(decoder: Decoder, memory: Memory, rules: Rules, look: Look | None) -> 
     if len(prefix) != rows:
         raise ValueError(f"{len(prefix)} prefixes were given for {rows} sentences")
     for row, limit in zip(prefix, rules.limits(rows), strict=True):
+        if rules.eos in row:
+            raise ValueError("a prefix cannot contain the end token: nothing would follow it")
         if len(row) >= limit:
             raise ValueError(f"a prefix of {len(row)} tokens leaves nothing to say within a limit of {limit}")
     common = min(map(len, prefix), default=0)
     said = torch.tensor([row[:common] for row in prefix], dtype=torch.long, device=device).view(rows, common)
-    rest = tuple(row[common:] for row in prefix)
-    filters = (Forced(rest), *rules.filters) if any(rest) else rules.filters
-    memories = tuple(rule.start(rows, device) for rule in filters)
+    forced = Forced(tuple(row[common:] for row in prefix)).start(said)
+    memories = tuple(rule.start(said) for rule in rules.filters)
+    scratch = torch.empty(0, dtype=torch.float32, device=device)
     start = torch.full((rows, 1), rules.bos, dtype=torch.long, device=device)
-    walk = Walk(decoder, rules, filters, look, decoder.start(memory), said, memories, memory.states.new_empty(0))
+    walk = Walk(decoder, rules, look, decoder.start(memory), said, memories, forced, scratch)
     return walk, torch.cat((start, said), 1)

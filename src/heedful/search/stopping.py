@@ -64,7 +64,7 @@ class Standing:
 
 
 def exact(now: Standing) -> bool:
-    """No live hypothesis can still enter the answer: a log-probability only falls, so its best end is bounded."""
+    """No live hypothesis can still enter the answer: a total only falls, so its best end is bounded"""
     if len(now.finished) < now.best:
         return False
     bound = max(now.hope(now.step), now.hope(now.limit))

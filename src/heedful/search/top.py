@@ -6,6 +6,7 @@ numbers lie in the k blocks with the largest maxima, and block maxima are one ve
 
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 
@@ -35,6 +36,10 @@ def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     groups, rows, size = values.shape
     k = min(k, rows * size)
     block = block_size(size)
+    if block < 16 and size > 1000 and values.device.type == "cpu":  # no good divisor: fill up to one, then count back
+        wide = -(-size // 64) * 64
+        sums, where = top_sums(bases, torch.nn.functional.pad(values, (0, wide - size), value=-torch.inf), k)
+        return sums, where // wide * size + where % wide
     blocks = size // block
     if values.device.type != "cpu" or block < 16 or rows * blocks < 4 * k:
         bases = bases if values.device.type == "cpu" else bases.to(values)  # not every device has doubles

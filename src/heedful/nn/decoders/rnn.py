@@ -17,7 +17,7 @@ ASKS = ("previous", "current")
 FIRSTS: dict[str, Callable[[Memory], Tensor]] = {
     "mean": Memory.mean,
     "last": Memory.last,
-    "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),
+    "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),  # with a bridge: learned, and the same for all
 }
 
 
@@ -63,7 +63,7 @@ class RecurrentDecoder(nn.Module):
             raise ValueError(f"first {first!r} is unknown; choose from {', '.join(FIRSTS)}")
         if not bridge and first != "zero" and memory_width != width:
             raise ValueError(f"a memory of width {memory_width} cannot start a state of width {width} without a bridge")
-        self.embed, self.output, self.attention = embed, output, attention
+        self.embed, self.plain_projection, self.attention = embed, output, attention
         self.width, self.layers, self.feeds = width, layers, feeds
         self.first = FIRSTS[first]
         self.lstm = cell == "lstm"
@@ -86,7 +86,9 @@ class RecurrentDecoder(nn.Module):
             hidden = torch.tanh(self.bridge(hidden)).unflatten(-1, (-1, self.layers, self.width))  # [B, 1 or 2, L, D]
             hidden, cell = (hidden[:, 0], hidden[:, 1]) if self.lstm else (hidden[:, 0], None)
         else:
-            hidden = hidden[:, : self.width].unsqueeze(1).expand(-1, self.layers, -1)
+            if hidden.size(-1) != self.width:  # only zeros may be of another width
+                hidden = hidden.new_zeros(rows, self.width)
+            hidden = hidden.unsqueeze(1).expand(-1, self.layers, -1)
             cell = torch.zeros_like(hidden) if self.lstm else None
         feed = hidden.new_zeros(rows, self.embed.width) if self.feeds else None
         weights: Tensor | None = None
@@ -98,6 +100,9 @@ class RecurrentDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, E], and the state after the last token"""
+        if look is not None:
+            look.check("decoder", 0)
+            look.check("cross", 0 if self.attention is None else 1)
         words = self.embed(tokens)
         seen = glance(look, "cross", 0)
         run = self._all_at_once if self.unrolled else self._step_by_step
@@ -109,7 +114,7 @@ class RecurrentDecoder(nn.Module):
 
     def project(self, states: Tensor) -> Tensor:
         """[..., E] -> [..., V]"""
-        return self.output(states)  # type: ignore[no-any-return]
+        return self.plain_projection(states)  # type: ignore[no-any-return]
 
     def _all_at_once(
         self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None

@@ -85,7 +85,7 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embed = embed
-        self.output = output
+        self.plain_projection = output
         self.layers = nn.ModuleList(
             DecoderLayer(
                 embed.width,
@@ -110,6 +110,9 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, D], and the state after the last token"""
+        if look is not None:
+            look.check("decoder", len(self.layers))
+            look.check("cross", len(self.layers))
         seen = 0 if state.past[0] is None else state.past[0].size(1)
         x = self.embed(tokens, seen)
         past, own, cross = [], [], []
@@ -124,7 +127,7 @@ class TransformerDecoder(nn.Module):
 
     def project(self, states: Tensor) -> Tensor:
         """[..., D] -> [..., V]"""
-        return self.output(states)  # type: ignore[no-any-return]
+        return self.plain_projection(states)  # type: ignore[no-any-return]
 
     if TYPE_CHECKING:
         __call__ = forward

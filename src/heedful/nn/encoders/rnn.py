@@ -41,6 +41,8 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
         """[B, S], [B, S] -> Memory; there is no attention inside, so there are no maps."""
+        if look is not None:
+            look.check("encoder", 0)
         states = self.embed(tokens)
         turned = flipped(mask) if self.back else None
         for layer, ahead in enumerate(self.ahead):
@@ -52,7 +54,7 @@ class RecurrentEncoder(nn.Module):
                 parts.append(reorder(behind, turned))
             states = torch.cat(parts, -1)
         states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
-        return Memory(states, mask, None if look is None else Maps())
+        return Memory(states, mask, Maps() if look is not None and look.record else None)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -63,7 +65,7 @@ def _one(cell: str, inputs: int, width: int) -> nn.RNNBase:
 
 
 def flipped(mask: Tensor) -> Tensor:
-    """The slot order that turns each row's real part around and leaves its padding: [B, S] -> [B, S], own inverse."""
+    """The slot order that turns each row's real part around and leaves the padding after it; its own inverse."""
     slot = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
     mirror = mask.sum(1, keepdim=True) - 1 - slot
     return torch.where(mask, mirror, slot)

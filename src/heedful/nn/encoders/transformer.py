@@ -82,6 +82,8 @@ class TransformerEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
         """[B, S], [B, S] -> Memory"""
+        if look is not None:
+            look.check("encoder", len(self.layers))
         x, hiding = self.embed(tokens), needed(mask)
         seen_by_all = None if hiding is None else hiding[:, None, None, :]
         maps = []
