@@ -1,7 +1,7 @@
 """How fast is decoding against bare PyTorch, Hugging Face and CTranslate2?
 
 1,000 sentences of Multi30k lengths, exactly 15 tokens each, random weights, batches of 64 (sorted by length) and of 1,
-each engine in a process of its own, taking turns. Claims on tiny: >= 2 x Hugging Face `generate` on a Marian model of
+engines taking turns. Claims on tiny: >= 2 x Hugging Face `generate` on a Marian model of
 the same size, greedy and with a beam of 5, and >= 0.9 x a bare greedy loop with a preallocated cache. The ratios on
 base and to CTranslate2 float32 are stated.
 
@@ -162,7 +162,9 @@ def ctranslate2(model: Bare, shape: dict[str, Any], beam: int, folder: str) -> D
     return decode
 
 
-ENGINES = ("heedful", "bare", "hf", "ctranslate2")
+# The PyTorch engines take turns in one process, batch by batch, so that noise hits them alike. CTranslate2 has a
+# process of its own: two OpenMP runtimes in one slow each other down.
+PROCESSES = (("heedful", "bare", "hf"), ("ctranslate2",))
 
 
 def engine(name: str, size: str, beam: int, folder: str) -> Decode:
@@ -185,47 +187,50 @@ def work(size: str, batch: int, count: int) -> list[list[list[int]]]:
     return [ordered[begin : begin + batch] for begin in range(0, len(ordered), batch)]
 
 
-def serve(connection: Connection, name: str, size: str, count: int) -> None:
-    """A process of its own for each engine: two OpenMP runtimes in one process slow each other down."""
+def serve(connection: Connection, names: tuple[str, ...], size: str, count: int) -> None:
+    """Answer jobs (batch, beam) with the sentences per second of each engine of this process."""
     with tempfile.TemporaryDirectory() as folder:
-        made: dict[int, Decode] = {}
+        made: dict[tuple[str, int], Decode] = {}
         while (job := connection.recv()) is not None:
             batch, beam = job
-            try:
-                decode = made.setdefault(beam, engine(name, size, beam, folder))
-            except ModuleNotFoundError as missing:
-                connection.send(missing.name)
-                continue
-            batches = work(size, batch, count)
-            decode(batches[0])
-            start = time.perf_counter()
+            batches, seconds = work(size, batch, count), {}
+            for name in names:
+                if name == "bare" and beam > 1:
+                    continue
+                try:
+                    if (name, beam) not in made:
+                        made[name, beam] = engine(name, size, beam, folder)
+                except ModuleNotFoundError as missing:
+                    print(f"({missing.name} is not installed: {name} is left out)", flush=True)
+                    continue
+                made[name, beam](batches[0])
+                seconds[name] = 0.0
             for some in batches:
-                decode(some)
-            connection.send(sum(map(len, batches)) / (time.perf_counter() - start))
+                for name in seconds:
+                    start = time.perf_counter()
+                    made[name, beam](some)
+                    seconds[name] += time.perf_counter() - start
+            connection.send({name: sum(map(len, batches)) / spent for name, spent in seconds.items()})
 
 
 def measure(size: str, count: int, rounds: int) -> dict[tuple[int, int], dict[str, list[float]]]:
-    """(batch, beam) -> engine -> sentences per second, one figure per round; engines take turns."""
+    """(batch, beam) -> engine -> sentences per second, one figure per round."""
     context = multiprocessing.get_context("spawn")
-    workers = {}
-    for name in ENGINES:
+    workers = []
+    for names in PROCESSES:
         here, there = context.Pipe()
-        process = context.Process(target=serve, args=(there, name, size, count), daemon=True)
+        process = context.Process(target=serve, args=(there, names, size, count), daemon=True)
         process.start()
-        workers[name] = (process, here)
+        workers.append((process, here))
     rates: dict[tuple[int, int], dict[str, list[float]]] = {}
     for job in ((64, 1), (1, 1), (64, 5), (1, 5)):
-        rates[job] = {name: [] for name in ENGINES if not (name == "bare" and job[1] > 1)}
+        rates[job] = {}
         for _ in range(rounds):
-            for name in list(rates[job]):
-                workers[name][1].send(job)
-                answer = workers[name][1].recv()
-                if isinstance(answer, str):
-                    print(f"({answer} is not installed: {name} is left out)")
-                    del rates[job][name]
-                else:
-                    rates[job][name].append(answer)
-    for process, here in workers.values():
+            for _, here in workers:
+                here.send(job)
+                for name, figure in here.recv().items():
+                    rates[job].setdefault(name, []).append(figure)
+    for process, here in workers:
         here.send(None)
         process.join()
     return rates
