@@ -240,10 +240,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="tiny only, 128 sentences, looser bounds for the noise")
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--sentences", type=int, default=1000, help="how many to decode in batches of 64")
     options.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     given = options.parse_args()
     header(__file__)
-    sizes, rounds, count = (["tiny"], 2, 128) if given.quick else (given.sizes, given.rounds, 1000)
+    sizes, rounds, count = (["tiny"], 2, 128) if given.quick else (given.sizes, given.rounds, given.sentences)
     slack = 0.8 if given.quick else 1.0
     claims: list[tuple[str, float, float]] = []
     print(f"{'model':5} {'batch':>5} {'beam':>4} {'engine':12} {'sentences/s':>11}  spread")
