@@ -12,8 +12,8 @@ from heedful.search import Greedy, Rules
 from heedful.types import FATES, Found, Hypothesis
 from zoo import BOS, EOS, PAD, SEARCH_CASES, Case, V
 
-SOURCE = [[5, 3, 9, 4, 2], [7, 8, 2], [6, 2], [3, 3, 10, 2]]
-TARGET = torch.tensor([[1, 4, 9, 3, 5], [1, 8, 8, 2, 6], [1, 3, 7, 10, 4], [1, 2, 5, 9, 9]])
+SOURCE = [[5, 3, 9, 4, 2], [7, 8, 2], [6, 2]]
+TARGET = torch.tensor([[1, 4, 9, 3, 5], [1, 8, 8, 2, 6], [1, 3, 7, 10, 4]])
 LIMIT = 6
 EVERYTHING = Look(frozenset(RECORDS))
 
@@ -63,7 +63,7 @@ def padding_changes_nothing(model: Seq2Seq) -> None:
 
 
 def rows_are_independent(model: Seq2Seq) -> None:
-    rows = torch.tensor([2, 0, 0, 3])
+    rows = torch.tensor([2, 0, 0])
     memory = read(model)
     whole, state = model.decoder(TARGET, model.decoder.start(memory))
     picked, _ = model.decoder(TARGET[rows], select(model.decoder.start(memory), rows))

@@ -16,7 +16,7 @@ from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import ASKS
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, output_layer
-from heedful.nn.positions import POSITIONS
+from heedful.nn.positions import POSITIONS, Given
 from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Sample
 
 V, WIDTH = 11, 8
@@ -24,8 +24,12 @@ PAD, BOS, EOS = 0, 1, 2
 
 
 def embed(vocabulary: int = V, *, positions: str | None = None, scale: bool = False) -> Embed:
-    table = nn.Embedding(vocabulary, WIDTH)
-    return Embed(table, positions=None if positions is None else POSITIONS[positions](40, WIDTH), scale=scale)
+    table, places = nn.Embedding(vocabulary, WIDTH), None
+    if positions == "given":
+        places = Given(40, WIDTH, torch.randn(40, WIDTH))
+    elif positions is not None:
+        places = POSITIONS[positions](40, WIDTH)
+    return Embed(table, positions=places, scale=scale)
 
 
 def transformer_encoder(norm: str, positions: str | None, activation: str, score: str, normaliser: str, combine: str):
@@ -107,10 +111,12 @@ RECURRENT_CASES = {
         strict=False,
     )
 }
-TRANSFORMER_CASES = {  # the norm, the positions and the activation of a Transformer decoder
+# The norm, the positions and the activation of a Transformer decoder. None has no positions: equal tokens would then be
+# equal slots, and which of two equals hard attention picks is nobody's law.
+TRANSFORMER_CASES = {
     f"transformer-{norm}-{positions}": (norm, positions, activation)
     for norm, positions, activation in zip(
-        itertools.cycle(NORMS), (*POSITIONS, None), itertools.cycle(ACTIVATIONS), strict=False
+        itertools.cycle(NORMS), POSITIONS, itertools.cycle(ACTIVATIONS), strict=False
     )
 }
 DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
