@@ -112,7 +112,7 @@ def main() -> int:
     options.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     given = options.parse_args()
     header(__file__)
-    sizes, rounds = (["tiny"], 3) if given.quick else (given.sizes, given.rounds)
+    sizes, rounds = (["tiny"], 2) if given.quick else (given.sizes, given.rounds)
     slack = 0.9 if given.quick else 1.0
     claims = []
     print(f"{'model':5} {'type':5} {'engine':15} {'tokens/s':>9}  spread")
