@@ -244,7 +244,7 @@ def main() -> int:
     options.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     given = options.parse_args()
     header(__file__)
-    sizes, rounds, count = (["tiny"], 2, 128) if given.quick else (given.sizes, given.rounds, given.sentences)
+    sizes, rounds, count = (["tiny"], 1, 128) if given.quick else (given.sizes, given.rounds, given.sentences)
     slack = 0.8 if given.quick else 1.0
     claims: list[tuple[str, float, float]] = []
     print(f"{'model':5} {'batch':>5} {'beam':>4} {'engine':12} {'sentences/s':>11}  spread")
