@@ -16,6 +16,7 @@ from heedful.errors import HeedfulError, MissingExtra, require
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
+NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "mend", "parallel", "rules"))
 NEEDS_TORCH = ("nn", "model", "search", "train", "lab", "build", "export", "data.batch", "engines.torch")
 
 
@@ -45,7 +46,7 @@ def upward_imports(package: Path, heights: dict[str, int]) -> list[str]:
     wrong = []
     for path in sorted(package.rglob("*.py")):
         own = path.relative_to(package).with_suffix("").parts[0]
-        if own == "__init__":
+        if own.startswith("__"):
             continue
         for line, other in imports(path):
             if other != own and heights[other] >= heights[own]:
@@ -73,9 +74,9 @@ def modules() -> list[str]:
     return [found.name for found in pkgutil.walk_packages([str(PACKAGE)], "heedful.")]
 
 
-def torch_free(name: str) -> bool:
+def free(name: str, needy: tuple[str, ...]) -> bool:
     inner = name.removeprefix("heedful.")
-    return not any(inner == part or inner.startswith(part + ".") for part in NEEDS_TORCH)
+    return not any(inner == part or inner.startswith(part + ".") for part in needy)
 
 
 BLOCKED = """
@@ -91,9 +92,11 @@ for name in {names!r}:
 """
 
 
-@pytest.mark.parametrize("blocked", ["torch", "polars"])
-def test_what_should_not_need_a_heavy_package_imports_without_it(blocked):
-    names = [name for name in modules() if torch_free(name)]
+@pytest.mark.parametrize(
+    ("blocked", "needy"), [("torch", NEEDS_TORCH), ("polars", NEEDS_TORCH + NEEDS_POLARS), ("ray", NEEDS_TORCH)]
+)
+def test_what_should_not_need_a_heavy_package_imports_without_it(blocked, needy):
+    names = [name for name in modules() if free(name, needy)]
     assert "heedful.cli.app" in names
     code = BLOCKED.format(blocked=(blocked,), names=names)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -116,7 +119,7 @@ def test_require_is_silent_when_the_package_is_there():
 
 
 def test_the_public_names():
-    assert heedful.__all__ == ["HeedfulError", "Hypothesis", "__version__"]
+    assert heedful.__all__ == ["HeedfulError", "Hypothesis", "__version__", "check", "prepare"]
     assert all(hasattr(heedful, name) for name in heedful.__all__)
 
 

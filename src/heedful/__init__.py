@@ -3,9 +3,20 @@
 From sentence pairs to a translator that one can train, trust, look inside and serve.
 """
 
+from importlib import import_module
+from typing import Any
+
 from heedful.errors import HeedfulError
 from heedful.types import Hypothesis
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["HeedfulError", "Hypothesis", "__version__"]
+__all__ = ["HeedfulError", "Hypothesis", "__version__", "check", "prepare"]
+
+_VERBS = {"check": "heedful.corpus.check", "prepare": "heedful.data.prepare"}  # imported when first asked for
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _VERBS:
+        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+    return getattr(import_module(_VERBS[name]), name)

@@ -5,7 +5,9 @@ import sys
 import typer
 
 from heedful import __version__
+from heedful.cli.check import check
 from heedful.cli.info import info
+from heedful.cli.prepare import prepare
 from heedful.errors import HeedfulError
 
 app = typer.Typer(
@@ -16,10 +18,13 @@ app = typer.Typer(
     help="""Sequence-to-sequence learning with attention.
 
 \b
-  heedful info              what is installed, and what it allows
-  heedful info --markdown   the same, to paste into a bug report
+  heedful check train.en train.de    what is wrong with these files, and what mends it
+  heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenise
+  heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
+app.command("check")(check)
+app.command("prepare")(prepare)
 app.command("info")(info)
 
 
@@ -39,9 +44,12 @@ def _root(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on stderr and exit code 1, not a traceback."""
+    """Run the command; a user's mistake is one line on stderr and the error's exit code, not a traceback."""
     try:
         app()
     except HeedfulError as error:
         typer.echo(f"heedful: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("heedful: interrupted", err=True)
+        sys.exit(130)

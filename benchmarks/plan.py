@@ -1,0 +1,243 @@
+"""Is the batch plan exact, tight, fair and quick?
+
+Multi30k en-de (BPE 8k shared, 4096 tokens on the longer side): every pair once per epoch, >= 95 % of the area real
+tokens, the same batches for 1, 2, 4 and 8 ranks. A simulated corpus of 1 billion pairs, whose lengths are drawn when
+asked: a batch at a random step within 50 ms and 1 GB, and neither length nor place visible in the order.
+
+    python benchmarks/plan.py [--quick] [--workers 2]
+
+HEEDFUL_DATA is the folder that holds multi30k/train.{en,de}.gz (default: ../shared/data beside the repository).
+"""
+
+import argparse
+import gzip
+import io
+import itertools
+import math
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from heedful.data.plan import BLOCK, IntArray, Plan, Stream, count_units, cut, random_words, visits
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+MICRO_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A corpus of given lengths."""
+
+    source: IntArray
+    target: IntArray
+    fingerprint: str = "multi30k"
+    fixed: bool = True
+
+    @property
+    def rows(self) -> int:
+        return len(self.source)
+
+    def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
+        rows = slice(block * BLOCK, (block + 1) * BLOCK)
+        return self.source[rows], self.target[rows]
+
+    def units(self, epoch: int, micro_tokens: int) -> IntArray:
+        blocks = range(math.ceil(self.rows / BLOCK))
+        return np.array([count_units(*self.lengths(epoch, block), micro_tokens) for block in blocks])
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A corpus of any size: targets log-normal around 20 tokens, sources like them; nothing is stored but counts."""
+
+    rows: int
+    counts: IntArray
+    fingerprint: str = "simulated"
+    fixed: bool = True
+
+    def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
+        return simulated_lengths(min(BLOCK, self.rows - block * BLOCK), block)
+
+    def units(self, epoch: int, micro_tokens: int) -> IntArray:  # noqa: ARG002  # counted for one budget
+        return self.counts
+
+
+def simulated_lengths(rows: int, block: int) -> tuple[IntArray, IntArray]:
+    """Sums of bytes are nearly normal; their exponential is the length."""
+    sums = random_words(rows, "lengths", block).view(np.uint8).reshape(rows, 2, 4).sum(2, dtype=np.uint16)  # 510 ± 148
+    scores = (np.arange(1021) - 510) / 148
+    target = np.clip(np.exp(3.0 + 0.55 * scores), 2, 256).astype(np.uint16)[sums[:, 0]]
+    source = np.clip(target * np.exp(0.25 * scores).astype(np.float32)[sums[:, 1]], 2, 256).astype(np.uint16)
+    return source, target
+
+
+def simulated_count(rows_and_block: tuple[int, int]) -> int:
+    """What preparation would store of a block."""
+    return count_units(*simulated_lengths(*rows_and_block), MICRO_TOKENS)
+
+
+def simulate(rows: int, workers: int) -> Simulated:
+    blocks = [(min(BLOCK, rows - first), first // BLOCK) for first in range(0, rows, BLOCK)]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        return Simulated(rows, np.array(pool.map(simulated_count, blocks, chunksize=16)))
+
+
+def multi30k() -> InMemory:
+    """Lengths in pieces of a shared BPE of 8,000, with the end token."""
+    import sentencepiece
+
+    sides = [gzip.decompress((DATA / "multi30k" / f"train.{side}.gz").read_bytes()).decode() for side in ("en", "de")]
+    lines = [side.removesuffix("\n").split("\n") for side in sides]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=itertools.chain(*lines), model_writer=model, model_type="bpe", vocab_size=8000, minloglevel=2
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    source, target = (np.array([len(tokens) + 1 for tokens in pieces.encode(side)]) for side in lines)
+    return InMemory(source, target)
+
+
+def epoch_of(stream: Stream, epoch: int) -> list[IntArray]:
+    """All units of an epoch of a corpus with fixed lengths."""
+    units = int(stream.corpus.units(epoch, stream.micro_tokens).sum())
+    return [stream.rows(epoch * units + unit) for unit in range(units)]
+
+
+def real_share(corpus: InMemory, units: list[IntArray]) -> float:
+    """sum of lengths / sum of n (S + T)"""
+    area = sum(len(unit) * (corpus.source[unit].max() + corpus.target[unit].max()) for unit in units)
+    return float((corpus.source.sum() + corpus.target.sum()) / area)
+
+
+def kept(one: list[IntArray], other: list[IntArray]) -> float:
+    """Of the pairs of rows that share a unit, how many do so again."""
+    homes = np.empty(sum(map(len, other)), dtype=np.int64)
+    for number, unit in enumerate(other):
+        homes[unit] = number
+    again = sum(int((met * (met - 1)).sum()) for met in (np.bincount(homes[unit]) for unit in one))
+    return again / sum(len(unit) * (len(unit) - 1) for unit in one)
+
+
+def misread(rows: int, units: list[IntArray]) -> int:
+    """How many rows an epoch leaves out or repeats."""
+    return int((np.bincount(np.concatenate(units), minlength=rows) != 1).sum())
+
+
+def differing(corpus: InMemory, ranks: int) -> int:
+    """In how many of the first 60 steps the ranks together read something else than one rank would."""
+    alone, shared = (Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8) for _ in range(2))
+    wrong = 0
+    for step in range(60):
+        shares = [shared.share(step, rank, ranks) for rank in range(ranks)]
+        together = [micro.rows for turn in zip(*shares, strict=True) for micro in turn]
+        batch = [micro.rows for micro in alone.batch(step)]
+        wrong += len(batch) != len(together) or not all(map(np.array_equal, batch, together))
+    return wrong
+
+
+def correlation(one: ArrayLike, other: ArrayLike) -> float:
+    """Spearman's, times sqrt(n - 1): about standard normal when there is nothing to see."""
+    first, second = (np.argsort(np.argsort(values, kind="stable")) for values in (one, other))
+    return float(np.corrcoef(first, second)[0, 1] * math.sqrt(len(first) - 1))
+
+
+def correlations(corpus: Simulated) -> dict[str, float]:
+    """Of what a reader in order would see: lengths unit by unit, and which block follows which."""
+    stream = Stream(corpus, 7, MICRO_TOKENS)
+    rows = [stream.rows(unit) for unit in range(4000)]  # some 15 blocks
+    lengths = {int(unit[0]) // BLOCK: corpus.lengths(0, int(unit[0]) // BLOCK)[1] for unit in rows}
+    means = [lengths[int(unit[0]) // BLOCK][unit % BLOCK].mean() for unit in rows]
+    (blocks, _), (following, _) = visits(stream, 0), visits(stream, 1)
+    return {
+        "place in the epoch and mean length": correlation(range(len(means)), means),
+        "mean length and that of the unit before": correlation(means[1:], means[:-1]),
+        "visit and block": correlation(range(len(blocks)), blocks),
+        "block and the block before": correlation(blocks[1:], blocks[:-1]),
+        "block and that of the next epoch": correlation(blocks, following),
+    }
+
+
+def peak_gigabytes() -> float:
+    """The most memory that this process has held so far, all libraries included; 0 where it cannot be asked."""
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="50 million pairs instead of a billion")
+    options.add_argument("--workers", type=int, default=2)
+    given = options.parse_args()
+    header(__file__)
+
+    real = multi30k()
+    print(f"Multi30k en-de, {real.rows} pairs, 3 epochs:")
+    for micro_tokens in (1024, 2048, 4096, 8192, 16384):
+        epochs = [epoch_of(Stream(real, 1, micro_tokens), epoch) for epoch in range(3)]
+        shares = [real_share(real, units) for units in epochs]
+        print(
+            f"  {micro_tokens:6} tokens: {len(epochs[0]):4} units, real tokens {min(shares):.4f} to {max(shares):.4f}, "
+            f"row pairs that meet again after 1, 2 epochs: {kept(*epochs[:2]):.2f}, {kept(*epochs[::2]):.2f}"
+        )
+        if micro_tokens == MICRO_TOKENS:
+            share, wrong = min(shares), sum(misread(real.rows, units) for units in epochs)
+    strays = sum(differing(real, ranks) for ranks in (1, 2, 4, 8))
+    print(f"{strays} of 4 x 60 steps differ with 1, 2, 4, 8 ranks")
+
+    rows = 50_000_000 if given.quick else 1_000_000_000
+    begin = time.perf_counter()
+    corpus = simulate(rows, given.workers)
+    print(
+        f"simulated: {rows:,} pairs in {len(corpus.counts)} blocks, {corpus.counts.sum():,} units counted "
+        f"in {time.perf_counter() - begin:.1f} s by {given.workers} processes, as preparation would"
+    )
+    part = Simulated(64 * BLOCK, corpus.counts[:64])
+    wrong += misread(part.rows, epoch_of(Stream(part, 1, MICRO_TOKENS), 0))
+    print(f"{wrong} pairs left out or repeated in 3 epochs of Multi30k and one of {part.rows:,} simulated pairs")
+    begin = time.perf_counter()
+    source, target = simulated_lengths(BLOCK, 0)
+    drawn = time.perf_counter()
+    cut(source, target, MICRO_TOKENS, words=random_words(BLOCK, "words"))
+    print(f"one block: lengths {(drawn - begin) * 1e3:.1f} ms, cut {(time.perf_counter() - drawn) * 1e3:.1f} ms")
+
+    steps = 3 * int(corpus.counts.sum()) // 8
+    times = []
+    for word in random_words(200, "steps"):
+        begin = time.perf_counter()
+        plan = Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8)  # a new one remembers nothing
+        plan.batch(int(word) % steps)
+        times.append((time.perf_counter() - begin) * 1e3)
+    memory = peak_gigabytes()
+    print(
+        f"batch(k) of a new plan, 200 random k of 3 epochs: median {np.median(times):.1f} ms, max {max(times):.1f} ms; "
+        f"peak of memory {memory:.2f} GB"
+    )
+
+    seen = correlations(corpus)
+    for what, value in seen.items():
+        print(f"  {what}: z = {value:+.2f}")
+    return verdict(
+        [
+            ("real tokens' share of the area, Multi30k at 4096 tokens", share, 0.95),
+            ("minus pairs left out or repeated", -wrong, 0),
+            ("minus steps that differ with the number of ranks", -strays, 0),
+            ("50 ms minus the median of batch(k)", 50 - float(np.median(times)), 0),
+            ("50 ms minus the longest batch(k)", 50 - max(times), 0),
+            ("1 GB minus the peak of memory", 1 - memory, 0),
+            ("4 minus the largest |z|", 4 - max(map(abs, seen.values())), 0),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Does a Ray cluster whose nodes keep dying prepare the very corpus that one process does?
+
+Real text in many shards; a head without processors and two worker nodes, token authentication on; every few seconds the
+raylet of a worker node gets kill -9 and a new node takes its place, until all is done.
+
+    python benchmarks/ray_shards.py [--quick]          (Linux; HEEDFUL_DATA holds tatoeba-eng-por)
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from raycluster import Cluster, why_not
+from shardwork import tidied
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "tatoeba-eng-por"
+
+
+def cut(folder: Path, shards: int) -> int:
+    """Deal both languages of the training text into files; how many lines there are."""
+    folder.mkdir()
+    texts = [gzip.decompress((DATA / f"train.{language}.gz").read_bytes()) for language in ("eng", "por")]
+    lines = b"".join(texts).splitlines()
+    for shard in range(shards):
+        (folder / f"{shard:05}.txt").write_bytes(b"\n".join(lines[shard::shards]))
+    return len(lines)
+
+
+def driver(folder: Path, outputs: str, *options: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Tidy `inputs` into `outputs`, in a process whose words (Ray tells of every dead node) go to a file."""
+    command = [sys.executable, str(ROOT / "tests" / "shardwork.py"), "tidy", str(folder / "inputs")]
+    with (folder / f"{outputs}.log").open("wb") as log:
+        return subprocess.Popen(
+            [*command, str(folder / outputs), *options], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def serially(folder: Path) -> float:
+    """The reference, in one process; how many seconds it took."""
+    (folder / "serial-executions").mkdir()
+    environment = {**os.environ, "SHARD_JOURNAL": str(folder / "serial-executions")}
+    begin = time.perf_counter()
+    if driver(folder, "serial", "--workers=1", environment=environment).wait() != 0:
+        raise RuntimeError((folder / "serial.log").read_text())
+    return time.perf_counter() - begin
+
+
+def rounds_in(seconds: float, folder: Path) -> int:
+    """How often one shard can be tidied in so many seconds here."""
+    lines = next((folder / "inputs").iterdir()).read_text(encoding="utf-8").splitlines()
+    begin = time.perf_counter()
+    for _ in range(50):
+        tidied(lines)
+    return round(50 * seconds / (time.perf_counter() - begin))
+
+
+def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
+    """The same on a cluster that loses a node `every` few seconds; how many it lost, and how many seconds it took."""
+    (folder / "cluster-executions").mkdir()
+    settings = json.dumps({"rounds": rounds})
+    kills = 0
+    with Cluster(2, SHARD_JOURNAL=str(folder / "cluster-executions")) as cluster:
+        place = [f"--on={cluster.address}", f"--settings={settings}"]
+        begin = last = time.perf_counter()
+        running = driver(folder, "cluster", *place, environment=cluster.environment)
+        while running.poll() is None:
+            time.sleep(0.1)
+            if time.perf_counter() - last >= every and cluster.kill():
+                kills, last = kills + 1, time.perf_counter()
+                print(f"{last - begin:4.0f} s: kill {kills}, {count(folder / 'cluster')} shards done", flush=True)
+        wall = time.perf_counter() - begin
+    if running.returncode:
+        raise RuntimeError((folder / "cluster.log").read_text())
+    return kills, wall
+
+
+def count(folder: Path) -> int:
+    """Entries of a folder that are not hidden."""
+    return sum(not path.name.startswith(".") for path in folder.glob("*"))
+
+
+def merged(folder: Path) -> str:
+    """sha256 of all files but the rows, which also tell of the settings."""
+    whole = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "shard.json"):
+        whole.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="a tenth of the shards, killed three times as often")
+    given = options.parse_args()
+    shards, every, seconds, least = (100, 5.0, 0.3, 2) if given.quick else (1000, 15.0, 0.25, 8)
+    header(__file__)
+    if reason := why_not():
+        print(f"nothing to measure: {reason}")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="shards-") as name:
+        folder = Path(name)
+        lines = cut(folder / "inputs", shards)
+        once = serially(folder)
+        rounds = rounds_in(seconds, folder)  # a shard must last, to be killed at
+        print(f"{lines} lines, {shards} shards; serial {once:.1f} s; on the cluster, each is tidied {rounds} times")
+        kills, wall = under_fire(folder, rounds, every)
+        again = count(folder / "cluster-executions") - shards
+        print(f"cluster {wall:.0f} s, {kills} kills, {again} shards begun again; merged {merged(folder / 'cluster')}")
+        return verdict(
+            [
+                ("raylets killed", kills, least),
+                ("shards begun again", again, 1),
+                ("shards finished", count(folder / "cluster"), shards),
+                ("minus half-written folders left", -len(list((folder / "cluster").glob(".tmp-*"))), 0),
+                ("same bytes as the serial run", merged(folder / "cluster") == merged(folder / "serial"), 1),
+            ]
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What commands are given: a heedful.toml, or just the files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.config import Settings, check, load, put
+from heedful.corpus.read import bare, kind
+from heedful.errors import ConfigError
+
+
+def settings_of(
+    files: Sequence[str],
+    pair: str | None,
+    sets: Sequence[str] = (),
+    *,
+    validation: Sequence[str] = (),
+    test: Sequence[str] = (),
+) -> Settings:
+    """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
+    if len(files) == 1 and files[0].endswith(".toml"):
+        if pair or validation or test:
+            raise ConfigError(
+                "a .toml says which languages and files there are: leave out --pair, --validation and --test"
+            )
+        return load(files[0], sets)
+    source, target = languages(files, pair)
+    data = {"train": [{"files": list(files)}]} | {
+        split: [{"files": list(some)}] for split, some in (("validation", validation), ("test", test)) if some
+    }
+    tree = {"source": source, "target": target, "data": data}
+    for one in sets:
+        put(tree, one)
+    return check(tree, where="the command line")
+
+
+def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
+    """What --pair says, or the suffixes of two files."""
+    if pair:
+        source, dash, target = pair.partition("-")
+        if not (source and dash and target):
+            raise ConfigError(f"--pair {pair}: write two languages, such as en-de")
+        return source, target
+    paths = [Path(file) for file in files]
+    suffixes = [bare(path).suffix.removeprefix(".") for path in paths]
+    if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
+        return suffixes[0], suffixes[1]
+    if len(paths) == 1 and kind(paths[0]) == ".tsv":
+        return "source", "target"
+    raise ConfigError("say which languages these are, such as: --pair en-de")

@@ -1,0 +1,106 @@
+"""`heedful prepare`: from corpora to tokens, ready to train on."""
+
+import time
+from collections.abc import Mapping
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from heedful.config import Settings, load
+from heedful.errors import require
+
+QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar on
+
+
+def prepare(
+    config: str = typer.Argument(..., help="heedful.toml"),
+    workers: int | None = typer.Option(
+        None, "--workers", help="Processes on this machine (default: 1; one per core above 128 MB of text)."
+    ),
+    on: str | None = typer.Option(None, "--on", help="A Ray cluster: ray://host:10001, host:6379, or just ray."),
+    sets: list[str] = typer.Option([], "--set", help="A setting, such as tokenizer.vocabulary=4000."),
+) -> None:
+    """Read, clean, deduplicate, shuffle and tokenise. Repeating the command goes on where it stopped.
+
+    \b
+      heedful prepare heedful.toml
+      heedful prepare heedful.toml --workers 8 --set tokenizer.vocabulary=16000
+    """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
+    require("polars", extra="corpus", whose="heedful prepare")
+    from heedful.corpus.shards import launcher
+    from heedful.data.prepare import Step, workers_for
+    from heedful.data.prepare import prepare as make
+
+    settings = load(config, sets)
+    if on is None and workers is None:
+        workers = workers_for(settings)
+    console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()
+    columns = (
+        TextColumn("{task.description:>24}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("·"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+        spoken = begin
+
+        def tell(step: Step) -> None:
+            nonlocal spoken
+            if not aside.is_terminal and (now := time.perf_counter()) - spoken > QUIET:
+                aside.print(
+                    f"{step.stage}: {step.done} of {step.shards} shards after {now - begin:.0f} s", soft_wrap=True
+                )
+                spoken = now
+            if step.stage not in tasks:
+                tasks[step.stage] = progress.add_task(step.stage)
+            progress.update(tasks[step.stage], completed=step.done, total=step.shards)
+
+        prepared = make(settings, launcher=launcher(on, workers), progress=tell)
+    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {settings.data.folder}")
+    for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
+        console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
+    console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")
+    console.print(f"[bold]Done in {time.perf_counter() - begin:.1f} s.[/]")
+
+
+def summary(
+    settings: Settings, counts: Mapping[str, int], tokenizers: Mapping[str, Mapping[str, object]]
+) -> list[tuple[str, str]]:
+    """What happened to the pairs."""
+    read = " · ".join(
+        f"{counts[f'{split}.read']:,} {split}" for split in ("train", "validation", "test") if f"{split}.read" in counts
+    )
+    changes = {
+        name.removeprefix("normalised.").replace("_", " "): number
+        for name, number in counts.items()
+        if name.startswith("normalised.")
+    }
+    dropped = {name.removeprefix("dropped."): number for name, number in counts.items() if name.startswith("dropped.")}
+    if settings.clean.duplicates == "drop":
+        dropped["duplicates"] = counts.get("duplicates", 0)
+    kept = sum(number for name, number in counts.items() if name.startswith("rows."))
+    per_word = [
+        counts.get(f"tokens.{side}", 0) / max(1, counts.get(f"words.{side}", 0)) for side in ("source", "target")
+    ]
+    pieces = " and ".join(dict.fromkeys(f"{one['size']:,}" for one in tokenizers.values()))
+    out = " · ".join(f"{number:,} {name}" for name, number in dropped.items() if number)
+    return [
+        ("read", f"{read} pairs; {counts.get('rejected', 0):,} lines rejected"),
+        ("normalised", ", ".join(f"{number:,} {name}" for name, number in changes.items()) or "nothing"),
+        ("left out", f"{out or 'nothing'}  [dim](listed in rejects.jsonl)[/]"),
+        ("kept", f"{kept:,} pairs, shuffled"),
+        ("vocabulary", f"{pieces} pieces ({settings.tokenizer.kind}{', shared' if settings.tokenizer.shared else ''}): "
+         f"{per_word[0]:.2f} tokens per word of {settings.source}, {per_word[1]:.2f} of {settings.target}"),
+    ]  # fmt: skip

@@ -1,0 +1,252 @@
+"""heedful.toml: what a person may write, checked at load.
+
+    settings = load("heedful.toml", sets=["tokenizer.vocabulary=4000"])
+
+TOML, because YAML reads Norwegian's `no` as False and `1e-4` as a string. An unknown key fails with its path and a
+suggestion. Precedence: `--set a.b=c` > file > default. Paths are relative to the file that names them. `to_toml` gives
+the resolved form, which is saved with what was made from it.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from heedful.errors import ConfigError, did_you_mean
+
+
+class Section(BaseModel):
+    """A table of heedful.toml: frozen, and closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Paths = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$")]
+
+
+class Corpus(Section):
+    """Where pairs come from.
+
+    files  two line-aligned files, or what they have in common ("data/train" for train.en and train.de), or one .tsv,
+           .jsonl, .tmx or .parquet; .gz and .zst are opened on the way
+    tag    a token put before every source of this corpus, such as "<2de>" or "<captions>"
+    weight how often it is read compared with the others; without any, every pair counts the same
+    """
+
+    files: Paths
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")] | None = None
+    tag: Tag | None = None
+    weight: Annotated[float, Field(gt=0)] | None = None
+
+
+class Data(Section):
+    """The corpora, and where what is made of them is kept."""
+
+    train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
+    validation: tuple[Corpus, ...] = ()
+    test: tuple[Corpus, ...] = ()
+    folder: str = "prepared"
+    temperature: Annotated[float, Field(ge=1)] | None = (
+        None  # corpus i is read in proportion to pairs_i ^ (1 / temperature)
+    )
+    reject_limit: Share = 0.05  # more unreadable lines than this share are an error
+    longest_bytes: Annotated[int, Field(ge=256)] = 65_536  # a longer line is rejected unread
+
+    @model_validator(mode="after")
+    def _one_way_to_mix(self) -> Self:
+        weighted = [corpus.weight is not None for corpus in self.train]
+        if self.temperature is not None and any(weighted):
+            raise ValueError("give either `temperature` or a `weight` for every corpus, not both")
+        if any(weighted) and not all(weighted):
+            raise ValueError("give every corpus of `train` a `weight`, or none of them")
+        return self
+
+
+class Clean(Section):
+    """Which pairs are left out of training, by the rules of `heedful check`; nothing is left out silently."""
+
+    drop: tuple[str, ...] = (
+        "empty",
+        "copy",
+        "long",
+        "ratio",
+        "wrong_script",
+        "mojibake",
+        "subwords",
+    )
+    duplicates: Literal["drop", "keep"] = "drop"
+    overlap: Literal["pair", "either", "keep"] = "pair"  # pairs also in validation or test: both sides, or either side
+    longest_words: Annotated[int, Field(ge=1)] = 200
+    longest_tokens: Annotated[int, Field(ge=1)] = 512
+    largest_ratio: Annotated[float, Field(gt=1)] = 4.0  # of lengths in characters, after the corpus's own median
+
+
+class Tokenizer(Section):
+    """How text becomes tokens."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
+    vocabulary: Annotated[int, Field(ge=8)] = 8_000
+    shared: bool = True  # one vocabulary for both languages
+    byte_fallback: bool = True  # a character outside the vocabulary is spelled in bytes instead of lost
+    coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # of characters that get a token of their own
+    sample: Annotated[int, Field(ge=1)] = 1_000_000  # most pairs it is trained on
+    regularisation: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's sampling
+
+
+class Settings(Section):
+    """heedful.toml."""
+
+    source: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
+    target: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
+    seed: Annotated[int, Field(ge=0)] = 1
+    data: Data
+    clean: Clean = Clean()
+    tokenizer: Tokenizer = Tokenizer()
+
+
+def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
+    """Read a file, apply `--set key=value`s, check everything."""
+    path = Path(path)
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}; write one, or name the right one") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name the heedful.toml inside it") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for one in sets:
+        put(tree, one)
+    return check(tree, where=str(path), root=path.parent)
+
+
+def settled(settings: "Settings | str | Path") -> Settings:
+    """Settings as they are, or read from a file."""
+    return settings if isinstance(settings, Settings) else load(settings)
+
+
+def check(tree: Mapping[str, Any], *, where: str = "the configuration", root: Path | None = None) -> Settings:
+    """A tree of plain values -> Settings, or a ConfigError that names the key; paths are taken relative to `root`."""
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(explain(one) for one in error.errors())) from None
+    return settings if root is None else rooted(settings, root)
+
+
+def rooted(settings: Settings, root: Path) -> Settings:
+    """The same settings with every path taken relative to `root`."""
+
+    def moved(corpora: tuple[Corpus, ...]) -> tuple[Corpus, ...]:
+        return tuple(
+            corpus.model_copy(update={"files": tuple((root / file).as_posix() for file in corpus.files)})
+            for corpus in corpora
+        )
+
+    data = settings.data
+    splits = {split: moved(getattr(data, split)) for split in ("train", "validation", "test")}
+    moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).as_posix()})
+    return settings.model_copy(update={"data": moved_data})
+
+
+def explain(error: Mapping[str, Any]) -> str:
+    """One of pydantic's findings, in our words."""
+    place = error["loc"]
+    key = ".".join(str(part) for part in place)
+    if error["type"] == "extra_forbidden":
+        return f"unknown key `{key}`" + did_you_mean(str(place[-1]), known_keys(place[:-1]))
+    if error["type"] == "missing":
+        return f"`{key}` is missing"
+    if error["type"] == "literal_error":
+        options = [word.strip(" '") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        return f"`{key}` = {error['input']!r} is not known" + did_you_mean(str(error["input"]), options)
+    if key.split(".")[-1] == "tag" and error["type"] == "string_pattern_mismatch":
+        return f"`{key}` = {error['input']!r}: a tag looks like <news>, with no spaces"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"`{key}`: {message[0].lower()}{message[1:]}" + (
+        "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
+    )
+
+
+def known_keys(place: tuple[Any, ...]) -> list[str]:
+    """The keys of the section at a path such as ("data", "train", 0)."""
+    section: type[BaseModel] = Settings
+    for part in place:
+        if isinstance(part, str):
+            annotation = section.model_fields[part].annotation
+            found = [kind for kind in _classes(annotation) if issubclass(kind, Section)]
+            section = found[0]
+    return list(section.model_fields)
+
+
+def _classes(annotation: Any) -> list[type]:
+    if isinstance(annotation, type):
+        return [annotation]
+    return [kind for part in getattr(annotation, "__args__", ()) for kind in _classes(part)]
+
+
+def put(tree: dict[str, Any], assignment: str) -> None:
+    """Write `a.b.0.c=value` into a tree; the value is TOML, and where it is not, a plain string."""
+    key, equals, value = assignment.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {assignment}: write key=value, such as tokenizer.vocabulary=4000")
+    here: Any = tree
+    for part in parts[:-1]:
+        try:
+            here = here[int(part)] if isinstance(here, list) else here.setdefault(part, {})
+        except (IndexError, ValueError):
+            raise ConfigError(f"--set {assignment}: there is no `{part}` in a list of {len(here)}") from None
+        if not isinstance(here, dict | list):
+            raise ConfigError(f"--set {assignment}: `{part}` is a value, not a table")
+    last: Any = int(parts[-1]) if isinstance(here, list) and parts[-1].isdigit() else parts[-1]
+    try:
+        here[last] = plain(value.strip())
+    except (IndexError, TypeError):
+        raise ConfigError(f"--set {assignment}: there is no `{parts[-1]}` in a list of {len(here)}") from None
+
+
+def plain(text: str) -> Any:
+    """What a value of `--set` means: TOML, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def to_toml(settings: BaseModel) -> str:
+    """The resolved form: every key with its value, but for those that are None; `load` reads it back."""
+    return "\n".join(_table(settings.model_dump(mode="json", exclude_none=True), ())).strip() + "\n"
+
+
+def _table(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    inner = {key: value for key, value in tree.items() if isinstance(value, dict)}
+    rows = {
+        key: value for key, value in tree.items() if isinstance(value, list) and value and isinstance(value[0], dict)
+    }
+    lines = [f"{key} = {_value(value)}" for key, value in tree.items() if key not in inner and key not in rows]
+    for key, value in inner.items():
+        lines += ["", f"[{'.'.join((*path, key))}]", *_table(value, (*path, key))]
+    for key, tables in rows.items():
+        for value in tables:
+            lines += ["", f"[[{'.'.join((*path, key))}]]", *_table(value, (*path, key))]
+    return lines
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace(
+        "\x7f", "\\u007f"
+    )  # strings, numbers, true and false are TOML as JSON writes them

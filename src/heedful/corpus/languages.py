@@ -1,0 +1,129 @@
+"""Which language is this, roughly? By script, and for Latin and Cyrillic scripts by the most frequent small words.
+
+Enough to notice swapped files, or a third language in a file; not a language identifier for short texts. Also here:
+which of its two sides' languages a line is in, which needs no table, as the corpus itself says which word is whose.
+"""
+
+import numpy as np
+import polars
+from numpy.typing import NDArray
+
+from heedful.corpus.parallel import Words
+
+Bools = NDArray[np.bool_]
+
+SMALL_WORDS = {
+    "en": "a i the and of to in is that it was for with his he she are this at from have not you they were an by",
+    "de": "der die und das den von zu mit sich des auf ist im dem nicht ein eine als auch es er sie einem einen werden",
+    "fr": "le la les des est dans une pour que qui sur au avec il elle pas du un et ce sont cette je vous ne aux se",
+    "es": "el los las que del una por con para es su al lo como más pero sus este en un muy está y no yo ella",
+    "pt": "a o os de que do da em um uma para com não por mais dos como mas foi ao ele das tem sua é eu você está na",
+    "it": "il di che è un una per non sono con del della gli le nel alla anche più dei questo ha lo si mi io due",
+    "nl": "de het een van en in dat die te op voor met zijn niet aan er ook als bij maar om uit door hij ze twee",
+    "sv": "och att det som en på är av för med den till inte har de ett om han var jag sig ska",
+    "da": "og at det som en på er af for med den til ikke har de et om han var jeg sig skal",
+    "no": "og at det som en på er av for med den til ikke har de et om han var jeg seg skal",
+    "fi": "ja on ei se että hän mutta oli niin kun joka ovat minä sinä tämä myös mitä kuin",
+    "pl": "i w nie na się z do że to jest o jak ale po co tak za od jego są przez tylko dla jestem",
+    "cs": "a v na se je že s z do to o ve jsem ale za by pro po jako jeho jsou při které dva muž",
+    "ro": "și de în la cu pe nu un o este care din să pentru sunt mai că s-a fost ca",
+    "hu": "a az és hogy nem is egy ez azt van meg volt csak már ha mint vagy",
+    "tr": "bir ve bu için da de ile ne çok o var mı ben sen olarak daha gibi değil",
+    "id": "yang dan di itu dengan untuk tidak ini dari dalam akan pada juga saya ke karena adalah",
+    "vi": "là của và có không được cho các một người trong đã với này tôi những để",
+    "ca": "el la els les de i que un una per amb és no del al dels en com més va",
+    "ru": "и в не на я что он с это как его но по она к у за мы из от ты так все бы же вы",
+    "uk": "і в не на я що він з це як його але по вона до у за ми із від ти так все та є",
+    "bg": "и в не на се да от за е с че по ще са това той като но до му",
+    "sr": "и у је да се на за не су од са као што али то он",
+}
+SCRIPT_OF = {
+    "el": "Greek", "ar": "Arabic", "fa": "Arabic", "ur": "Arabic", "he": "Hebrew", "yi": "Hebrew", "hi": "Devanagari",
+    "mr": "Devanagari", "ne": "Devanagari", "bn": "Bengali", "pa": "Gurmukhi", "gu": "Gujarati", "ta": "Tamil",
+    "te": "Telugu", "kn": "Kannada", "ml": "Malayalam", "si": "Sinhala", "th": "Thai", "lo": "Lao", "km": "Khmer",
+    "my": "Myanmar", "bo": "Tibetan", "ka": "Georgian", "hy": "Armenian", "am": "Ethiopic", "ko": "Hangul", "zh": "Han",
+    "ru": "Cyrillic", "uk": "Cyrillic", "bg": "Cyrillic", "be": "Cyrillic", "mk": "Cyrillic",
+}  # fmt: skip
+LONG_CODES = {
+    "eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "por": "pt", "ita": "it", "nld": "nl",
+    "dut": "nl", "swe": "sv", "dan": "da", "nor": "no", "nob": "no", "nb": "no", "fin": "fi", "pol": "pl", "ces": "cs",
+    "cze": "cs", "ron": "ro", "rum": "ro", "hun": "hu", "tur": "tr", "ind": "id", "vie": "vi", "cat": "ca", "rus": "ru",
+    "ukr": "uk", "bul": "bg", "srp": "sr", "ell": "el", "ara": "ar", "heb": "he", "hin": "hi", "ben": "bn", "jpn": "ja",
+    "zho": "zh", "cmn": "zh", "kor": "ko", "tha": "th", "fas": "fa", "kat": "ka", "hye": "hy",
+}  # fmt: skip
+
+
+def short(code: str) -> str:
+    """pt-BR, por -> pt"""
+    code = code.lower().replace("_", "-").split("-")[0]
+    return LONG_CODES.get(code, code)
+
+
+def hits(side: Words) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
+    """[languages, lines]: how many small words of each language a line has; and how many different ones the side has."""
+    names = list(SMALL_WORDS)
+    known = polars.DataFrame(
+        {"word": [word for words in SMALL_WORDS.values() for word in words.split()],
+         "language": [row for row, words in enumerate(SMALL_WORDS.values()) for _ in words.split()]}
+    )  # fmt: skip
+    vocabulary = polars.DataFrame({"word": side.vocabulary, "id": np.arange(len(side.vocabulary))})
+    table = np.zeros((len(names), len(side.vocabulary)), bool)
+    found = vocabulary.join(known, on="word")
+    table[found["language"].to_numpy(), found["id"].to_numpy()] = True
+    counts = [np.bincount(side.rows, weights=row[side.ids], minlength=side.lines) for row in table]
+    return names, np.array(counts), table.sum(1)
+
+
+def named(side: Words, code: str) -> tuple[str | None, Bools]:
+    """The language a whole side seems to be in (None: cannot tell, or as declared), and the lines in a third one."""
+    names, counts, different = hits(side)
+    own, total = short(code), counts.sum(1)
+    best = names[int(total.argmax())]
+    if own not in names:
+        return None, np.zeros(side.lines, bool)
+    mine = counts[names.index(own)]
+    words = np.bincount(side.rows, minlength=side.lines)
+    rare = side.counts < 3e-4 * len(side.ids)  # a language's small words are none of these
+    rares = np.bincount(side.rows, weights=rare[side.ids], minlength=side.lines)
+    others = np.delete(counts, names.index(own), axis=0).max(0)
+    strange = (others > 2 * mine) & (words >= 4) & (rares >= 0.7 * words)
+    # tags, abbreviations and names can look like a few small words of a language, but not like many different ones
+    sure = total.max() > max(2 * mine.sum(), 0.05 * words.sum()) and different[total.argmax()] >= 8
+    wrong = best if sure else None
+    return wrong, strange
+
+
+def sides(source: Words, target: Words) -> tuple[Bools, Bools]:
+    """Which source lines are in the target's language, and which target lines in the source's.
+
+    A word's lean is log p(word | source side) - log p(word | target side); a line's is the mean of its words'.
+    """
+    counts = (
+        polars.DataFrame({"word": source.vocabulary, "source": source.counts})
+        .join(
+            polars.DataFrame({"word": target.vocabulary, "target": target.counts}), on="word", how="full", coalesce=True
+        )
+        .fill_null(0)
+        .with_columns(
+            lean=polars.when(polars.col("source") + polars.col("target") < 5)
+            .then(None)
+            .otherwise(
+                ((polars.col("source") + 0.5) / len(source.ids)).log()
+                - ((polars.col("target") + 0.5) / len(target.ids)).log()
+            )
+            .clip(-4, 4)
+        )
+    )
+    leans = [_lean(side, counts) for side in (source, target)]
+    return leans[0] < -1.5, leans[1] > 1.5
+
+
+def _lean(side: Words, counts: polars.DataFrame) -> NDArray[np.float64]:
+    word = polars.DataFrame({"word": side.vocabulary}).join(counts, on="word", how="left", maintain_order="left")[
+        "lean"
+    ]
+    lean = word.to_numpy()[side.ids]
+    known = ~np.isnan(lean)
+    number = np.bincount(side.rows[known], minlength=side.lines)
+    total = np.bincount(side.rows[known], weights=lean[known], minlength=side.lines)
+    return np.where(number >= 3, total / np.maximum(number, 1), 0.0)

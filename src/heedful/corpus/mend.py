@@ -1,0 +1,143 @@
+"""`heedful check --fix`: a cleaned copy beside every corpus that needs one.
+
+Paired again: shifted lines of known lag. Normalised: everything. Turned round: swapped pairs. What comes of that is
+judged anew, as a pair that was mended is another pair; left out is what `clean.drop` names, duplicates, overlap, lines
+in another language.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import polars
+from polars import col
+
+from heedful.config import Corpus, Settings
+from heedful.corpus.check import MOST_UNEQUAL, Exam, judge, name_of, overlapping, pieces, repeated, telling
+from heedful.corpus.languages import sides
+from heedful.corpus.parallel import Integers, Shift, words
+from heedful.corpus.read import bare, kind, lines, read
+from heedful.corpus.rules import profiled
+from heedful.text.normalise import normalise_all
+
+HARMLESS = {"markup", "overlap_side", "lower_cased", "language", "tokenised", "not_parallel"}  # or not ours to mend
+
+
+def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
+    """Write the copies: name -> (pairs before, pairs after, files)."""
+    corpora = {
+        name_of(corpus, exam.split, number): corpus
+        for exam in exams
+        for number, corpus in enumerate(getattr(settings.data, exam.split))
+    }
+    ill = [exam for exam in exams if {fault for fault, _ in exam.lines} - HARMLESS]
+    treated = [again(exam, corpora[exam.name], settings) if exam in ill else exam for exam in exams]
+    repeated(treated)
+    overlapping(treated)
+    return {
+        before.name: (before.pairs, *written(before, after, corpora[before.name], settings))
+        for before, after in zip(exams, treated, strict=True)
+        if before is not after
+    }
+
+
+def again(exam: Exam, corpus: Corpus, settings: Settings) -> Exam:
+    """Examine what comes of a corpus when its lines are paired again, normalised and turned round."""
+    after, profile = Exam(exam.name, exam.split, exam.files), None
+    for number, table in enumerate(treated_pieces(exam, corpus, settings)):
+        clean = settings.clean
+        profile = profile or profiled(table, longest_words=clean.longest_words, largest_ratio=clean.largest_ratio)
+        after.pairs += table.height
+        judge(after, table, profile, (settings.source, settings.target), number)
+    return after
+
+
+def written(before: Exam, after: Exam, corpus: Corpus, settings: Settings) -> tuple[int, tuple[Path, ...]]:
+    """Write what is good of a corpus: how many pairs, and where."""
+    drop = {*settings.clean.drop, "shift", "swapped", "untranslated", "wrong_language"}
+    drop |= {"duplicate"} if settings.clean.duplicates == "drop" else set()
+    drop |= {"pair": {"overlap"}, "either": {"overlap", "overlap_side"}, "keep": set[str]()}[settings.clean.overlap]
+    bad = [lines for (fault, _), every in after.lines.items() if fault in drop for lines in every]
+    gone = np.unique(np.concatenate([np.array([], np.int64), *bad]))
+    names = beside(before.files, settings.source, settings.target)
+    count = 0
+    with ExitStack() as stack:
+        streams = [stack.enter_context(name.open("w", encoding="utf-8", newline="\n")) for name in names]
+        for table in treated_pieces(before, corpus, settings):
+            good = table.filter(~col("line").is_in(gone.tolist()), col("source") != "", col("target") != "")
+            count += good.height
+            texts = [good[side].to_list() for side in ("source", "target")]
+            for stream, rows in zip(
+                streams, texts if len(streams) == 2 else [map("\t".join, zip(*texts, strict=True))], strict=True
+            ):
+                stream.writelines(f"{row}\n" for row in rows)
+    return count, names
+
+
+def treated_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[polars.DataFrame]:
+    """The pieces of a corpus: source, target and the source's line, of lines that go together."""
+    for number, (source, target, line) in enumerate(raw_pieces(exam, corpus, settings)):
+        left, right = rejoined(len(source), len(target), [shift for at, shift in exam.shifts if at == number])
+        texts = [normalise_all(side[row] for row in rows)[0] for side, rows in ((source, left), (target, right))]
+        yield turned(
+            polars.DataFrame(
+                {"source": texts[0], "target": texts[1], "line": line[left]},
+                schema={"source": polars.String, "target": polars.String, "line": polars.Int64},
+            )
+        )
+
+
+def raw_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[tuple[list[str], list[str], Integers]]:
+    """The two sides of every piece and the source's line numbers; files of different lengths are one piece."""
+    if ("unequal", "pair") in exam.lines:
+        source, target = (
+            [line.decode(errors="replace") for line in islice(lines(path), MOST_UNEQUAL)] for path in exam.files
+        )
+        yield source, target, np.arange(1, len(source) + 1)
+    else:
+        blocks = read(corpus.files, settings.source, settings.target, longest=settings.data.longest_bytes)
+        for table in pieces(blocks, []):
+            yield table["source"].to_list(), table["target"].to_list(), table["line"].to_numpy()
+
+
+def rejoined(rows: int, others: int, found: Sequence[Shift]) -> tuple[Integers, Integers]:
+    """Which source row goes with which target row: straight, but for the shifts, of which only those of known lag stay.
+
+    The lines around the ends of a shift are the doubtful ones and are left out.
+    """
+    partner = np.arange(rows)
+    for shift in found:
+        partner[shift.begin : shift.end] += shift.lag or 0
+    for shift in found:
+        if shift.lag is None:
+            partner[shift.begin : shift.end] = -1
+        for edge in (shift.begin, shift.end):
+            if 0 < edge < rows:
+                partner[max(0, edge - 2) : edge + 2] = -1
+    left = np.flatnonzero((partner >= 0) & (partner < others))
+    first = np.sort(np.unique(partner[left], return_index=True)[1])  # a target line is used once
+    return left[first], partner[left[first]]
+
+
+def turned(table: polars.DataFrame) -> polars.DataFrame:
+    """Pairs that are the wrong way round, the right way round."""
+    if not telling(table):
+        return table
+    as_target, as_source = sides(words(table["source"]), words(table["target"]))
+    both = polars.lit(polars.Series(as_target & as_source))
+    return table.with_columns(
+        source=polars.when(both).then("target").otherwise("source"),
+        target=polars.when(both).then("source").otherwise("target"),
+    )
+
+
+def beside(files: tuple[Path, ...], source: str, target: str) -> tuple[Path, ...]:
+    """train.en.gz, train.de.gz -> train.clean.en, train.clean.de; corpus.tmx -> corpus.clean.tsv"""
+    if len(files) == 1 and kind(files[0]):
+        return (bare(files[0]).with_suffix(".clean.tsv"),)
+    return tuple(
+        bare(path).with_name(f"{bare(path).stem}.clean.{language}")
+        for path, language in zip(files, (source, target), strict=True)
+    )

@@ -1,0 +1,469 @@
+r"""Read pairs from what people have: two line-aligned files, TSV, JSONL, TMX, Parquet; plain, .gz or .zst.
+
+    for block in read(["train.en", "train.de"], "en", "de"):
+        block.source, block.target, block.lines, block.rejects
+
+A line ends at the byte \n and nowhere else: Python's text mode also splits at \r, and `splitlines` at ten more
+characters, which silently shifts one side against the other. Bytes are decoded strictly, by us, before anything else
+sees them. A line that cannot be read takes its partner with it into the rejects, with its number and the reason; the
+lines around it stay paired.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, count, islice
+from pathlib import Path
+from typing import IO, Any, TextIO
+from xml.etree import ElementTree
+
+from heedful.errors import DataError, did_you_mean, require
+
+CHUNK = 1 << 18  # bytes read at a time
+ROWS, BYTES = 1 << 12, 1 << 22  # of a block, at most and about: few pairs where they are long
+LONGEST = 1 << 16  # bytes: a longer line is rejected unread
+SHOWN = 80  # characters of what was rejected
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A line that could not be read, and why."""
+
+    file: str
+    line: int  # from 1
+    reason: str
+    sample: str  # how it begins
+
+
+@dataclass(slots=True)
+class Block:
+    """Some pairs in the order of their file, and what was rejected among them."""
+
+    source: list[str] = field(default_factory=list)
+    target: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)  # of each pair, from 1
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class UnequalCounts(DataError):
+    """Two files that should be line-aligned have different numbers of lines."""
+
+    def __init__(self, source: Path, target: Path, counts: tuple[int, int]) -> None:
+        super().__init__(source, target, counts)
+        self.source, self.target, self.counts = source, target, counts
+
+    def __str__(self) -> str:
+        """What, where, and where to look."""
+        return (
+            f"{self.source} has {self.counts[0]:,} lines and {self.target} has {self.counts[1]:,}: they are not "
+            f"line-aligned. Type: heedful check {self.source} {self.target}   to see where they part"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------- files
+
+
+def paired(files: Sequence[str | Path], source: str, target: str) -> tuple[Path, ...]:
+    """The files of a corpus: (source, target), or one file that holds both.
+
+    "data/train" stands for data/train.SOURCE and data/train.TARGET, with .gz or .zst behind; two files are put in
+    order by their suffixes where both have the language's.
+    """
+    paths = [Path(file) for file in files]
+    if len(paths) == 1 and not (paths[0].is_file() and kind(paths[0])):
+        paths = [sibling(paths[0], language) for language in (source, target)]
+    if len(paths) > 2:
+        raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a corpus of its own")
+    for path in paths:
+        if not path.is_file():
+            near = (
+                did_you_mean(path.name, [other.name for other in path.parent.glob("*")][:1000])
+                if path.parent.is_dir()
+                else ""
+            )
+            raise DataError(f"there is no file {path}" + (near if "did you mean" in near else ""))
+    if len(paths) == 2 and [language(path) for path in paths] == [target.lower(), source.lower()]:
+        paths.reverse()
+    return tuple(paths)
+
+
+def sibling(stem: Path, language: str) -> Path:
+    """data/train, "en" -> the one of data/train.en, .en.gz, .en.zst that exists."""
+    names = [stem.with_name(f"{stem.name}.{language}{packed}") for packed in PACKED]
+    for path in names:
+        if path.is_file():
+            return path
+    raise DataError(
+        f"{stem} is neither a .tsv, .jsonl, .tmx or .parquet file, nor is there a {names[0]} (or .gz, .zst)"
+    )
+
+
+def bare(path: Path) -> Path:
+    """The path without .gz or .zst."""
+    return path.with_suffix("") if path.suffix in PACKED else path
+
+
+def kind(path: Path) -> str | None:
+    """The line of READERS that reads this file alone."""
+    suffix = bare(path).suffix.lower()
+    return suffix if suffix in READERS else None
+
+
+def language(path: Path) -> str:
+    """The last suffix, which for one side of a pair is its language."""
+    return bare(path).suffix.removeprefix(".").lower()
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked on the way."""
+    stream: IO[bytes] = PACKED[path.suffix if path.suffix in PACKED else ""](path)
+    return stream
+
+
+def _open_zstandard(path: Path) -> Any:
+    require("zstandard", extra="corpus", whose=f"reading {path.name}")
+    import zstandard
+
+    return zstandard.open(path, "rb")
+
+
+PACKED: dict[str, Callable[[Path], Any]] = {
+    "": lambda path: path.open("rb"),
+    ".gz": gzip.open,
+    ".zst": _open_zstandard,
+}
+
+
+def lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
+    r"""Every line of a file without its end (\n or \r\n), at most `longest` + 1 bytes of it."""
+    return chain.from_iterable(_lines(path, longest))
+
+
+def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
+    begin, rest = True, b""
+    try:
+        with opened(path) as stream:
+            while chunk := stream.read(CHUNK):
+                if begin:
+                    chunk, begin = _beginning(chunk, path), False
+                chunk = rest + chunk
+                several = chunk.split(b"\n")
+                rest = several.pop()[: longest + 2]  # no end in sight: what shows that it is too long, whatever follows
+                if b"\r" in chunk:
+                    several = [line.removesuffix(b"\r") for line in several]
+                if max(map(len, several), default=0) > longest:
+                    several = [line[: longest + 1] for line in several]
+                yield several
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(
+            f"{path} cannot be read to its end ({error}); it may be cut short or not be what its name says"
+        ) from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise DataError(f"{path} cannot be unpacked: {error}") from None
+    if rest:
+        yield [rest.removesuffix(b"\r")[: longest + 1]]
+
+
+def _beginning(chunk: bytes, path: Path) -> bytes:
+    if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8   and use that")
+    return chunk.removeprefix(BYTE_ORDER_MARK)
+
+
+# --------------------------------------------------------------------------------------------------------- pairs
+
+
+@dataclass(slots=True)
+class Raw:
+    """Pairs before they are judged: bytes of files, or text from a parser; None where a parser gave up."""
+
+    source: Sequence[bytes | str | None]
+    target: Sequence[bytes | str | None]
+    lines: Sequence[int]
+    reasons: dict[int, str] = field(default_factory=dict)  # why a parser gave up, by position
+
+
+def batches(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[bytes], ...]]:
+    """The next lines of every side, equally many while there are: ROWS, or fewer once they fill BYTES."""
+    ended = False
+    while not ended:
+        batch: tuple[list[bytes], ...] = tuple([] for _ in sides)
+        size = 0
+        while not ended and len(batch[0]) < ROWS and size < BYTES:
+            for some, side in zip(batch, sides, strict=True):
+                more = list(islice(side, step))
+                some += more
+                size += sum(map(len, more))
+                ended |= len(more) < step
+        if any(batch):
+            yield batch
+
+
+def two_files(source: Path, target: Path, longest: int) -> Iterator[Raw]:
+    """Line i of one file and line i of the other."""
+    sides, done = (lines(source, longest), lines(target, longest)), 0
+    for left, right in batches(*sides):
+        if len(left) != len(right):
+            counts = [done + len(some) + sum(1 for _ in side) for some, side in zip((left, right), sides, strict=True)]
+            raise UnequalCounts(source, target, (counts[0], counts[1]))
+        yield Raw(left, right, range(done + 1, done + len(left) + 1))
+        done += len(left)
+
+
+def _records(path: Path, longest: int, parse: Callable[[bytes], tuple[Any, Any]]) -> Iterator[Raw]:
+    """One record a line; `parse` gives its two sides or raises a ValueError that says why not."""
+    done = 0
+    for (some,) in batches(lines(path, longest)):
+        sides: list[Any] = [None] * len(some)
+        raw = Raw(sides, others := [None] * len(some), range(done + 1, done + len(some) + 1))
+        for number, line in enumerate(some):
+            try:
+                if len(line) > longest:
+                    raise ValueError(f"longer than {longest:,} bytes")
+                sides[number], others[number] = parse(line)
+            except ValueError as error:
+                where = f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else ""
+                raw.reasons[number], sides[number] = where or str(error), line[:SHOWN]
+        yield raw
+        done += len(some)
+
+
+def tsv(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # the columns are in order
+    """source TAB target [TAB anything]"""
+
+    def parse(line: bytes) -> tuple[bytes, bytes]:
+        sides = line.split(b"\t")
+        if len(sides) < 2:
+            raise ValueError("no tab between source and target")
+        return sides[0], sides[1]
+
+    return _records(path, 2 * longest, parse)
+
+
+NAMES = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("q", "translatedText"),
+)  # what people call the two sides in JSON and Parquet
+
+
+def sides_of(record: Any, source: str, target: str) -> tuple[Any, Any]:
+    """The two sides of a record: {"source", "target"} by any of its names, or {"translation": {"en", "de"}}."""
+    if not isinstance(record, dict):
+        raise ValueError("not an object with a source and a target")
+    record = record["translation"] if isinstance(record.get("translation"), dict) else record
+    for pair in (*NAMES, (source, target)):
+        if all(name in record for name in pair):
+            return record[pair[0]], record[pair[1]]
+    raise ValueError(
+        f"neither `source` and `target` nor `{source}` and `{target}` among {', '.join(map(str, list(record)[:6]))}"
+    )
+
+
+def jsonl(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:
+    """One JSON object a line."""
+
+    def parse(line: bytes) -> tuple[Any, Any]:
+        try:
+            record = json.loads(line.decode())
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"not JSON: {error}") from None
+        return sides_of(record, source, target)
+
+    return _records(path, 8 * longest, parse)
+
+
+def tmx(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
+    """Translation memory exchange 1.4, unit by unit; `pt` finds pt-BR; inline tags go, the text they mark stays."""
+    raw, number = Raw([], [], []), 0
+    for number, unit in enumerate(_units(path), 1):
+        left, right = _variant(unit, source), _variant(unit, target)
+        if left is None or right is None:
+            raw.reasons[len(raw.lines)] = f"no {source if left is None else target} in this unit"
+        raw.source.append(left)  # type: ignore[attr-defined]
+        raw.target.append(right)  # type: ignore[attr-defined]
+        raw.lines.append(number)  # type: ignore[attr-defined]
+        if len(raw.lines) == ROWS:
+            yield raw
+            raw = Raw([], [], [])
+    if raw.lines:
+        yield raw
+
+
+def _units(path: Path) -> Iterator[ElementTree.Element]:
+    try:
+        with opened(path) as stream:
+            events = ElementTree.iterparse(stream, events=("start", "end"))
+            _, root = next(events)
+            for event, element in events:
+                if event == "end" and element.tag == "tu":
+                    yield element
+                    root.clear()  # what is read is forgotten, so that a memory of any size passes through
+                elif event == "start" and element.tag == "body":
+                    root = element
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path} is not well-formed TMX: {error}") from None
+    except (EOFError, OSError) as error:
+        raise DataError(f"{path} cannot be read to its end: {error}") from None
+
+
+LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
+INLINE = {"bpt", "ept", "it", "ph", "ut"}  # hold codes of another program, not text; <hi> and <sub> hold text
+
+
+def _variant(unit: ElementTree.Element, wanted: str) -> str | None:
+    """The segment in a language; an exact match before a regional one."""
+    found: dict[str, str] = {}
+    for variant in unit.iter("tuv"):
+        code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
+        segment = variant.find("seg")
+        if segment is not None:
+            found.setdefault(code.lower().replace("_", "-"), "".join(_text(segment)))
+    wanted = wanted.lower().replace("_", "-")
+    regional = next((text for code, text in found.items() if code.split("-")[0] == wanted.split("-")[0]), None)
+    return found.get(wanted, regional)
+
+
+def _text(element: ElementTree.Element) -> Iterator[str]:
+    if element.tag not in INLINE:
+        yield element.text or ""
+        for child in element:
+            yield from _text(child)
+            yield child.tail or ""
+
+
+def parquet(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
+    """Columns `source` and `target` by any of their names, or a column `translation` of structs."""
+    require("polars", extra="corpus", whose=f"reading {path.name}")
+    import polars
+
+    try:
+        table = polars.scan_parquet(path)
+        names = set(table.collect_schema().names())
+        if "translation" in names:
+            table = table.unnest("translation")
+            names = set(table.collect_schema().names())
+        pair = next((pair for pair in (*NAMES, (source, target)) if names.issuperset(pair)), None)
+        if pair is None:
+            raise DataError(
+                f"{path}: neither `source` and `target` nor `{source}` and `{target}` among {', '.join(sorted(names))}"
+            )
+        rows = 4 * ROWS  # each slice is looked for from the beginning
+        for begin in count(0, rows):
+            some = table.select(pair).slice(begin, rows).collect()
+            if not some.height:
+                return
+            sides = [some[name].to_list() for name in pair]
+            yield Raw(sides[0], sides[1], range(begin + 1, begin + some.height + 1))
+    except (polars.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+
+
+READERS: dict[str, Callable[[Path, str, str, int], Iterator[Raw]]] = {
+    ".tsv": tsv,
+    ".jsonl": jsonl,
+    ".tmx": tmx,
+    ".parquet": parquet,
+}
+
+
+# -------------------------------------------------------------------------------------------------------- judging
+
+
+def judged(raw: Raw, files: tuple[Path, ...], longest: int) -> Block:
+    """What can be read of some pairs, and what must be rejected."""
+    source, target = text_of(raw.source, longest), text_of(raw.target, longest)
+    if source is not None and target is not None and not raw.reasons:
+        return Block(source, target, list(raw.lines))
+    block = Block()
+    for number, (left, right, line) in enumerate(zip(raw.source, raw.target, raw.lines, strict=True)):
+        wrong = raw.reasons.get(number)
+        for side, path in ((left, files[0]), (right, files[-1])):
+            wrong = wrong or fault(side, longest)
+            if wrong:
+                block.rejects.append(Reject(str(path), line, wrong, shown(side)))
+                break
+        else:
+            block.source.append(plain(left))
+            block.target.append(plain(right))
+            block.lines.append(line)
+    return block
+
+
+def text_of(side: Sequence[Any], longest: int) -> list[str] | None:
+    """A whole side at once where nothing is wrong with it, which is the rule; None where something is."""
+    try:
+        texts = [plain(one) for one in side]
+    except (UnicodeError, TypeError):
+        return None
+    if max(map(len, side), default=0) > longest or any("\0" in text for text in texts):
+        return None
+    if not all(isinstance(one, bytes) for one in side):
+        return None if any(fault(one, longest) for one in side) else texts
+    return texts
+
+
+def plain(side: Any) -> str:
+    """Bytes decoded strictly; in text from a parser a newline becomes a space, as a sentence is a line."""
+    return (
+        side.decode() if isinstance(side, bytes) else side.replace("\n", " ") if isinstance(side, str) else _no_text()
+    )
+
+
+def _no_text() -> str:
+    raise TypeError
+
+
+def fault(side: Any, longest: int) -> str | None:
+    """Why a line cannot be read; None when it can."""
+    if not isinstance(side, bytes | str):
+        return "missing" if side is None else f"not text but {type(side).__name__}"
+    try:
+        data = side if isinstance(side, bytes) else side.encode()
+        if len(data) > longest:
+            return f"longer than {longest:,} bytes"
+        data.decode()
+    except UnicodeEncodeError:
+        return "a lone surrogate, which is half a character"
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start + 1}"
+    return "a NUL character" if b"\0" in data else None
+
+
+def shown(side: Any) -> str:
+    """The beginning of what was rejected, safe to print."""
+    text = side.decode(errors="backslashreplace") if isinstance(side, bytes) else str(side if side is not None else "")
+    return text[:SHOWN].encode(errors="backslashreplace").decode()
+
+
+def read(
+    files: Sequence[str | Path], source: str, target: str, *, longest: int = LONGEST, reject_limit: float = 1.0
+) -> Iterator[Block]:
+    """Blocks of at most ROWS pairs, in order; too many rejects are a DataError that names the first of them."""
+    paths = paired(files, source, target)
+    raws = (
+        two_files(paths[0], paths[1], longest)
+        if len(paths) == 2
+        else READERS[kind(paths[0]) or ""](paths[0], source, target, longest)
+    )
+    seen, rejected, first = 0, 0, None
+    for raw in raws:
+        block = judged(raw, paths, longest)
+        seen, rejected = seen + len(raw.lines), rejected + len(block.rejects)
+        first = first or next(iter(block.rejects), None)
+        yield block
+    if first and rejected > reject_limit * seen:
+        raise DataError(
+            f"{rejected:,} of {seen:,} lines cannot be read, more than data.reject_limit = {reject_limit:g}; the first "
+            f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}"
+        )
+
+
+def write_rejects(stream: TextIO, rejects: Iterable[Reject]) -> None:
+    """Lines of rejects.jsonl, an object each."""
+    stream.writelines(json.dumps(asdict(reject), ensure_ascii=False) + "\n" for reject in rejects)

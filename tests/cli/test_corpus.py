@@ -1,0 +1,131 @@
+"""`heedful check` and `heedful prepare` as a user types them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heedful.cli.app import app
+
+run = CliRunner().invoke
+ENGLISH = ["a", "man", "and", "the", "dog", "are", "in", "old", "house", "with", "his", "children", "not", "at", "home"]
+GERMAN = [
+    "der",
+    "mann",
+    "und",
+    "die",
+    "frau",
+    "sind",
+    "nicht",
+    "in",
+    "dem",
+    "haus",
+    "mit",
+    "den",
+    "kindern",
+    "auch",
+    "auf",
+]
+
+
+def sentences(words: list[str], count: int) -> list[str]:
+    return [
+        " ".join(
+            [f"N{number}", *(words[(number * 7 + at * (number % 5 + 1)) % len(words)] for at in range(5 + number % 9))]
+        )
+        + "."
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code, words in (("en", ENGLISH), ("de", GERMAN)):
+        Path(f"train.{code}").write_text("\n".join(sentences(words, 400)) + "\n", encoding="utf-8", newline="\n")
+        Path(f"valid.{code}").write_text(f"Held out, {code}.\nAnd {words[1]}.\n", encoding="utf-8", newline="\n")
+    Path("heedful.toml").write_text(
+        'source = "en"\ntarget = "de"\n[data]\ntrain = [{ files = "train" }]\nvalidation = [{ files = "valid" }]\n'
+        "[tokenizer]\nvocabulary = 350\n"
+    )
+    return tmp_path
+
+
+def test_check_of_files_and_of_a_configuration(corpus):
+    for arguments in (["train.en", "train.de"], ["train", "--pair", "en-de"], ["heedful.toml"]):
+        shown = run(app, ["check", *arguments])
+        assert shown.exit_code == 0, shown.output
+        assert "400 pairs" in shown.stdout
+        assert "Next: " in shown.stdout
+
+
+def test_json_is_json(corpus):
+    report = json.loads(run(app, ["check", "train.en", "train.de", "--json"]).stdout)
+    assert report["pairs"] == {"train": 400}
+    assert report["errors"] is False
+
+
+def test_errors_give_exit_code_3_and_fix_mends_them(corpus):
+    lines = Path("train.de").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("train.de").write_text("".join(lines[:-1]), encoding="utf-8", newline="\n")
+    shown = run(app, ["check", "train.en", "train.de"])
+    assert shown.exit_code == 3
+    assert "different numbers of lines" in shown.stdout
+    fixed = run(app, ["check", "train.en", "train.de", "--fix"])
+    assert fixed.exit_code == 3
+    assert Path("train.clean.en").exists()
+    assert "train.clean.en" in fixed.stdout.replace("\n", "")
+    assert run(app, ["check", "train.clean.en", "train.clean.de"]).exit_code == 0
+
+
+def test_prepare(corpus):
+    shown = run(app, ["prepare", "heedful.toml", "--set", "tokenizer.vocabulary=340"])
+    assert shown.exit_code == 0, shown.output
+    assert "340 pieces" in shown.stdout
+    assert "400 train" in shown.stdout
+    assert json.loads((corpus / "prepared" / "manifest.json").read_text())["source"] == "en"
+
+
+def heedful(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "heedful", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "100"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["check", "train.tmx"], 2, "say which languages these are, such as: --pair en-de"),
+        (["check", "train", "--pair", "ende"], 2, "write two languages"),
+        (["check", "train.en", "train.dee"], 3, "there is no file train.dee; did you mean `train.de`?"),
+        (["check", "heedful.toml", "--pair", "en-de"], 2, "leave out --pair"),
+        (["prepare", "heedfull.toml"], 2, "there is no file heedfull.toml"),
+        (["prepare", "heedful.toml", "--set", "tokenizer.vocabulry=3"], 2, "did you mean `vocabulary`?"),
+        (["prepare", "heedful.toml", "--workers", "0"], 1, "workers"),
+    ],
+)
+def test_mistakes_are_one_helpful_line(corpus, arguments, code, says):
+    done = heedful(*arguments)
+    assert done.returncode == code, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_prepare_refuses_files_of_unequal_length(corpus):
+    with Path("train.en").open("a", encoding="utf-8") as stream:
+        stream.write("one more\n")
+    done = heedful("prepare", "heedful.toml")
+    assert done.returncode == 3
+    assert "not line-aligned" in " ".join(done.stderr.split())
+
+
+def test_neither_command_needs_torch(corpus):
+    code = "import sys; sys.modules['torch'] = None; from heedful.cli import main; sys.argv = sys.argv[1:]; main()"
+    for arguments in (["check", "train.en", "train.de"], ["prepare", "heedful.toml"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "heedful", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr

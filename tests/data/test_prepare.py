@@ -1,0 +1,336 @@
+"""From files to tokens: nothing lost or mixed up, the same bytes whoever does it, resumed by repeating."""
+
+import gzip
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heedful
+from heedful.config import check as checked
+from heedful.corpus import stages
+from heedful.corpus.shards import Local
+from heedful.corpus.stages import bucket_of, hashes, letters
+from heedful.data.plan import BLOCK, Plan
+from heedful.data.prepare import Resampled, prepare
+from heedful.data.store import Stored, open_prepared, write_tokens
+from heedful.errors import ConfigError, DataError
+
+WORDS = ["house", "dog", "man", "woman", "child", "tree", "river", "bread", "water", "stone", "bridge", "letter", "old"]
+WORTE = ["Haus", "Hund", "Mann", "Frau", "Kind", "Baum", "Fluss", "Brot", "Wasser", "Stein", "Brücke", "Brief", "alt"]
+
+
+def made_pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Sentences whose translations are known word by word, each with its number."""
+    choices = np.random.default_rng(seed).integers(0, len(WORDS), (count, 6))
+    return [
+        (f"The {' '.join(WORDS[at] for at in row)} {number}.", f"Die {' '.join(WORTE[at] for at in row)} {number}.")
+        for number, row in enumerate(choices)
+    ]
+
+
+def write(folder: Path, name: str, pairs: list[tuple[str, str]]) -> str:
+    for side, code in enumerate(("en", "de")):
+        (folder / f"{name}.{code}").write_text(
+            "".join(pair[side] + "\n" for pair in pairs), encoding="utf-8", newline="\n"
+        )
+    return str(folder / name)
+
+
+def settings_for(folder: Path, **changes):
+    tree = {
+        "source": "en",
+        "target": "de",
+        "data": {"folder": str(folder / "prepared"), "train": [{"files": str(folder / "train")}]},
+        "tokenizer": {"vocabulary": 400, "coverage": 1.0},
+    }
+    for key, value in changes.items():
+        tree.setdefault(key, {})
+        tree[key] = tree[key] | value if isinstance(value, dict) else value
+    return checked(tree)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "settings.toml"
+    }
+
+
+def decoded(prepared, stored: Stored) -> list[tuple[int, str, str]]:
+    sides = [prepared.tokenizer(side) for side in ("source", "target")]
+    rows = range(stored.rows)
+    texts = [
+        tokenizer.decode([pair[number].tolist() for pair in stored.pairs(rows)])
+        for number, tokenizer in enumerate(sides)
+    ]
+    return list(zip(stored.lines(rows), *texts, strict=True))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Many pieces and buckets, as of a large corpus."""
+    monkeypatch.setattr(stages, "SMALLEST", 4_096)
+    monkeypatch.setattr(stages, "SLICE", 64)
+
+
+def test_every_pair_arrives_once_and_whole(tmp_path, small_pieces):
+    pairs = made_pairs(900)
+    write(tmp_path, "train", pairs)
+    prepared = heedful.prepare(settings_for(tmp_path))
+    (stored,) = prepared.train
+    assert len(stored.folders) > 10
+    found = decoded(prepared, stored)
+    assert sorted(found) == [(number + 1, *pair) for number, pair in enumerate(pairs)]
+    assert [line for line, _, _ in found] != sorted(line for line, _, _ in found)  # shuffled
+    keys = [hashes([f"{source}\n{target}\n".encode()]) for _, source, target in found]
+    assert keys == sorted(keys)  # by hash
+
+
+def test_the_result_does_not_depend_on_workers_or_pieces_of_work(tmp_path, small_pieces):
+    write(tmp_path, "train", made_pairs(700))
+    write(tmp_path, "valid", made_pairs(50, seed=9))
+    results = []
+    for workers in (1, 2):
+        folder = tmp_path / f"{workers}"
+        data = {"folder": str(folder), "validation": [{"files": str(tmp_path / "valid")}]}
+        data["train"] = [{"files": str(tmp_path / "train")}]
+        prepare(settings_for(tmp_path, data=data), launcher=Local(workers))
+        results.append(contents(folder))
+    assert results[0] == results[1]
+
+
+def test_duplicates_go_also_across_pieces_and_corpora(tmp_path, small_pieces):
+    pairs = made_pairs(300)
+    write(tmp_path, "train", pairs + pairs[:100])
+    write(tmp_path, "more", [*pairs[250:], *((f"new {one}", f"neu {two}") for one, two in pairs[:20])])
+    data = {"train": [{"files": str(tmp_path / "train"), "name": "a"}, {"files": str(tmp_path / "more"), "name": "b"}]}
+    data["folder"] = str(tmp_path / "prepared")
+    prepared = prepare(settings_for(tmp_path, data=data))
+    first, second = prepared.train
+    assert sorted(line for line, _, _ in decoded(prepared, first)) == list(range(1, 301))  # of equal pairs the first
+    assert sorted(line for line, _, _ in decoded(prepared, second)) == list(range(51, 71))
+    assert prepared.manifest["counts"]["duplicates"] == 150
+    kept = prepare(settings_for(tmp_path, data=data, clean={"duplicates": "keep"}))
+    assert [stored.rows for stored in kept.train] == [400, 70]
+
+
+@pytest.mark.parametrize(("mode", "left"), [("pair", 90), ("either", 80), ("keep", 100)])
+def test_what_validation_has_is_not_trained_on(tmp_path, mode, left):
+    pairs = made_pairs(100)
+    held = [(one.upper() + " !", two.replace(" ", "  ")) for one, two in pairs[:10]]  # other case and spacing
+    held += [(one, f"anders {number}") for number, (one, _) in enumerate(pairs[10:20])]  # another translation
+    write(tmp_path, "train", pairs)
+    write(tmp_path, "valid", held)
+    data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train")}]}
+    data["validation"] = [{"files": str(tmp_path / "valid")}]
+    prepared = prepare(settings_for(tmp_path, data=data, clean={"overlap": mode}))
+    assert prepared.train[0].rows == left
+    (validation,) = prepared.split("validation")
+    assert validation.lines(range(20)) == list(range(1, 21))  # in order, all of it
+
+
+def test_what_is_left_out_is_listed(tmp_path):
+    pairs = made_pairs(200)
+    pairs[10], pairs[20] = ("", "etwas"), ("The same.", "The same.")
+    write(tmp_path, "train", pairs)
+    path = tmp_path / "train.en"
+    lines = path.read_bytes().split(b"\n")
+    lines[30] = b"bro\xffken"
+    path.write_bytes(b"\n".join(lines))
+    prepared = prepare(settings_for(tmp_path))
+    listed = [json.loads(line) for line in (tmp_path / "prepared" / "rejects.jsonl").read_text("utf-8").splitlines()]
+    assert {(row["line"], row["reason"]) for row in listed} == {
+        (11, "empty"),
+        (21, "copy"),
+        (31, "not UTF-8 at byte 4"),
+    }
+    assert all(Path(row["file"]).name == "train.en" for row in listed)
+    assert prepared.train[0].rows == 197
+
+
+def test_repeating_does_nothing_and_a_change_redoes_what_depends_on_it(tmp_path, small_pieces):
+    write(tmp_path, "train", made_pairs(300))
+    settings = settings_for(tmp_path)
+    prepare(settings)
+    folder = tmp_path / "prepared"
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
+    before = contents(folder)
+    prepare(settings)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")} == times
+    other = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}))
+    assert other.tokenizer("source").size == 350
+    kept = {path for path, time in times.items() if path.stat().st_mtime_ns == time}
+    assert any("text" in path.parts for path in kept)
+    assert not any("tokens" in path.parts for path in kept)
+    prepare(settings)
+    assert contents(folder) == before
+    shutil.rmtree(folder / "tokens" / "00000")
+    prepare(settings)
+    assert contents(folder) == before
+
+
+def test_another_corpus_leaves_nothing_of_the_old_one(tmp_path, small_pieces):
+    write(tmp_path, "train", made_pairs(400))
+    prepare(settings_for(tmp_path))
+    write(tmp_path, "train", made_pairs(60, seed=3))
+    prepare(settings_for(tmp_path))
+    fresh = tmp_path / "fresh"
+    data = {"folder": str(fresh), "train": [{"files": str(tmp_path / "train")}]}
+    prepare(settings_for(tmp_path, data=data))
+    assert contents(tmp_path / "prepared") == contents(fresh)
+
+
+def test_a_tag_comes_first(tmp_path):
+    write(tmp_path, "train", made_pairs(50))
+    data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train"), "tag": "<news>"}]}
+    prepared = prepare(settings_for(tmp_path, data=data))
+    tag = prepared.tokenizer("source").tag("<news>")
+    assert all(source[0] == tag and tag not in target for source, target in prepared.train[0].pairs(range(50)))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters", "words"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_tokenizer(tmp_path, kind, shared):
+    pairs = made_pairs(150)
+    write(tmp_path, "train", pairs)
+    chosen = {"kind": kind, "shared": shared, "vocabulary": 600, "coverage": 1.0}
+    prepared = prepare(settings_for(tmp_path, tokenizer=chosen))
+    assert sorted(decoded(prepared, prepared.train[0])) == [(number + 1, *pair) for number, pair in enumerate(pairs)]
+    models = [(tmp_path / "prepared" / "vocabulary" / f"{side}.model").read_bytes() for side in ("source", "target")]
+    assert (models[0] == models[1]) == shared
+
+
+def test_ids_take_the_room_they_need(tmp_path):
+    write_tokens(tmp_path, "a", [[1, 2], [], [65_535]], vocabulary=65_536)
+    write_tokens(tmp_path, "b", [[70_000]], vocabulary=70_001)
+    assert np.load(tmp_path / "a.npy").dtype == np.uint16
+    assert np.load(tmp_path / "a.begin.npy").tolist() == [0, 2, 2, 3]
+    assert np.load(tmp_path / "b.npy").tolist() == [70_000]
+
+
+def test_long_pairs_are_left_out_after_tokenising(tmp_path):
+    pairs = made_pairs(80)
+    pairs[5] = (" ".join(["xyzzy"] * 60), " ".join(["Zwiebelkuchen"] * 60))
+    write(tmp_path, "train", pairs)
+    prepared = prepare(settings_for(tmp_path, clean={"longest_tokens": 32}))
+    assert prepared.manifest["counts"]["dropped.long_tokens"] == 1
+    assert 6 not in prepared.train[0].lines(range(prepared.train[0].rows))
+
+
+def test_batches_of_a_prepared_corpus(tmp_path, small_pieces):
+    write(tmp_path, "train", made_pairs(500))
+    prepared = prepare(settings_for(tmp_path))
+    (stored,) = prepared.train
+    plan = Plan([stored], seed=1, batch_tokens=256)
+    total = int(stored.units(0, 256).sum())
+    rows = np.concatenate([plan.batch(step)[0].rows for step in range(total)])
+    assert sorted(rows.tolist()) == list(range(500))
+    lengths = [(len(source) + 1, len(target) + 1) for source, target in stored.pairs(range(500))]
+    assert [pair.tolist() for pair in stored.lengths(0, 0)] == [list(side) for side in zip(*lengths, strict=True)]
+    assert list((tmp_path / "prepared" / "plan").glob("*.npy"))  # counted once
+    assert stored.rows <= BLOCK
+
+
+def test_subword_regularisation_is_a_pure_function_of_seed_epoch_and_shard(tmp_path, small_pieces):
+    pairs = made_pairs(300)
+    write(tmp_path, "train", pairs)
+    prepared = prepare(settings_for(tmp_path))
+    corpus = Resampled(prepared, "train", amount=0.3, seed=4)
+    epochs = [[ids.tolist() for pair in corpus.pairs(epoch, range(300)) for ids in pair] for epoch in (0, 1)]
+    assert epochs[0] != epochs[1]
+    shutil.rmtree(tmp_path / "prepared" / "epochs")
+    again = Resampled(prepared, "train", amount=0.3, seed=4, launcher=Local(2))
+    assert [ids.tolist() for pair in again.pairs(1, range(300)) for ids in pair] == epochs[1]
+    source = prepared.tokenizer("source")
+    plain = prepared.train[0]
+    for epoch in (0, 1):
+        texts = source.decode([pair[0].tolist() for pair in corpus.pairs(epoch, range(300))])
+        assert texts == source.decode([pair[0].tolist() for pair in plain.pairs(range(300))])
+    plan = Plan([corpus], seed=1, batch_tokens=512)
+    for epoch in (0, 1):
+        first = sum(int(corpus.units(earlier, 512).sum()) for earlier in range(epoch))
+        steps = range(first, first + int(corpus.units(epoch, 512).sum()))
+        assert sorted(row for step in steps for row in plan.batch(step)[0].rows) == list(range(300))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"clean": {"drop": ["empti"]}}, ConfigError, "there is no rule `empti`; did you mean `empty`"),
+        ({"tokenizer": {"vocabulary": 20}}, heedful.HeedfulError, "a bpe vocabulary of 20 pieces cannot be made"),
+    ],
+)
+def test_misuse(tmp_path, change, error, says):
+    write(tmp_path, "train", made_pairs(50))
+    with pytest.raises(error, match=says):
+        prepare(settings_for(tmp_path, **change))
+
+
+def test_files_that_will_not_do(tmp_path):
+    write(tmp_path, "train", [])
+    with pytest.raises(DataError, match="no pairs in it"):
+        prepare(settings_for(tmp_path))
+    data = {"train": [{"files": str(tmp_path / "train"), "name": "x"}, {"files": str(tmp_path / "train"), "name": "x"}]}
+    with pytest.raises(ConfigError, match="2 corpora are called `x`"):
+        prepare(settings_for(tmp_path, data=data))
+
+
+def test_opening_what_is_not_prepared(tmp_path):
+    with pytest.raises(DataError, match="it is not prepared"):
+        open_prepared(tmp_path)
+    write(tmp_path, "train", made_pairs(50))
+    prepare(settings_for(tmp_path))
+    folder = tmp_path / "prepared"
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(DataError, match="has format 99"):
+        open_prepared(folder)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match="is damaged"):
+        open_prepared(folder)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "tokens" / "00000" / "train.source.npy").write_bytes(b"cut")
+    with pytest.raises(DataError, match="missing or cut short"):
+        open_prepared(folder)
+
+
+def test_the_fingerprint_follows_the_tokens(tmp_path):
+    write(tmp_path, "train", made_pairs(60))
+    one = prepare(settings_for(tmp_path))
+    two = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}))
+    assert len({one.fingerprint, two.fingerprint, one.train[0].fingerprint, two.train[0].fingerprint}) == 4
+
+
+def test_buckets_are_equal_ranges_of_the_hash():
+    high, _ = hashes(f"text {number}".encode() for number in range(5_000))
+    order = np.sort(high)
+    for buckets in (1, 3, 64, 4096):
+        found = bucket_of(order, buckets)
+        assert (np.diff(found) >= 0).all()
+        assert found.min() >= 0
+        assert found.max() < buckets
+    assert (np.bincount(bucket_of(high, 8)) > 500).all()
+
+
+def test_hashes_are_blake2():
+    high, low = hashes([b"a\nb\n"])
+    assert f"{int(high[0]):016x}{int(low[0]):016x}" == hashlib.blake2b(b"a\nb\n", digest_size=16).hexdigest()
+
+
+def test_letters():
+    assert letters(["Ein  Haus, um_2 Uhr!", "¿"]) == ["einhausum2uhr", ""]
+
+
+def test_packed_files(tmp_path):
+    pairs = made_pairs(40)
+    write(tmp_path, "train", pairs)
+    for code in ("en", "de"):
+        path = tmp_path / f"train.{code}"
+        (tmp_path / f"train.{code}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert prepare(settings_for(tmp_path)).train[0].rows == 40

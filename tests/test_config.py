@@ -1,0 +1,142 @@
+"""heedful.toml: what may be written, what is refused and how helpfully, and the resolved form."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.config import Clean, Corpus, Data, Settings, Tokenizer, check, load, plain, put, to_toml
+from heedful.corpus.rules import RULES
+from heedful.errors import ConfigError
+from heedful.text.tokenizer import TOKENIZERS
+
+LEAST = {"source": "en", "target": "de", "data": {"train": [{"files": ["a.en", "a.de"]}]}}
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "heedful.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_least_one_may_write(tmp_path):
+    path = written(tmp_path, 'source = "no"\ntarget = "en"\n[[data.train]]\nfiles = "train"\n')
+    settings = load(path)
+    assert settings.source == "no"  # Norwegian, not False
+    assert settings.data.train[0].files == ((tmp_path / "train").as_posix(),)
+    assert settings.data.folder == (tmp_path / "prepared").as_posix()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tokenizr": {}}, r"unknown key `tokenizr`; did you mean `tokenizer`\?"),
+        ({"tokenizer": {"vocabulry": 3}}, r"unknown key `tokenizer.vocabulry`; did you mean `vocabulary`\?"),
+        ({"data": {"train": [{"file": "x"}]}}, r"did you mean `files`\?"),
+        ({"tokenizer": {"kind": "bep"}}, r"`tokenizer.kind` = 'bep' is not known; did you mean `bpe`\?"),
+        ({"tokenizer": {"vocabulary": "many"}}, r"`tokenizer.vocabulary`: .*not 'many'"),
+        ({"data": {"train": []}}, r"`data.train`"),
+        ({"data": {}}, r"`data.train` is missing"),
+        ({"data": {"train": [{"files": "x", "tag": "news"}]}}, r"a tag looks like <news>"),
+        ({"data": {"train": [{"files": "x", "weight": 1}, {"files": "y"}]}}, r"give every corpus .* a `weight`"),
+        ({"data": {"train": [{"files": "x", "weight": 1}], "temperature": 5}}, "not both"),
+        ({"source": "english!"}, r"`source`"),
+    ],
+)
+def test_a_mistake_names_the_key_and_says_what_to_do(change, says):
+    with pytest.raises(ConfigError, match=says) as error:
+        check(LEAST | change)
+    assert error.value.exit_code == 2
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="there is no file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="is a folder"):
+        load(tmp_path)
+    with pytest.raises(ConfigError, match=r"is not TOML: .*line 1"):
+        load(written(tmp_path, "source = no"))
+    (tmp_path / "latin.toml").write_bytes(b'source = "\xe9"')
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(tmp_path / "latin.toml")
+
+
+def test_set_overrides_the_file(tmp_path):
+    path = written(tmp_path, to_toml(check(LEAST)))
+    settings = load(
+        path, ["tokenizer.vocabulary=4000", "data.train.0.tag=<news>", "clean.drop=['empty']", "source = pt-BR"]
+    )
+    assert settings.tokenizer.vocabulary == 4000
+    assert settings.data.train[0].tag == "<news>"
+    assert settings.clean.drop == ("empty",)
+    assert settings.source == "pt-BR"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("vocabulary", "write key=value"),
+        ("=3", "write key=value"),
+        ("data.train.7.tag=<a>", "there is no `7` in a list of 1"),
+        ("data.train.x.tag=<a>", "there is no `x` in a list"),
+        ("source.x=1", "`source` is a value, not a table"),
+        ("data.train.9=x", "there is no `9` in a list"),
+    ],
+)
+def test_set_says_what_is_wrong(assignment, says):
+    tree = check(LEAST).model_dump(mode="json")
+    with pytest.raises(ConfigError, match=says):
+        put(tree, assignment)
+
+
+def test_values_of_set():
+    assert [plain(text) for text in ("1e-4", "true", "no", "[1, 2]", '"x"', "a b")] == [
+        1e-4,
+        True,
+        "no",
+        [1, 2],
+        "x",
+        "a b",
+    ]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@given(
+    st.builds(
+        Settings,
+        source=st.just("en"),
+        target=st.just("de"),
+        seed=st.integers(0, 2**40),
+        data=st.builds(
+            Data,
+            train=st.lists(
+                st.builds(Corpus, files=st.tuples(texts), tag=st.none() | st.just("<a>")), min_size=1, max_size=3
+            ),
+            folder=texts,
+            reject_limit=st.floats(0, 1),
+        ),
+        clean=st.builds(Clean, longest_words=st.integers(1, 99), drop=st.lists(texts, max_size=3).map(tuple)),
+        tokenizer=st.builds(Tokenizer, shared=st.booleans(), kind=st.sampled_from(["bpe", "words"])),
+    )
+)
+def test_the_resolved_form_reads_back(settings):
+    assert check(tomllib.loads(to_toml(settings))) == settings
+
+
+def test_the_configuration_and_the_tables_agree():
+    assert set(get_args(Tokenizer.model_fields["kind"].annotation)) == set(TOKENIZERS)
+    assert set(Clean().drop) <= set(RULES)
+
+
+def test_the_docs_show_what_may_be_written():
+    page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    shown = check(tomllib.loads(block))
+    for section in ("clean", "tokenizer"):  # the defaults it shows are the defaults
+        assert getattr(shown, section) == getattr(Settings.model_validate(LEAST), section)

@@ -1,0 +1,161 @@
+"""Laws of every tokenizer: exact round trip, fixed ids, tags that text cannot spell, sampling as a pure function."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import HeedfulError
+from heedful.text.normalise import normalise
+from heedful.text.tokenizer import BOS, EOS, PAD, SPECIAL, TOKENIZERS, UNK, Table, characters, load, train, words
+
+TEXTS = [
+    f"{who} {does} {what} in the {where}{end}"
+    for who in ("A man", "The old woman", "Tom", "My sister", "Ein Mann", "Über uns")
+    for does in ("sees", "paints", "sells", "has lost", "mag")
+    for what in ("a house", "two dogs", "some bread", "the café", "the answer")
+    for where in ("garden", "city", "rain", "Straße")
+    for end in (".", "!", "?")
+]
+MADE = {kind: train(kind, TEXTS, 420, tags=["<2de>", "<news>"]) for kind in TOKENIZERS}
+SUBWORDS = ["bpe", "unigram"]
+any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n") | st.sampled_from(" ab.<>2deÜ"))
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_special_ids_are_fixed(kind):
+    made = MADE[kind]
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    assert made.pieces(range(6)) == [*SPECIAL, "<2de>", "<news>"]
+    assert (made.tag("<2de>"), made.tag("<news>")) == (4, 5)
+    with pytest.raises(HeedfulError, match="is not a tag"):
+        made.tag("<fr>")
+    with pytest.raises(HeedfulError, match="is not a tag"):
+        made.tag("man")
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_known_text_comes_back(kind):
+    made = MADE[kind]
+    rows = made.encode(TEXTS)
+    assert made.decode(rows) == TEXTS
+    assert not any(UNK in row for row in rows)
+    assert made.encode(TEXTS, threads=2) == rows
+    assert made.encode([""]) == [[]]
+    assert made.decode([[]]) == [""]
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_special_tokens_and_tags_say_nothing(kind):
+    made = MADE[kind]
+    row = made.encode(["Tom sees"])[0]
+    assert made.decode([[BOS, made.tag("<2de>"), *row, EOS, PAD]]) == ["Tom sees"]
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_text_cannot_spell_a_special_token(kind):
+    for text in ("<s> </s> <pad>", "<2de> Tom", "<news>"):
+        assert not set(MADE[kind].encode([text])[0]) & {PAD, BOS, EOS, 4, 5}
+
+
+@settings(max_examples=300)
+@given(any_text)
+def test_subwords_give_back_any_text(text):
+    text, _ = normalise(text)
+    for kind in SUBWORDS:
+        assert MADE[kind].decode(MADE[kind].encode([text])) == [text]
+        assert MADE[kind].decode(MADE[kind].sample([text], 0.3, seed=1)) == [text]
+
+
+@given(any_text)
+def test_cuts_lose_nothing(text):
+    text, _ = normalise(text)
+    for cut in (characters, words):
+        assert "".join(cut(text)).replace("\u2581", " ").removeprefix(" ") == text
+        assert all(cut(text))
+
+
+def test_how_words_are_cut():
+    assert words("ein Haus, na gut.") == ["▁ein", "▁Haus", ",", "▁na", "▁gut", "."]
+    assert characters("ab c") == ["▁", "a", "b", "▁", "c"]
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_sampling_is_a_pure_function_of_the_seed(kind):
+    made = MADE[kind]
+    first = made.sample(TEXTS, 0.2, seed=5)
+    made.sample(TEXTS[:7], 0.9, seed=6)
+    assert made.sample(TEXTS, 0.2, seed=5) == first
+    assert made.sample(TEXTS, 0.2, seed=6) != first
+    assert made.decode(first) == TEXTS
+    assert first != made.encode(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["characters", "words"])
+def test_what_cannot_be_sampled_says_so(kind):
+    with pytest.raises(HeedfulError, match="knows no regularisation"):
+        MADE[kind].sample(TEXTS, 0.1, seed=1)
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_saved_is_loaded(kind, tmp_path):
+    MADE[kind].save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.encode(TEXTS) == MADE[kind].encode(TEXTS)
+    assert again.size == MADE[kind].size
+
+
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+def test_training_is_deterministic(kind):
+    again = train(kind, iter(TEXTS), 420, tags=["<2de>", "<news>"])
+    assert again.pieces(range(again.size)) == MADE[kind].pieces(range(MADE[kind].size))
+
+
+def test_without_byte_fallback_the_unknown_is_unknown():
+    made = train("bpe", TEXTS, 200, byte_fallback=False)
+    assert UNK in made.encode(["日本"])[0]
+    assert UNK not in MADE["bpe"].encode(["日本"])[0]
+
+
+def test_a_table_keeps_the_most_frequent():
+    made = train("characters", ["aab", "abc"], len(SPECIAL) + 3)
+    assert made.pieces(range(made.size))[4:] == ["a", "b", "▁"]
+    assert made.decode(made.encode(["abc"])) == ["ab\u2047"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "size", "says"),
+    [
+        ("bpe", TEXTS, 50, "bytes and characters alone"),
+        ("unigram", TEXTS, 50, "bytes and characters alone"),
+        ("bpe", [], 500, "there is no text"),
+        ("bpee", TEXTS, 500, "did you mean `bpe`"),
+    ],
+)
+def test_what_cannot_be_trained_says_why(kind, texts, size, says):
+    with pytest.raises(HeedfulError, match=says):
+        train(kind, texts, size)
+
+
+def test_a_foreign_model_is_refused(tmp_path):
+    (tmp_path / "model").write_bytes(b"not a model")
+    with pytest.raises(HeedfulError, match="not a SentencePiece model"):
+        load(tmp_path / "model")
+    import io
+
+    import sentencepiece
+
+    foreign = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=foreign, vocab_size=200, minloglevel=2, hard_vocab_limit=False
+    )
+    (tmp_path / "model").write_bytes(foreign.getvalue())
+    with pytest.raises(HeedfulError, match="starts with <pad>"):
+        load(tmp_path / "model")
+
+
+def test_a_table_is_json(tmp_path):
+    MADE["words"].save(tmp_path / "model")
+    table = json.loads((tmp_path / "model").read_text(encoding="utf-8"))
+    assert Table(table["kind"], table["pieces"]).size == MADE["words"].size
