@@ -147,7 +147,8 @@ def test_what_cannot_be_read_is_listed_and_shifts_nothing(tmp_path, reason, side
     assert lines == [1, 2, 3, 5, 6, 7]
     assert all(one == two == f"line {line}" for (one, two), line in zip(pairs, lines, strict=True))
     assert [(Path(reject.file), reject.line, reject.reason) for reject in rejects] == [(files[side], 4, reason)]
-    write_rejects(tmp_path / "rejects.jsonl", rejects)
+    with (tmp_path / "rejects.jsonl").open("w", encoding="utf-8") as stream:
+        write_rejects(stream, rejects)
     (row,) = map(json.loads, (tmp_path / "rejects.jsonl").read_text(encoding="utf-8").splitlines())
     assert (row["line"], row["reason"]) == (4, reason)
     assert len(row["sample"]) <= 80
