@@ -1,7 +1,8 @@
 """Does a Ray cluster whose nodes keep dying prepare the very corpus that one process does?
 
-Real text in many shards; a head without processors and two worker nodes, token authentication on; every few seconds the
-raylet of a worker node gets kill -9 and a new node takes its place, until all is done.
+Real text in many shards, each read, cleaned, deduplicated and shuffled by the real stages; a head without processors
+and two worker nodes, token authentication on; every few seconds the raylet of a worker node gets kill -9 and a new node
+takes its place, until all is done.
 
     python benchmarks/ray_shards.py [--quick]          (Linux; HEEDFUL_DATA holds tatoeba-eng-por)
 """
@@ -22,25 +23,24 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from raycluster import Cluster, why_not
-from shardwork import tidied
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "tatoeba-eng-por"
 
 
-def cut(folder: Path, shards: int) -> int:
-    """Deal both languages of the training text into files; how many lines there are."""
+def deal(folder: Path, shards: int) -> int:
+    """Deal the training pairs into files; how many pairs there are."""
     folder.mkdir()
-    texts = [gzip.decompress((DATA / f"train.{language}.gz").read_bytes()) for language in ("eng", "por")]
-    lines = b"".join(texts).splitlines()
+    sides = [gzip.decompress((DATA / f"train.{code}.gz").read_bytes()).split(b"\n")[:-1] for code in ("eng", "por")]
+    pairs = [b"\t".join(pair) + b"\n" for pair in zip(*sides, strict=True)]
     for shard in range(shards):
-        (folder / f"{shard:05}.txt").write_bytes(b"\n".join(lines[shard::shards]))
-    return len(lines)
+        (folder / f"{shard:05}.tsv").write_bytes(b"".join(pairs[shard::shards]))
+    return len(pairs)
 
 
 def driver(folder: Path, outputs: str, *options: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Tidy `inputs` into `outputs`, in a process whose words (Ray tells of every dead node) go to a file."""
-    command = [sys.executable, str(ROOT / "tests" / "shardwork.py"), "tidy", str(folder / "inputs")]
+    """Make `outputs` of `inputs`, in a process whose words (Ray tells of every dead node) go to a file."""
+    command = [sys.executable, str(ROOT / "tests" / "shardwork.py"), "stages", str(folder / "inputs")]
     with (folder / f"{outputs}.log").open("wb") as log:
         return subprocess.Popen(
             [*command, str(folder / outputs), *options], env=environment, stdout=log, stderr=subprocess.STDOUT
@@ -55,15 +55,6 @@ def serially(folder: Path) -> float:
     if driver(folder, "serial", "--workers=1", environment=environment).wait() != 0:
         raise RuntimeError((folder / "serial.log").read_text())
     return time.perf_counter() - begin
-
-
-def rounds_in(seconds: float, folder: Path) -> int:
-    """How often one shard can be tidied in so many seconds here."""
-    lines = next((folder / "inputs").iterdir()).read_text(encoding="utf-8").splitlines()
-    begin = time.perf_counter()
-    for _ in range(50):
-        tidied(lines)
-    return round(50 * seconds / (time.perf_counter() - begin))
 
 
 def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
@@ -110,10 +101,12 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="shards-") as name:
         folder = Path(name)
-        lines = cut(folder / "inputs", shards)
+        pairs = deal(folder / "inputs", shards)
         once = serially(folder)
-        rounds = rounds_in(seconds, folder)  # a shard must last, to be killed at
-        print(f"{lines} lines, {shards} shards; serial {once:.1f} s; on the cluster, each is tidied {rounds} times")
+        rounds = max(1, round(seconds * shards / once))  # a shard must last, to be killed at
+        print(
+            f"{pairs:,} pairs, {shards} shards; serial {once:.1f} s; on the cluster, each is made {rounds} times over"
+        )
         kills, wall = under_fire(folder, rounds, every)
         again = count(folder / "cluster-executions") - shards
         print(f"cluster {wall:.0f} s, {kills} kills, {again} shards begun again; merged {merged(folder / 'cluster')}")

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,12 @@ def processes(session: int) -> Iterator[tuple[int, str]]:
             yield int(found[1]), found[2]
 
 
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.2", 0))
+        return int(listening.getsockname()[1])
+
+
 class Cluster:
     """`with Cluster(2) as cluster:` two worker nodes of one processor; `environment` is what its users need."""
 
@@ -60,7 +67,10 @@ class Cluster:
         self.started = 0
         self.workers: list[subprocess.Popen[bytes]] = []
         self.dead: list[subprocess.Popen[bytes]] = []
-        self.head = self._start("--head", "--port=0", "--num-cpus=0", "--include-dashboard=false")
+        client = free_port()
+        self.client = f"ray://127.0.0.2:{client}"  # for those who are not part of it
+        options = ["--port=0", "--num-cpus=0", "--include-dashboard=false", f"--ray-client-server-port={client}"]
+        self.head = self._start("--head", *options)
         try:
             self.address = self._address()
             for _ in range(workers):

@@ -10,11 +10,14 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from heedful.corpus.shards import Shard, Task, hash_code, launcher, run
+from heedful.corpus.stages import clean, cut, gather
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
@@ -47,11 +50,29 @@ def tidy(shard: Shard, folder: Path, *, rounds: int = 1, pause: float = 0.0) -> 
     texts = [path / "text" / "lines" if path.is_dir() else path for path in shard.inputs]
     lines = [line for text in texts for line in text.read_text(encoding="utf-8").splitlines()]
     for _ in range(rounds):
-        clean = tidied(lines)
+        clean_lines = tidied(lines)
     (folder / "text").mkdir()
-    (folder / "text" / "lines").write_bytes("".join(f"{line}\n" for line in clean).encode())
-    (folder / "longest").write_bytes(max(clean, key=len).encode())
-    return {"lines": len(clean)}
+    (folder / "text" / "lines").write_bytes("".join(f"{line}\n" for line in clean_lines).encode())
+    (folder / "longest").write_bytes(max(clean_lines, key=len).encode())
+    return {"lines": len(clean_lines)}
+
+
+def stages(shard: Shard, folder: Path, *, rounds: int = 1) -> dict[str, int]:
+    """A small TSV through the real cut, clean and gather, again and again if one wants it to last."""
+    note(shard)
+    once = {"longest": 1 << 16, "reject_limit": 1.0, "bytes_each": 1 << 30}
+    profile = {"source_scripts": ["Latin"], "target_scripts": ["Latin"], "ratio": 1.1}
+    rules = {"drop": ["empty", "copy", "long", "ratio", "wrong_script", "mojibake", "subwords"], "overlap": "keep"}
+    for _ in range(rounds):
+        places = [folder / name for name in ("cut", "all-00000", "text")]
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+        read, made, text = (Shard(place.name, (), place) for place in places)
+        counts = cut(replace(read, inputs=shard.inputs), read.output, source="eng", target="por", **once)
+        clean(replace(made, inputs=(read.output,)), made.output, buckets=1, profiles={"all": profile}, **rules)
+        gather(Shard("00000", (made.output,), text.output), text.output, corpora=["all"], duplicates="drop")
+    return {"pairs": counts["pairs"]}
 
 
 def tidy_after_a_kill(shard: Shard, folder: Path) -> dict[str, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import raycluster
 from heedful.cli.app import app
 
 run = CliRunner().invoke
@@ -90,9 +91,10 @@ def test_prepare(corpus):
     assert json.loads((corpus / "prepared" / "manifest.json").read_text())["source"] == "en"
 
 
-def heedful(*arguments: str) -> subprocess.CompletedProcess:
+def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "heedful", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "100"})
+    environment = os.environ | {"COLUMNS": "100"} | environment
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +131,24 @@ def test_neither_command_needs_torch(corpus):
             [sys.executable, "-c", code, "heedful", *arguments], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(raycluster.why_not()), reason=raycluster.why_not() or "a cluster can be had")
+def test_prepare_on_a_cluster_is_prepare_here(corpus):
+    parts = "train = [" + ", ".join(f'{{ files = "part{number}", name = "p{number}" }}' for number in range(3)) + "]"
+    for code in ("en", "de"):
+        lines = Path(f"train.{code}").read_text(encoding="utf-8").splitlines(keepends=True)
+        for number in range(3):
+            Path(f"part{number}.{code}").write_text("".join(lines[number::3]), encoding="utf-8", newline="\n")
+    text = Path("heedful.toml").read_text().replace('train = [{ files = "train" }]', parts)
+    Path("heedful.toml").write_text(text)
+    assert heedful("prepare", "heedful.toml", "--set", "data.folder=here").returncode == 0
+    with raycluster.Cluster(2) as cluster:
+        for name, address in (("auto", cluster.address), ("client", cluster.client)):
+            environment = {key: cluster.environment[key] for key in ("RAY_AUTH_TOKEN", "PYTHONPATH")}
+            done = heedful("prepare", "heedful.toml", "--on", address, "--set", f"data.folder={name}", **environment)
+            assert done.returncode == 0, done.stderr
+            for path in Path("here").rglob("*"):
+                if path.is_file() and path.name != "settings.toml":
+                    assert (Path(name) / path.relative_to("here")).read_bytes() == path.read_bytes(), path

@@ -29,7 +29,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from importlib import import_module
@@ -233,12 +233,20 @@ class Launcher(Protocol):
         """Return when all are done; on an error leave no process at work."""
         ...
 
+    def ready(self) -> AbstractContextManager[Any]:
+        """Stay connected for several runs."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Local:
     """Here: one worker is this very process, more are processes of one thread each."""
 
     workers: int = 1
+
+    def ready(self) -> AbstractContextManager[Any]:
+        """There is nothing to connect to."""
+        return nullcontext()
 
     def __call__(self, task: Task, shards: Sequence[Shard], done: Callable[[Row], None]) -> None:
         """A killed process (kill -9, out of memory) costs its shard a new start, `DEATHS` times at most."""
@@ -318,6 +326,10 @@ class Ray:
     """
 
     address: str = "auto"
+
+    def ready(self) -> AbstractContextManager[Any]:
+        """Connect, and disconnect at the end; runs meanwhile use this connection."""
+        return _connected(self.address)
 
     def __call__(self, task: Task, shards: Sequence[Shard], done: Callable[[Row], None]) -> None:
         """Two tasks per processor under way, so that none waits for us, and no more than that, so that we stop soon."""
