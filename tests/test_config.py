@@ -44,6 +44,11 @@ def test_the_least_one_may_write(tmp_path):
         ({"data": {"train": [{"files": "x", "tag": "news"}]}}, r"a tag looks like <news>"),
         ({"data": {"train": [{"files": "x", "weight": 1}, {"files": "y"}]}}, r"give every corpus .* a `weight`"),
         ({"data": {"train": [{"files": "x", "weight": 1}], "temperature": 5}}, "not both"),
+        ({"data": {"train": [{"files": "x", "name": "00001"}]}}, r"`data.train.0.name`"),
+        ({"data": {"train": "train"}}, r"`data.train` is a list: write \[\[data.train\]\]"),
+        ({"data": {"train": [{"files": "x", "tag": "<s>"}]}}, r"a token of its own"),
+        ({"data": {"train": [{"files": "x", "weight": float("inf")}]}}, r"`data.train.0.weight`"),
+        ({"data": {"train": [{"files": "x"}], "folder": ""}}, r"`data.folder`"),
         ({"source": "english!"}, r"`source`"),
     ],
 )
@@ -63,6 +68,19 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'source = "\xe9"')
     with pytest.raises(ConfigError, match="not UTF-8"):
         load(tmp_path / "latin.toml")
+
+
+def test_a_mistake_inside_a_list_is_told_once():
+    with pytest.raises(ConfigError) as error:
+        check(LEAST | {"data": {"train": [{"file": "x"}]}})
+    assert str(error.value).count("train") == 2  # the unknown key and the missing one
+    assert "at least 1 item" not in str(error.value)
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path):
+    path = tmp_path / "heedful.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + to_toml(check(LEAST)).encode())
+    assert load(path).source == "en"
 
 
 def test_set_overrides_the_file(tmp_path):

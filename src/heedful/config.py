@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from heedful.errors import ConfigError, did_you_mean
 
@@ -28,9 +28,15 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _no_piece(tag: str) -> str:
+    if tag in ("<pad>", "<unk>", "<s>", "</s>") or tag.startswith("<0x"):
+        raise ValueError(f"{tag} is a token of its own; choose another")
+    return tag
+
+
 Paths = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$")]
+Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$"), AfterValidator(_no_piece)]
 
 
 class Corpus(Section):
@@ -43,9 +49,9 @@ class Corpus(Section):
     """
 
     files: Paths
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")] | None = None
+    name: Annotated[str, Field(pattern=r"^[^\W\d][\w.-]*$")] | None = None
     tag: Tag | None = None
-    weight: Annotated[float, Field(gt=0)] | None = None
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class Data(Section):
@@ -54,10 +60,9 @@ class Data(Section):
     train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
     validation: tuple[Corpus, ...] = ()
     test: tuple[Corpus, ...] = ()
-    folder: str = "prepared"
-    temperature: Annotated[float, Field(ge=1)] | None = (
-        None  # corpus i is read in proportion to pairs_i ^ (1 / temperature)
-    )
+    folder: Annotated[str, Field(min_length=1)] = "prepared"
+    # Corpus i is read in proportion to pairs_i ^ (1 / temperature).
+    temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     reject_limit: Share = 0.05  # more unreadable lines than this share are an error
     longest_bytes: Annotated[int, Field(ge=256)] = 65_536  # a longer line is rejected unread
 
@@ -117,11 +122,13 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
     """Read a file, apply `--set key=value`s, check everything."""
     path = Path(path)
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows' editors may write a mark first
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}; write one, or name the right one") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name the heedful.toml inside it") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
@@ -141,22 +148,24 @@ def check(tree: Mapping[str, Any], *, where: str = "the configuration", root: Pa
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{where}: " + "; ".join(explain(one) for one in error.errors())) from None
+        found = error.errors()
+        inner = {one["loc"][:depth] for one in found for depth in range(len(one["loc"]))}
+        raise ConfigError(f"{where}: " + "; ".join(explain(one) for one in found if one["loc"] not in inner)) from None
     return settings if root is None else rooted(settings, root)
 
 
 def rooted(settings: Settings, root: Path) -> Settings:
-    """The same settings with every path taken relative to `root`."""
+    """The same settings with every path absolute, taken relative to `root`."""
 
     def moved(corpora: tuple[Corpus, ...]) -> tuple[Corpus, ...]:
         return tuple(
-            corpus.model_copy(update={"files": tuple((root / file).as_posix() for file in corpus.files)})
+            corpus.model_copy(update={"files": tuple((root / file).absolute().as_posix() for file in corpus.files)})
             for corpus in corpora
         )
 
     data = settings.data
     splits = {split: moved(getattr(data, split)) for split in ("train", "validation", "test")}
-    moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).as_posix()})
+    moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).absolute().as_posix()})
     return settings.model_copy(update={"data": moved_data})
 
 
@@ -171,6 +180,10 @@ def explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "literal_error":
         options = [word.strip(" '") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
         return f"`{key}` = {error['input']!r} is not known" + did_you_mean(str(error["input"]), options)
+    if error["type"] == "tuple_type":
+        return f"`{key}` is a list: write [[{key}]] above its keys, or {key.split('.')[-1]} = [{{ files = ... }}]"
+    if key.split(".")[-1] == "name" and error["type"] == "string_pattern_mismatch":
+        return f"`{key}` = {error['input']!r}: a name starts with a letter and has no spaces"
     if key.split(".")[-1] == "tag" and error["type"] == "string_pattern_mismatch":
         return f"`{key}` = {error['input']!r}: a tag looks like <news>, with no spaces"
     message = error["msg"].removeprefix("Value error, ")

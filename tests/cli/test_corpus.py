@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,7 +96,7 @@ def test_prepare(corpus):
 def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "heedful", *arguments]
     environment = os.environ | {"COLUMNS": "100"} | environment
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,51 @@ def test_prepare_on_a_cluster_is_prepare_here(corpus):
             for path in Path("here").rglob("*"):
                 if path.is_file() and path.name != "settings.toml":
                     assert (Path(name) / path.relative_to("here")).read_bytes() == path.read_bytes(), path
+
+
+def test_output_that_a_terminal_cannot_show_is_no_error(corpus):
+    for encoding in ("cp1252", "ascii"):
+        for arguments in (("check", "train.en", "train.de"), ("prepare", "heedful.toml")):
+            done = heedful(*arguments, PYTHONIOENCODING=encoding)
+            assert done.returncode == 0, done.stderr
+
+
+def test_a_hostile_line_cannot_command_the_terminal(corpus):
+    with Path("train.en").open("a", encoding="utf-8") as stream:
+        stream.write("\x1b]0;owned\x07\x1b[31m\u202e \x9b2J\n")
+    with Path("train.de").open("a", encoding="utf-8") as stream:
+        stream.write("böse\n")
+    shown = heedful("check", "train.en", "train.de").stdout
+    assert "\\x1b]0;owned" in shown
+    assert not set("\x1b\x07\x9b\u202e") & set(shown)
+
+
+def test_names_are_shown_as_they_are(corpus):
+    Path("a [red]").mkdir()
+    text = Path("heedful.toml").read_text().replace("[data]", '[data]\nfolder = "a [red]/x [/y"')
+    Path("heedful.toml").write_text(text)
+    assert "a [red]/x [/y" in heedful("prepare", "heedful.toml").stdout.replace("\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C otherwise")
+def test_ctrl_c_says_that_nothing_is_lost(corpus):
+    for code in ("en", "de"):
+        path = Path(f"train.{code}")
+        path.write_text("".join(f"{line} {at}\n" for at in range(250) for line in path.read_text().split("\n")[:400]))
+    command = [sys.executable, "-m", "heedful", "prepare", "heedful.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        while running.poll() is None and not list(Path().glob("prepared/clean/*")):
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "what was finished is kept" in said
+    assert not list(Path("prepared").rglob(".tmp-*"))
+
+
+def test_a_place_that_cannot_be_written_is_one_line(corpus):
+    Path("file").touch()
+    done = heedful("prepare", "heedful.toml", "--set", "data.folder=file/x")
+    assert done.returncode == 2
+    assert "goes through a file" in done.stderr
+    assert "Traceback" not in done.stderr

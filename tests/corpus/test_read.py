@@ -14,6 +14,7 @@ from heedful.corpus import read as reader
 from heedful.corpus.read import LONGEST, READERS, UnequalCounts, language, paired, read, write_rejects
 from heedful.errors import DataError
 
+PACK = "".join(f"line {number}\n" for number in range(9_999)).encode()
 PAIRS = [
     ("Good morning.", "Guten Morgen."),
     ("\u2028 a\x85b", "c\u2029d"),
@@ -82,8 +83,8 @@ def test_parquet(tmp_path, columns):
 
 TMX = """<?xml version="1.0"?>
 <tmx version="1.4"><header srclang="en"/><body>
-<tu><tuv xml:lang="EN"><seg>A <bpt i="1">&lt;b&gt;</bpt>big<ept i="1">&lt;/b&gt;</ept> <hi>red</hi> house &amp; a dog</seg>
-    </tuv><tuv xml:lang="pt-BR"><seg>Uma casa</seg></tuv></tu>
+<tu><tuv xml:lang="EN"><seg>A <bpt i="1">&lt;b&gt;</bpt>big<ept i="1">&lt;/b&gt;</ept> <hi>red</hi> house &amp;
+    a dog</seg></tuv><tuv xml:lang="pt-BR"><seg>Uma casa</seg></tuv></tu>
 <tu><tuv xml:lang="en-GB"><seg>regional</seg></tuv><tuv xml:lang="pt-PT"><seg>Lisboa</seg></tuv>
     <tuv xml:lang="pt"><seg>exato</seg></tuv></tu>
 <tu><tuv lang="en"><seg>two
@@ -96,7 +97,7 @@ lines</seg></tuv><tuv lang="pt_BR"><seg>duas</seg></tuv></tu>
 def test_tmx(tmp_path, packed):
     path = save(tmp_path / f"memory.tmx{packed}", TMX.encode())
     pairs, lines, rejects = everything([path], "en", "pt")
-    assert pairs == [("A big red house & a dog", "Uma casa"), ("regional", "exato"), ("two lines", "duas")]
+    assert pairs == [("A big red house &     a dog", "Uma casa"), ("regional", "exato"), ("two lines", "duas")]
     assert lines == [1, 2, 3]
     assert [(reject.line, reject.reason) for reject in rejects] == [(4, "no pt in this unit")]
 
@@ -205,13 +206,16 @@ def test_a_gigabyte_without_a_newline_stays_small(tmp_path):
 
 
 def test_too_many_rejects_are_an_error_that_names_the_first(tmp_path):
-    files = [save(tmp_path / "t.en", b"good\nb\xffd\nb\xffd\nx\n"), save(tmp_path / "t.de", b"1\n2\n3\n4\n")]
-    with pytest.raises(
-        DataError, match=r"2 of 4 lines .* t\.en:2: not UTF-8|2 of 4 lines .*t\.en:2: not UTF-8"
-    ) as error:
+    files = [save(tmp_path / "t.en", b"good\n" + b"b\xffd\n" * 5), save(tmp_path / "t.de", b"1\n2\n3\n4\n5\n6\n")]
+    with pytest.raises(DataError, match=r"5 of 6 lines .*t\.en:2: not UTF-8") as error:
         everything(files, reject_limit=0.05)
     assert error.value.exit_code == 3
-    assert len(everything(files, reject_limit=0.5)[0]) == 2
+    assert len(everything(files, reject_limit=0.9)[0]) == 1
+
+
+def test_a_stray_line_in_a_small_file_is_no_error(tmp_path):
+    path = save(tmp_path / "a.tsv", b"a\tb\n" * 10 + b"\n")
+    assert len(everything([path], reject_limit=0.05)[0]) == 10
 
 
 def test_unequal_counts_are_refused(tmp_path):
@@ -266,6 +270,9 @@ def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
         (["nowhere"], r"neither a .tsv.* nor is there a"),
         (["train.en", "train.dee"], r"there is no file .*train\.dee; did you mean `train\.de`"),
         (["train.en", "train.de", "train.fr"], "one file or two, not 3"),
+        (["a.tsv", "b.tsv"], "hold both languages each; make each of them a corpus of its own"),
+        (["a.tsv"], "there is no file a.tsv"),
+        (["train.en", "train.en"], "as source and as target"),
     ],
 )
 def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
@@ -281,7 +288,9 @@ def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
         ("t.en.gz", b"not gzip", "cannot be read to its end"),
         ("t.en.gz", gzip.compress(b"a\n" * 10_000)[:40], "cannot be read to its end"),
         ("t.en.zst", b"not zstandard", "cannot be unpacked"),
+        ("t.en.zst", zstandard.ZstdCompressor().compress(PACK)[:-20], "has no end"),
         ("t.en", "a\nb\n".encode("utf-16"), "is UTF-16"),
+        ("t.en", b"a\rb\rc\rd", "end in a lone"),
     ],
 )
 def test_files_that_are_not_what_they_say(tmp_path, name, data, says):
@@ -304,6 +313,50 @@ def test_a_parquet_without_the_columns(tmp_path):
     polars.DataFrame({"a": ["x"], "b": ["y"]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="neither `source` and `target` nor `en` and `de` among a, b"):
         everything([tmp_path / "a.parquet"])
+
+
+def test_a_zst_of_several_frames(tmp_path):
+    pack = zstandard.ZstdCompressor().compress
+    (tmp_path / "t.en.zst").write_bytes(pack(b"1\n2") + pack(b"") + pack(b"\n3\n" + PACK))
+    save(tmp_path / "t.de", b"1\n2\n3\n" + PACK)
+    pairs, _, rejects = everything([tmp_path / "t"])
+    assert len(pairs) == 10_002
+    assert all(one == two for one, two in pairs)
+    assert rejects == []
+
+
+def test_parquet_as_it_comes(tmp_path):
+    rows = 50
+    sides = {side: [f"{side} {number}\nmore".encode() for number in range(rows)] for side in ("source", "target")}
+    polars.DataFrame(sides).write_parquet(tmp_path / "c[1].parquet")  # binary columns, newlines, a name like a pattern
+    polars.DataFrame({"source": ["x"], "target": ["y"]}).write_parquet(tmp_path / "c1.parquet")
+    pairs, _, _ = everything([tmp_path / "c[1].parquet"])
+    assert pairs == [(f"source {number} more", f"target {number} more") for number in range(rows)]
+    save(tmp_path / "c.parquet.gz", (tmp_path / "c1.parquet").read_bytes())
+    with pytest.raises(DataError, match="packed inside"):
+        everything([tmp_path / "c.parquet.gz"])
+
+
+def test_tmx_as_it_comes(tmp_path):
+    unit = '<tu><tuv xml:lang="pt-PT"><seg>{0}</seg></tuv><tuv xml:lang="en"><seg>b</seg></tuv></tu>'
+    nested = "<hi>" * 5_000 + "deep" + "</hi>" * 5_000
+    body = f'<tmx xmlns="urn:x"><body>{unit.format("a")}{unit.format(nested)}</body></tmx>'
+    path = save(tmp_path / "a.tmx", body.encode())
+    assert everything([path], "pt", "en")[0] == [("a", "b"), ("deep", "b")]
+    assert everything([path], "pt-BR", "en")[0] == []  # another region is another language here
+    save(tmp_path / "b.tmx", b'<?xml version="1.0" encoding="no-such"?><tmx/>')
+    with pytest.raises(DataError, match="not well-formed"):
+        everything([tmp_path / "b.tmx"], "pt", "en")
+    (tmp_path / "c.tmx.zst").write_bytes(b"no")
+    with pytest.raises(DataError, match=r"cannot be unpacked|has no end"):
+        everything([tmp_path / "c.tmx.zst"], "pt", "en")
+
+
+def test_a_hostile_key_cannot_reach_the_terminal(tmp_path):
+    path = save(tmp_path / "a.jsonl", b'{"\\u001b[31m": "x"}')
+    (reject,) = everything([path])[2]
+    assert "\x1b" not in reject.reason
+    assert "\\x1b[31m" in reject.reason
 
 
 def test_language_of_a_name():

@@ -12,8 +12,9 @@ import pytest
 import heedful
 from heedful.config import check as checked
 from heedful.corpus import stages
+from heedful.corpus.filters import letters
 from heedful.corpus.shards import Local
-from heedful.corpus.stages import bucket_of, hashes, letters
+from heedful.corpus.stages import bucket_of, hashes
 from heedful.data.plan import BLOCK, Plan
 from heedful.data.prepare import Resampled, prepare
 from heedful.data.store import Stored, open_prepared, write_tokens
@@ -323,7 +324,7 @@ def test_hashes_are_blake2():
 
 
 def test_letters():
-    assert letters(["Ein  Haus, um_2 Uhr!", "¿"]) == ["einhausum2uhr", ""]
+    assert letters(["Ein  Haus, um_2 Uhr!", "¿", "Straße", "कि"]) == ["EINHAUSUM2UHR", "", "STRASSE", "कि"]
 
 
 def test_packed_files(tmp_path):
@@ -334,3 +335,130 @@ def test_packed_files(tmp_path):
         (tmp_path / f"train.{code}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert prepare(settings_for(tmp_path)).train[0].rows == 40
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    write(tmp_path, "train", made_pairs(30))
+    mine = tmp_path / "prepared" / "text" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("keep me")
+    with pytest.raises(ConfigError, match="holds other things"):
+        prepare(settings_for(tmp_path))
+    assert mine.read_text() == "keep me"
+    data = {"folder": str(tmp_path / "train.en"), "train": [{"files": str(tmp_path / "train")}]}
+    with pytest.raises(ConfigError, match="a file; name a folder"):
+        prepare(settings_for(tmp_path, data=data))
+
+
+def test_two_at_once_do_not_get_in_each_others_way(tmp_path):
+    write(tmp_path, "train", made_pairs(30))
+    settings = settings_for(tmp_path)
+
+    def meanwhile(step):
+        if step.stage == "clean":
+            with pytest.raises(heedful.HeedfulError, match="another heedful prepare is at work"):
+                prepare(settings)
+
+    assert prepare(settings, progress=meanwhile).train[0].rows == 30
+
+
+def test_what_is_being_changed_cannot_be_opened(tmp_path):
+    write(tmp_path, "train", made_pairs(60))
+    prepare(settings_for(tmp_path))
+
+    def interrupted(step):
+        if step.stage == "tokenise":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}), progress=interrupted)
+    with pytest.raises(DataError, match="it is not prepared, or not to its end"):
+        open_prepared(tmp_path / "prepared")
+    prepare(settings_for(tmp_path))
+    (tmp_path / "prepared" / "vocabulary" / "source.model").write_bytes(b"another")
+    with pytest.raises(DataError, match="not the one this was prepared with"):
+        open_prepared(tmp_path / "prepared")
+
+
+def test_in_one_process_the_second_preparation_is_read(tmp_path):
+    for seed in (0, 5):
+        pairs = made_pairs(40, seed=seed)
+        write(tmp_path, "train", pairs)
+        prepared = prepare(settings_for(tmp_path))
+        assert sorted(decoded(prepared, prepared.train[0])) == [(at + 1, *pair) for at, pair in enumerate(pairs)]
+
+
+def test_a_corpus_of_two_halves_keeps_both(tmp_path, small_pieces):
+    latin = made_pairs(3_000)
+    table = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстуввхыз")
+    write(tmp_path, "train", latin + [(one + " x", two.lower().translate(table)) for one, two in latin[:2_000]])
+    prepared = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 500, "coverage": 1.0}))
+    assert prepared.train[0].rows > 4_900
+
+
+def test_every_corpus_teaches_the_vocabulary(tmp_path):
+    write(tmp_path, "train", made_pairs(300))
+    write(tmp_path, "more", [(f"zebra quagga {at}", f"Pferd Nummer {at}") for at in range(200)])
+    data = {"folder": str(tmp_path / "prepared")}
+    data["train"] = [{"files": str(tmp_path / name), "name": name} for name in ("train", "more")]
+    prepared = prepare(settings_for(tmp_path, data=data, tokenizer={"kind": "words", "vocabulary": 90, "sample": 100}))
+    tokenizer = prepared.tokenizer("source")
+    assert {"▁zebra", "▁quagga", "▁house"} <= set(tokenizer.pieces(range(tokenizer.size)))
+
+
+def test_regularised_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_path):
+    write(tmp_path, "train", made_pairs(200))
+    lengths = [len(side) for pair in prepare(settings_for(tmp_path)).train[0].pairs(range(200)) for side in pair]
+    limit = sorted(lengths)[-40]
+    prepared = prepare(settings_for(tmp_path, clean={"longest_tokens": limit}))
+    rows = prepared.train[0].rows
+    assert 100 < rows < 200
+    corpus = Resampled(prepared, "train", amount=0.5, seed=1)
+    assert corpus.epoch(3).lines(range(rows)) == prepared.train[0].lines(range(rows))
+    assert max(len(side) for pair in corpus.pairs(3, range(rows)) for side in pair) <= limit
+
+
+def test_a_file_is_known_by_more_than_its_date(tmp_path):
+    import os
+
+    for name, seed in (("one", 1), ("two", 2)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, "train", [(f"{at % 10} a{seed}", f"{at % 10} b{seed}") for at in range(9)])
+        for code in ("en", "de"):
+            os.utime(tmp_path / name / f"train.{code}", (1, 1))
+    made = []
+    for name in ("one", "two"):
+        data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / name / "train")}]}
+        chosen = {"kind": "words", "vocabulary": 50}
+        made.append(prepare(settings_for(tmp_path, data=data, tokenizer=chosen)).fingerprint)
+    assert made[0] != made[1]
+
+
+def test_a_corpus_of_which_nothing_is_left_says_so(tmp_path):
+    write(tmp_path, "train", [("same here", "same here")] * 5)
+    write(tmp_path, "more", made_pairs(40))
+    data = {"folder": str(tmp_path / "prepared")}
+    data["train"] = [{"files": str(tmp_path / name), "name": name} for name in ("more", "train")]
+    with pytest.raises(DataError, match="nothing is left of the corpus `train`"):
+        prepare(settings_for(tmp_path, data=data))
+
+
+def test_a_corpus_of_many_shards_needs_few_open_files(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits of a process are a matter of Unix")
+    folders = []
+    for number in range(200):
+        folder = tmp_path / f"{number:05}"
+        folder.mkdir()
+        for side in ("source", "target"):
+            write_tokens(folder, f"train.{side}", [[number, 1]], vocabulary=300)
+        np.save(folder / "train.line.npy", np.array([number + 1]))
+        folders.append(folder)
+    stored = Stored("train", tuple(folders), (1,) * 200, "f")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        assert [int(source[0]) for source, _ in stored.pairs(range(200))] == list(range(200))
+        assert stored.lines(range(200)) == list(range(1, 201))
+        assert len(stored.lengths(0, 0)[0]) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

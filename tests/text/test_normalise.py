@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.text.normalise import CHANGES, normalise, normalise_all
+from heedful.text.normalise import CHANGES, normalise, normalise_all, visible
 
 awkward = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\n")
@@ -15,6 +15,7 @@ awkward = st.text(
 @given(awkward)
 @example("a\u200b\u0301")  # what is removed kept a letter and its accent apart
 @example("\u200c\u200d\u200c")
+@example("\u035e\u200c\u06e0\u200d\u11f9")  # composing moves a mark away from a joiner
 def test_twice_is_once(text):
     once, _ = normalise(text)
     assert normalise(once) == (once, {})
@@ -54,3 +55,8 @@ def test_other_changes():
 @pytest.mark.parametrize("text", ["می\u200cخواهم", "क्\u200dष", "👩\u200d👩\u200d👧"])
 def test_joiners_stay_where_letters_join(text):
     assert normalise(text) == (text, {})
+
+
+def test_what_is_shown_cannot_move_the_cursor():
+    assert visible("a\x1b[31m\u202eb\ud800\u2028") == "a\\x1b[31m\\u202eb\\ud800\\u2028"
+    assert visible("Straße, 日本 👩 é") == "Straße, 日本 👩 é"

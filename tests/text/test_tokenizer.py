@@ -1,6 +1,8 @@
 """Laws of every tokenizer: exact round trip, fixed ids, tags that text cannot spell, sampling as a pure function."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,20 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 from heedful.text.normalise import normalise
-from heedful.text.tokenizer import BOS, EOS, PAD, SPECIAL, TOKENIZERS, UNK, Table, characters, load, train, words
+from heedful.text.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    TOKENIZERS,
+    UNK,
+    Table,
+    characters,
+    load,
+    merged,
+    train,
+    words,
+)
 
 TEXTS = [
     f"{who} {does} {what} in the {where}{end}"
@@ -90,6 +105,56 @@ def test_sampling_is_a_pure_function_of_the_seed(kind):
     assert made.sample(TEXTS, 0.2, seed=6) != first
     assert made.decode(first) == TEXTS
     assert first != made.encode(TEXTS)
+
+
+@pytest.mark.parametrize("kind", SUBWORDS)
+def test_sampling_is_the_same_in_every_process(kind, tmp_path):
+    """SentencePiece's own is not, whatever its seed."""
+    MADE[kind].save(tmp_path / "model")
+    code = (
+        "import sys; from pathlib import Path; from heedful.text.tokenizer import load;"
+        "print(load(Path(sys.argv[1])).sample(sys.argv[2:], 0.3, 7))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), *TEXTS[:40]]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert said[0] == said[1] == f"{MADE[kind].sample(TEXTS[:40], 0.3, 7)}\n"
+
+
+@settings(max_examples=200)
+@given(any_text)
+def test_without_dropout_our_merges_are_those_of_sentencepiece(text):
+    text, _ = normalise(text)
+    made = MADE["bpe"]
+    words_of = text.split(" ") if text else []
+    ours = [number for word in words_of for number in made.ids(merged("▁" + word, made.scores, 0.0, lambda: 1.0))]
+    assert ours == made.encode([text])[0]
+
+
+@settings(max_examples=200)
+@given(any_text)
+def test_words_share_no_pieces(text):
+    text, _ = normalise(text)
+    for kind in SUBWORDS:
+        apart = [number for word in text.split(" ") for number in MADE[kind].encode([word])[0]] if text else []
+        assert apart == MADE[kind].encode([text])[0]
+
+
+def test_dropout_leaves_out_more_merges_the_larger_it_is():
+    lengths = [sum(map(len, MADE["bpe"].sample(TEXTS, amount, 1))) for amount in (0.0, 0.1, 0.3, 0.6, 0.99)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] == sum(map(len, MADE["bpe"].encode(TEXTS)))
+    assert lengths[-1] > 0.9 * sum(len(text) for text in TEXTS)
+
+
+def test_unigram_draws_by_probability():
+    """The larger the amount, the more often the best segmentation."""
+    made = MADE["unigram"]
+    best = made.encode(TEXTS)
+    same = [
+        sum(a == b for a, b in zip(made.sample(TEXTS, amount, 1), best, strict=True)) for amount in (0.1, 1.0, 20.0)
+    ]
+    assert same == sorted(same)
+    assert same[-1] > 0.9 * len(TEXTS)
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])

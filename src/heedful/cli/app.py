@@ -1,6 +1,8 @@
 """The command line: verbs, and what every one of them shares."""
 
 import sys
+from io import TextIOWrapper
+from typing import NoReturn
 
 import typer
 
@@ -9,6 +11,9 @@ from heedful.cli.check import check
 from heedful.cli.info import info
 from heedful.cli.prepare import prepare
 from heedful.errors import HeedfulError
+from heedful.text.normalise import visible
+
+INTERRUPTED = 130  # what a shell says of Ctrl-C
 
 app = typer.Typer(
     name="heedful",
@@ -45,11 +50,23 @@ def _root(
 
 def main() -> None:
     """Run the command; a user's mistake is one line on stderr and the error's exit code, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show an arrow shows a question mark
     try:
         app()
     except HeedfulError as error:
-        typer.echo(f"heedful: {error}", err=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("heedful: interrupted", err=True)
-        sys.exit(130)
+        stop(str(error), error.exit_code)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        stop(f"{error.strerror or error}{place}", 1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            stop("interrupted; what was finished is kept, and the same command goes on from there", INTERRUPTED)
+        raise
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """Say it, safely, and end; the text may quote a hostile corpus."""
+    typer.echo("heedful: " + "\n".join(visible(line) for line in message.split("\n")), err=True)
+    sys.exit(code)

@@ -1,6 +1,8 @@
 """`heedful check`: what is wrong with a corpus, where, why, and what mends it."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from heedful.cli.given import settings_of
 from heedful.errors import require
+from heedful.text.normalise import visible
 
 if TYPE_CHECKING:
     from heedful.config import Settings
@@ -72,10 +75,11 @@ def check(
     else:
         show(console, settings, found)
         for name, (before, after, paths) in mended.items():
-            console.print(f"  {name}: {after:,} of {before:,} pairs written to {' and '.join(map(str, paths))}")
+            where = escape(" and ".join(map(str, paths)))
+            console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}", soft_wrap=True)
         levels = [finding.level for finding in found.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in MARKS)
-        console.print(f"[bold]{counts}.[/] Next: {advice(files, found.errors, bool(mended))}", soft_wrap=True)
+        console.print(f"[bold]{counts}.[/] Next: {escape(advice(files, found.errors, bool(mended)))}", soft_wrap=True)
     if found.errors:
         raise typer.Exit(3)
 
@@ -85,9 +89,9 @@ def advice(files: list[str], errors: bool, fixed: bool) -> str:
     if fixed:
         return "check the cleaned files, and name them in your heedful.toml"
     if errors:
-        return f"mend the errors, or: heedful check {' '.join(files)} --fix"
+        return f"mend the errors, or: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
     if files[0].endswith(".toml"):
-        return f"heedful prepare {files[0]}"
+        return shlex.join(["heedful", "prepare", files[0]])
     return "name the files in a heedful.toml, then: heedful prepare heedful.toml"
 
 
@@ -122,12 +126,14 @@ def show_finding(console: Console, finding: "Finding", fancy: bool) -> None:
     dots = ", …" if finding.count > SHOWN else ""
     where = f"{Path(finding.file).name}:{', '.join(map(str, finding.lines[:SHOWN]))}{dots}" if finding.file else ""
     if finding.level == "note":
-        console.print(f"  {mark}  {escape(rule.what)}  {count}  [dim]{finding.kind}  {where}[/]", soft_wrap=True)
+        console.print(
+            f"  {mark}  {escape(rule.what)}  {count}  [dim]{finding.kind}  {escape(where)}[/]", soft_wrap=True
+        )
         return
     console.print(f"  {mark}  [bold]{escape(rule.what)}[/]  {count}  [dim]{finding.kind}[/]", soft_wrap=True)
     for line in (where, finding.detail, f"“{finding.sample}”" if finding.sample else ""):
         if line:
-            console.print(Padding(escape(line), (0, 0, 0, 6), expand=False), overflow="ellipsis", no_wrap=True)
+            console.print(Padding(escape(visible(line)), (0, 0, 0, 6), expand=False), overflow="ellipsis", no_wrap=True)
     for word, text in (("likely", rule.cause), ("fix", rule.fix)):
         console.print(Padding(f"[dim]{word}:[/] {escape(text)}", (0, 0, 0, 6), expand=False))
     console.print()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,6 +19,7 @@ from rich.progress import (
 from heedful.config import Settings, load
 from heedful.errors import require
 
+MUCH = 0.2  # share of the pairs that no rule should have to leave out
 QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar on
 
 
@@ -68,7 +70,10 @@ def prepare(
             progress.update(tasks[step.stage], completed=step.done, total=step.shards)
 
         prepared = make(settings, launcher=launcher(on, workers), progress=tell)
-    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {settings.data.folder}")
+    console.print(
+        f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {escape(settings.data.folder)}",
+        soft_wrap=True,
+    )
     for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
         console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
     console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")
@@ -99,8 +104,18 @@ def summary(
     return [
         ("read", f"{read} pairs; {counts.get('rejected', 0):,} lines rejected"),
         ("normalised", ", ".join(f"{number:,} {name}" for name, number in changes.items()) or "nothing"),
-        ("left out", f"{out or 'nothing'}  [dim](listed in rejects.jsonl)[/]"),
+        ("left out", f"{out or 'nothing'}  [dim](listed in rejects.jsonl, but for duplicates)[/]"),
+        *warnings(dropped, counts["train.read"]),
         ("kept", f"{kept:,} pairs, shuffled"),
         ("vocabulary", f"{pieces} pieces ({settings.tokenizer.kind}{', shared' if settings.tokenizer.shared else ''}): "
          f"{per_word[0]:.2f} tokens per word of {settings.source}, {per_word[1]:.2f} of {settings.target}"),
     ]  # fmt: skip
+
+
+def warnings(dropped: Mapping[str, int], pairs: int) -> list[tuple[str, str]]:
+    """Rules that left out so much that something else must be wrong."""
+    return [
+        ("!", f"[yellow]{name} left out {number / pairs:.0%} of the pairs: type heedful check to see why[/]")
+        for name, number in dropped.items()
+        if number > MUCH * pairs
+    ]

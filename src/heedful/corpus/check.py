@@ -20,14 +20,16 @@ from polars import col
 
 from heedful.config import Corpus, Settings
 from heedful.corpus.languages import named, short, sides
-from heedful.corpus.parallel import Evidence, Integers, Shift, parting, shifts
+from heedful.corpus.parallel import WORDS, Evidence, Integers, Shift, parting, shifts
 from heedful.corpus.read import Block, Reject, UnequalCounts, lines, paired, read
-from heedful.corpus.rules import RULES, Bools, Profile, Rule, find, profiled
+from heedful.corpus.rules import RULES, Bools, Profile, Rule, find, letters_of, profiled
+from heedful.errors import HeedfulError
 from heedful.text.normalise import normalise_all
 from heedful.text.tokenizer import UNK, train
 
 PIECE = 1 << 18  # pairs judged at a time
 LEAST_PARALLEL = 200  # different lines below which a corpus cannot be its own dictionary
+LEAST_KNOWN = 0.5  # of the lines must have words that occur again; names and their transliterations, say, have none
 LEAST_SUPPORT = 0.5  # nats a line that the two sides belong together; of sides that do not, it is 0 but for noise
 MOST_UNEQUAL = 1 << 20  # lines of two files of different lengths that are compared
 LEVELS = ("error", "warning", "note")
@@ -35,6 +37,7 @@ SPLITS = ("train", "validation", "test")
 
 FIX = "heedful check --fix writes a copy without them"
 CORPUS_RULES: dict[str, Rule] = {
+    "no_pairs": Rule("there is nothing in it", "an empty file", "name the right file", alarm=0.0),
     "unequal": Rule(
         "the two files have different numbers of lines",
         "a line was lost or added on one side only, often by a program that splits at other characters than newlines",
@@ -76,7 +79,7 @@ CORPUS_RULES: dict[str, Rule] = {
     "duplicate": Rule(
         "pairs that occur more than once",
         "collections that contain each other; a model learns them by heart",
-        "heedful prepare keeps the first (clean.duplicates)",
+        "heedful prepare keeps the first of those that are the same to the letter (clean.duplicates)",
     ),
     "overlap": Rule(
         "training pairs that are also in validation or test",
@@ -168,6 +171,7 @@ class Exam:
     details: dict[tuple[str, str], str] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     shifts: list[tuple[int, Shift]] = field(default_factory=list)  # with the number of their piece
+    lost: bool = False  # of two files of different lengths: nobody can tell which lines go together
     keys: list[polars.DataFrame] = field(default_factory=list)
     low: dict[str, int] = field(default_factory=lambda: {"source": 0, "target": 0})  # lines without a capital
     head: polars.DataFrame | None = None
@@ -217,11 +221,7 @@ def table_of(blocks: Sequence[Block]) -> polars.DataFrame:
 
 def keys_of(table: polars.DataFrame) -> polars.DataFrame:
     """64-bit keys of each side and of the pair, blind to case, spaces and punctuation; 0 where nothing is left."""
-    letters = [
-        col(side).str.to_lowercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "").alias(side)
-        for side in ("source", "target")
-    ]
-    bare_text = table.select(*letters, "line")
+    bare_text = table.select(letters_of(col("source")), letters_of(col("target")), "line")
     return bare_text.select(
         polars.when(col("source") == "").then(0).otherwise(col("source").hash(seed=1)).alias("source"),
         polars.when(col("target") == "").then(0).otherwise(col("target").hash(seed=2)).alias("target"),
@@ -251,6 +251,8 @@ def examine(exam: Exam, corpus: Corpus, settings: Settings, progress: Callable[[
             progress(table.height)
     except UnequalCounts as error:
         unequal(exam, error)
+    if not exam.pairs and not exam.rejects and not exam.lines:
+        exam.note("no_pairs", "pair", np.array([1]), "")
     for side in ("source", "target")[: len(exam.files)]:
         if some := [reject for reject in exam.rejects if reject.file == exam.file(side)]:
             exam.note("rejected", side, np.array([reject.line for reject in some]), some[0].sample, some[0].reason)
@@ -269,15 +271,14 @@ def judge(exam: Exam, table: polars.DataFrame, profile: Profile, languages: tupl
     for side in ("source", "target"):
         lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
         exam.low[side] += int(table.select(lower.sum()).item())
-    if not telling(table):
+    if not telling(table["source"], table["target"]):
         return
     evidence = Evidence(table["source"], table["target"])
-    if evidence.known < 0.5:  # names and their transliterations, say: no word occurs again, so nobody can tell
-        pass
-    elif evidence.support < LEAST_SUPPORT:
-        exam.flag("not_parallel", "pair", np.ones(table.height, bool), table)
-    else:
-        misplaced(exam, table, shifts(evidence), number)
+    if evidence.known >= LEAST_KNOWN:
+        if evidence.support < LEAST_SUPPORT:
+            exam.flag("not_parallel", "pair", np.ones(table.height, bool), table)
+        else:
+            misplaced(exam, table, shifts(evidence), number)
     as_target, as_source = sides(*evidence.words)
     both = as_target & as_source
     exam.flag("swapped", "pair", both, table)
@@ -293,9 +294,9 @@ def judge(exam: Exam, table: polars.DataFrame, profile: Profile, languages: tupl
             exam.flag("wrong_language", side, strange & ~elsewhere, table)
 
 
-def telling(table: polars.DataFrame) -> bool:
+def telling(source: polars.Series, target: polars.Series) -> bool:
     """Whether there are enough different lines to learn from them which words go together, and whose they are."""
-    return min(table["source"].n_unique(), table["target"].n_unique()) >= LEAST_PARALLEL
+    return min(source.n_unique(), target.n_unique()) >= LEAST_PARALLEL
 
 
 def misplaced(exam: Exam, table: polars.DataFrame, found: Sequence[Shift], number: int) -> None:
@@ -313,32 +314,24 @@ def misplaced(exam: Exam, table: polars.DataFrame, found: Sequence[Shift], numbe
 def unequal(exam: Exam, error: UnequalCounts) -> None:
     """Where do two files of different lengths part?"""
     texts = [
-        polars.Series(
-            [line.decode(errors="replace") for line in islice(lines(path), MOST_UNEQUAL)], dtype=polars.String
-        )
-        for path in (error.source, error.target)
+        polars.Series(side, [line.decode(errors="replace") for line in islice(lines(path), MOST_UNEQUAL)])
+        for side, path in (("source", error.source), ("target", error.target))
     ]
-    exam.shifts = [(0, shift) for shift in parted(texts[0], texts[1])]
-    begin = exam.shifts[0][1].begin if exam.shifts else min(map(len, texts))
-    where = (
-        f"they part near line {begin + 1:,}" if begin < min(map(len, texts)) else "lines are missing at the end of one"
-    )
-    sample = "  |  ".join(text[begin] if begin < len(text) else "(nothing)" for text in texts)
-    exam.pairs = min(error.counts)
+    shorter = min(map(len, texts))
+    exam.pairs, exam.lost = min(error.counts), True
     exam.lines.clear()  # of what was paired wrongly, nothing else can be said
-    exam.note(
-        "unequal", "pair", np.array([begin + 1]), sample, f"{error.counts[0]:,} against {error.counts[1]:,}; {where}"
-    )
-
-
-def parted(source: polars.Series, target: polars.Series) -> list[Shift]:
-    """The shifts of two files of different lengths: what can be proved, or else the likeliest single place."""
-    if not len(source) or not len(target):
-        return []
-    evidence = Evidence(source, target)
-    found = shifts(evidence)
-    single = parting(evidence)
-    return found or [single] * (single.begin < len(source))
+    begin, where = 0, "one of them is empty"
+    if shorter:
+        evidence = Evidence(texts[0], texts[1])
+        exam.lost = not telling(*texts) or evidence.known < LEAST_KNOWN or evidence.support < LEAST_SUPPORT
+        found = shifts(evidence) or [parting(evidence)]
+        begin = min(found[0].begin, shorter)
+        exam.shifts = [(0, shift) for shift in found]
+        where = f"they part near line {begin + 1:,}" if begin < shorter else "lines are missing at the end of one"
+        where += " (a guess, as there is little to go by)" if exam.lost else ""
+    sample = "  |  ".join(text[begin] if begin < len(text) else "(nothing)" for text in texts)
+    detail = f"{error.counts[0]:,} against {error.counts[1]:,}; {where}"
+    exam.note("unequal", "pair", np.array([begin + 1]), sample, detail)
 
 
 def check(settings: Settings, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
@@ -447,13 +440,16 @@ def tokenised(settings: Settings, exams: Sequence[Exam], most: int = 8_000) -> d
         which = "both" if chosen.shared else side
         if which not in trained:
             size = min(chosen.vocabulary, 300 + len(taught) // 2)
-            trained[which] = train(
-                chosen.kind, taught, size, byte_fallback=chosen.byte_fallback, coverage=chosen.coverage
-            )
+            try:
+                trained[which] = train(
+                    chosen.kind, taught, size, byte_fallback=chosen.byte_fallback, coverage=chosen.coverage
+                )
+            except HeedfulError:  # too little text for a vocabulary; `heedful prepare` says so where it matters
+                return {}
         rows = trained[which].encode(every_text[:held])
         pieces_of_all = [piece for row in rows for piece in trained[which].pieces(row)]
         count = sum(map(len, rows))
         unknown += sum(row.count(UNK) for row in rows) + sum(piece.startswith("<0x") for piece in pieces_of_all)
         total += count
-        result[side] = count / max(1, sum(text.count(" ") + 1 for text in every_text[:held]))
+        result[side] = count / max(1, int(polars.Series(every_text[:held]).str.count_matches(WORDS).sum()))
     return result | {"unknown": unknown / max(total, 1), "vocabulary": float(trained[which].size)}

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import polars
+from polars import col
 
-from heedful.corpus.rules import RULES, Profile, find, profiled
+from heedful.corpus.rules import RULES, Profile, find, letters_of, profiled
 from heedful.errors import ConfigError, did_you_mean
 
 
@@ -29,6 +30,13 @@ def table(source: Sequence[str], target: Sequence[str]) -> polars.DataFrame:
     """A table of pairs."""
     return polars.DataFrame(
         {"source": source, "target": target}, schema={"source": polars.String, "target": polars.String}
+    )
+
+
+def letters(texts: Sequence[str]) -> list[str]:
+    """Each text by its letters only."""
+    return (
+        polars.Series("text", texts, dtype=polars.String).to_frame().select(letters_of(col("text")))["text"].to_list()
     )
 
 

@@ -60,7 +60,7 @@ def short(code: str) -> str:
 
 
 def hits(side: Words) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
-    """[languages, lines]: how many small words of each language a line has; and how many different ones the side has."""
+    """[languages, lines]: how many small words of each language a line has; and how many different ones all have."""
     names = list(SMALL_WORDS)
     known = polars.DataFrame(
         {"word": [word for words in SMALL_WORDS.values() for word in words.split()],
@@ -74,29 +74,50 @@ def hits(side: Words) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]
     return names, np.array(counts), table.sum(1)
 
 
+def spelling(vocabulary: polars.Series, taught: Bools) -> NDArray[np.float64]:
+    """How much each word looks like the taught ones: the mean of log p(three letters in a row), ends being letters."""
+    codes = np.frombuffer("\n".join(["", *vocabulary, ""]).encode("utf-32-le"), np.uint32)
+    word = np.cumsum(codes == ord("\n"))[1:-1] - 1
+    inside = codes[1:-1] != ord("\n")
+    three = (codes[:-2] * 0x9E3779B1 ^ codes[1:-1] * 0x85EBCA6B ^ codes[2:] * 0xC2B2AE35)[inside] >> 12
+    word = word[inside]
+    counts = np.bincount(three[taught[word]], minlength=1 << 20)
+    fit = np.log((counts[three] + 0.5) / (counts.sum() + 1))
+    mean: NDArray[np.float64] = np.bincount(word, fit, len(vocabulary)) / np.bincount(word, minlength=len(vocabulary))
+    return mean
+
+
 def named(side: Words, code: str) -> tuple[str | None, Bools]:
-    """The language a whole side seems to be in (None: cannot tell, or as declared), and the lines in a third one."""
+    """The language a whole side seems to be in (None: cannot tell, or as declared), and the lines in a third one.
+
+    These have few of the side's frequent words, and either small words of another language, or rare words that are
+    spelled unlike the other rare words of the side.
+    """
     names, counts, different = hits(side)
     own, total = short(code), counts.sum(1)
     best = names[int(total.argmax())]
-    if own not in names:
-        return None, np.zeros(side.lines, bool)
-    mine = counts[names.index(own)]
+    mine = counts[names.index(own)] if own in names else np.zeros(side.lines)
+    others = counts[[name != own for name in names]].max(0)
     words = np.bincount(side.rows, minlength=side.lines)
-    rare = side.counts < 3e-4 * len(side.ids)  # a language's small words are none of these
-    rares = np.bincount(side.rows, weights=rare[side.ids], minlength=side.lines)
-    others = np.delete(counts, names.index(own), axis=0).max(0)
-    strange = (others > 2 * mine) & (words >= 4) & (rares >= 0.7 * words)
+    rare = side.counts < max(5, 3e-4 * len(side.ids))  # a language's small words are none of these
+    rares = np.bincount(side.rows, rare[side.ids], side.lines)
+    fit = spelling(side.vocabulary, side.counts >= 5)
+    seldom, odd = fit[side.counts < 5], np.zeros(len(fit))
+    if len(seldom) >= 100:  # else there is nothing to compare with
+        odd[rare] = (fit[rare] - seldom.mean()) / max(seldom.std(), 0.1)
+    oddness = np.bincount(side.rows, odd[side.ids], side.lines) / np.sqrt(np.maximum(rares, 1))
+    unlike = oddness < -4
+    strange = (words >= 4) & (rares >= 0.7 * words) & (unlike | ((others > 2 * mine) & (own in names)))
     # tags, abbreviations and names can look like a few small words of a language, but not like many different ones
     sure = total.max() > max(2 * mine.sum(), 0.05 * words.sum()) and different[total.argmax()] >= 8
-    wrong = best if sure else None
-    return wrong, strange
+    return best if sure and own in names else None, strange
 
 
 def sides(source: Words, target: Words) -> tuple[Bools, Bools]:
     """Which source lines are in the target's language, and which target lines in the source's.
 
-    A word's lean is log p(word | source side) - log p(word | target side); a line's is the mean of its words'.
+    A word's lean is log p(word | source side) - log p(word | target side), or for rare words the same of their
+    spelling; a line's is the mean of its words'.
     """
     counts = (
         polars.DataFrame({"word": source.vocabulary, "source": source.counts})
@@ -104,26 +125,19 @@ def sides(source: Words, target: Words) -> tuple[Bools, Bools]:
             polars.DataFrame({"word": target.vocabulary, "target": target.counts}), on="word", how="full", coalesce=True
         )
         .fill_null(0)
-        .with_columns(
-            lean=polars.when(polars.col("source") + polars.col("target") < 5)
-            .then(None)
-            .otherwise(
-                ((polars.col("source") + 0.5) / len(source.ids)).log()
-                - ((polars.col("target") + 0.5) / len(target.ids)).log()
-            )
-            .clip(-4, 4)
-        )
     )
-    leans = [_lean(side, counts) for side in (source, target)]
+    left, right = (counts[side].to_numpy() for side in ("source", "target"))
+    lean = np.log((left + 0.5) / len(source.ids)) - np.log((right + 0.5) / len(target.ids))
+    spelled = spelling(counts["word"], left >= 5) - spelling(counts["word"], right >= 5)
+    lean = np.where(left + right >= 5, lean.clip(-4, 4), spelled.clip(-2, 2))
+    table = counts.select("word", lean=polars.Series(lean))
+    leans = [_lean(side, table) for side in (source, target)]
     return leans[0] < -1.5, leans[1] > 1.5
 
 
-def _lean(side: Words, counts: polars.DataFrame) -> NDArray[np.float64]:
-    word = polars.DataFrame({"word": side.vocabulary}).join(counts, on="word", how="left", maintain_order="left")[
-        "lean"
-    ]
-    lean = word.to_numpy()[side.ids]
-    known = ~np.isnan(lean)
-    number = np.bincount(side.rows[known], minlength=side.lines)
-    total = np.bincount(side.rows[known], weights=lean[known], minlength=side.lines)
+def _lean(side: Words, table: polars.DataFrame) -> NDArray[np.float64]:
+    """The mean lean of each line; 0 of lines too short to tell."""
+    word = polars.DataFrame({"word": side.vocabulary}).join(table, on="word", how="left", maintain_order="left")
+    number = np.bincount(side.rows, minlength=side.lines)
+    total = np.bincount(side.rows, word["lean"].to_numpy()[side.ids], side.lines)
     return np.where(number >= 3, total / np.maximum(number, 1), 0.0)

@@ -22,7 +22,9 @@ from heedful.corpus.read import bare, kind, lines, read
 from heedful.corpus.rules import profiled
 from heedful.text.normalise import normalise_all
 
-HARMLESS = {"markup", "overlap_side", "lower_cased", "language", "tokenised", "not_parallel"}  # or not ours to mend
+MENDED = {"unequal", "rejected", "shift", "swapped", "control", "invisible"}
+DROPPED = {"shift", "swapped", "untranslated", "wrong_language"}  # what is still so when all is mended
+HOPELESS = {"no_pairs", "not_parallel", "language"}  # only other files help
 
 
 def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
@@ -32,8 +34,7 @@ def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, 
         for exam in exams
         for number, corpus in enumerate(getattr(settings.data, exam.split))
     }
-    ill = [exam for exam in exams if {fault for fault, _ in exam.lines} - HARMLESS]
-    treated = [again(exam, corpora[exam.name], settings) if exam in ill else exam for exam in exams]
+    treated = [again(exam, corpora[exam.name], settings) if curable(exam, settings) else exam for exam in exams]
     repeated(treated)
     overlapping(treated)
     return {
@@ -41,6 +42,19 @@ def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, 
         for before, after in zip(exams, treated, strict=True)
         if before is not after
     }
+
+
+def dropped(settings: Settings) -> set[str]:
+    """The kinds of pairs that are left out."""
+    duplicates = {"duplicate"} if settings.clean.duplicates == "drop" else set()
+    overlap = {"pair": {"overlap"}, "either": {"overlap", "overlap_side"}, "keep": set[str]()}[settings.clean.overlap]
+    return {*settings.clean.drop, *DROPPED, *duplicates, *overlap}
+
+
+def curable(exam: Exam, settings: Settings) -> bool:
+    """Whether there is something to mend, and a way to do it."""
+    faults = {fault for fault, _ in exam.lines}
+    return bool(faults & (MENDED | dropped(settings))) and not faults & HOPELESS and not exam.lost
 
 
 def again(exam: Exam, corpus: Corpus, settings: Settings) -> Exam:
@@ -56,9 +70,7 @@ def again(exam: Exam, corpus: Corpus, settings: Settings) -> Exam:
 
 def written(before: Exam, after: Exam, corpus: Corpus, settings: Settings) -> tuple[int, tuple[Path, ...]]:
     """Write what is good of a corpus: how many pairs, and where."""
-    drop = {*settings.clean.drop, "shift", "swapped", "untranslated", "wrong_language"}
-    drop |= {"duplicate"} if settings.clean.duplicates == "drop" else set()
-    drop |= {"pair": {"overlap"}, "either": {"overlap", "overlap_side"}, "keep": set[str]()}[settings.clean.overlap]
+    drop = dropped(settings)
     bad = [lines for (fault, _), every in after.lines.items() if fault in drop for lines in every]
     gone = np.unique(np.concatenate([np.array([], np.int64), *bad]))
     names = beside(before.files, settings.source, settings.target)
@@ -68,62 +80,60 @@ def written(before: Exam, after: Exam, corpus: Corpus, settings: Settings) -> tu
         for table in treated_pieces(before, corpus, settings):
             good = table.filter(~col("line").is_in(gone.tolist()), col("source") != "", col("target") != "")
             count += good.height
-            texts = [good[side].to_list() for side in ("source", "target")]
-            for stream, rows in zip(
-                streams, texts if len(streams) == 2 else [map("\t".join, zip(*texts, strict=True))], strict=True
-            ):
-                stream.writelines(f"{row}\n" for row in rows)
+            pairs = good.select("source", "target").rows()
+            columns = zip(*pairs, strict=True) if len(streams) == 2 else [map("\t".join, pairs)]
+            for stream, texts in zip(streams, columns, strict=False):  # of no pairs, there are no columns
+                stream.writelines(f"{text}\n" for text in texts)
     return count, names
 
 
 def treated_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[polars.DataFrame]:
     """The pieces of a corpus: source, target and the source's line, of lines that go together."""
-    for number, (source, target, line) in enumerate(raw_pieces(exam, corpus, settings)):
-        left, right = rejoined(len(source), len(target), [shift for at, shift in exam.shifts if at == number])
+    schema = {"source": polars.String, "target": polars.String, "line": polars.Int64}
+    for number, (source, target, line, others) in enumerate(raw_pieces(exam, corpus, settings)):
+        left, right = rejoined(line, others, [shift for at, shift in exam.shifts if at == number])
         texts = [normalise_all(side[row] for row in rows)[0] for side, rows in ((source, left), (target, right))]
-        yield turned(
-            polars.DataFrame(
-                {"source": texts[0], "target": texts[1], "line": line[left]},
-                schema={"source": polars.String, "target": polars.String, "line": polars.Int64},
-            )
-        )
+        yield turned(polars.DataFrame([*texts, line[left]], schema=schema))
 
 
-def raw_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[tuple[list[str], list[str], Integers]]:
-    """The two sides of every piece and the source's line numbers; files of different lengths are one piece."""
+def raw_pieces(
+    exam: Exam, corpus: Corpus, settings: Settings
+) -> Iterator[tuple[list[str], list[str], Integers, Integers]]:
+    """Both sides of every piece, and the line numbers of each; files of different lengths are one piece."""
     if ("unequal", "pair") in exam.lines:
         source, target = (
             [line.decode(errors="replace") for line in islice(lines(path), MOST_UNEQUAL)] for path in exam.files
         )
-        yield source, target, np.arange(1, len(source) + 1)
+        yield source, target, np.arange(1, len(source) + 1), np.arange(1, len(target) + 1)
     else:
         blocks = read(corpus.files, settings.source, settings.target, longest=settings.data.longest_bytes)
         for table in pieces(blocks, []):
-            yield table["source"].to_list(), table["target"].to_list(), table["line"].to_numpy()
+            line = table["line"].to_numpy()
+            yield table["source"].to_list(), table["target"].to_list(), line, line
 
 
-def rejoined(rows: int, others: int, found: Sequence[Shift]) -> tuple[Integers, Integers]:
-    """Which source row goes with which target row: straight, but for the shifts, of which only those of known lag stay.
+def rejoined(line: Integers, others: Integers, found: Sequence[Shift]) -> tuple[Integers, Integers]:
+    """Which row of the source goes with which row of the target, by the line numbers of both.
 
-    The lines around the ends of a shift are the doubtful ones and are left out.
+    Straight, but for the shifts, of which those of known lag stay. Left out are the doubtful lines around the ends of a
+    shift, and lines whose partner was rejected.
     """
-    partner = np.arange(rows)
+    wanted, doubtful = line.copy(), np.zeros(len(line), bool)
     for shift in found:
-        partner[shift.begin : shift.end] += shift.lag or 0
-    for shift in found:
-        if shift.lag is None:
-            partner[shift.begin : shift.end] = -1
-        for edge in (shift.begin, shift.end):
-            if 0 < edge < rows:
-                partner[max(0, edge - 2) : edge + 2] = -1
-    left = np.flatnonzero((partner >= 0) & (partner < others))
+        wanted[shift.begin : shift.end] += shift.lag or 0
+        doubtful[shift.begin : shift.end] |= shift.lag is None
+        for edge in {shift.begin, shift.end} - {0, len(line)}:
+            doubtful[max(0, edge - 2) : edge + 2] = True
+    partner = np.searchsorted(others, wanted)
+    there = np.isin(wanted, others) & ~doubtful
+    left = np.flatnonzero(there)
     first = np.sort(np.unique(partner[left], return_index=True)[1])  # a target line is used once
     return left[first], partner[left[first]]
 
 
 def turned(table: polars.DataFrame) -> polars.DataFrame:
     """Pairs that are the wrong way round, the right way round."""
-    if not telling(table):
+    if not telling(table["source"], table["target"]):
         return table
     as_target, as_source = sides(words(table["source"]), words(table["target"]))
     both = polars.lit(polars.Series(as_target & as_source))

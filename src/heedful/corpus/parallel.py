@@ -15,7 +15,8 @@ positive where line i is not parallel. A stretch whose sum is too large for chan
 the number of words, with numpy over whole columns.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,8 +31,11 @@ WIDTH = 96  # of the random vectors: chance similarity is about 1 / sqrt(WIDTH)
 LEAST = 2  # lines a word must occur in: one is the line that we want to check
 MOST = 1024  # lines of a frequent word that we learn from
 REACH = 12  # lines by which the lag may change from one window to the next
-WINDOW = 256  # lines over which lengths alone tell the lag
-PROBE, PROBES, FAR = 64, 32, 2000  # lines by which a doubtful stretch is known again, up to so far away; and how many
+WINDOW = 64  # lines over which lengths alone tell the lag
+LAGS = 64  # different ones that are looked into
+PROBE = 64  # lines by which a doubtful stretch is known again elsewhere
+FAR = 2000  # lines away that it is looked for
+PROBES = 32  # doubtful stretches, the worst first, that are looked for
 TURNS = 8  # of looking for lags in what no lag explains
 STRONG = 4.0  # nats that one line can say at most: good corpora have free translations too
 SURE = 12.0  # nats of evidence beyond log(lines) before we speak
@@ -258,6 +262,15 @@ class Evidence:
         best = int(total.argmin())
         return low + best - begin if total[best] < -np.log(2 * FAR) - 2 else None
 
+    def straight(self, region: Sequence[Shift]) -> bool:
+        """Whether the lines of some shifts go with those of lag 0 far better than with others near by."""
+        first, last = max(region[0].begin, REACH), min(region[-1].end, len(self.x), len(self.y) - REACH)
+        rows = np.arange(first, max(first, min(last, first + FAR)))
+        lags = set(range(-REACH, REACH + 1)) - {0, *(shift.lag for shift in region)}
+        totals = np.array([self.at(rows, rows + lag).sum() for lag in lags])
+        gain = sum(shift.evidence for shift in region) * len(rows) / (region[-1].end - region[0].begin)
+        return bool(totals.mean() - self.at(rows, rows).sum() > max(4 * totals.std(), gain / 4))
+
 
 def stretches(evidence: Floats, least: float) -> list[tuple[int, int, float]]:
     """[begin, end) of every stretch whose sum rises by more than `least`, with that sum: the peaks of a random walk.
@@ -304,12 +317,13 @@ def shifts(evidence: Evidence) -> list[Shift]:
     """Every stretch of lines that are not parallel, with the lag that would make them so.
 
     Each line is in one of some states: it goes with the line that lags by so many, or with none, which explains it no
-    better than chance. A stretch in another state than "lag 0" must gain more than SURE + log(lines) nats.
+    better than chance. A stretch in another state than "lag 0" must gain more than SURE + log(lines) nats, and lag 0
+    must do no better there than its neighbours: a part of a corpus may be unlike the rest and still be parallel.
     """
     doubt = float(np.log(max(len(evidence.x), 2)))
     scores = {0: -evidence.lagging(0)}
     doubtful = stretches(-scores[0], doubt + 2)  # cheap, and enough where nothing is wrong
-    lags = {int(lag) for lag in evidence.lags}
+    lags = {0, *(lag for lag, _ in Counter(evidence.lags.tolist()).most_common(LAGS))}
     if not doubtful and lags == {0}:
         return []
     found: list[Shift] = []
@@ -322,17 +336,15 @@ def shifts(evidence: Evidence) -> list[Shift]:
         if turn and lags == scores.keys():
             break
         scores |= {lag: -evidence.lagging(lag) for lag in lags - scores.keys()}
-        found = explained(scores, (SURE + doubt) / 2)
+        regions = touching(explained(scores, (SURE + doubt) / 2))
+        found = [shift for region in regions if not evidence.straight(region) for shift in region]
         # lines that go with none may hide lags that were not tried yet
         doubtful = [(shift.begin, shift.end, shift.evidence) for shift in found if shift.lag is None]
     return found
 
 
 def explained(scores: Mapping[int, Floats], switch: float) -> list[Shift]:
-    """The stretches in another state than lag 0, from the scores of every lag.
-
-    That another lag does better is not enough, as lines may be alike: lag 0 must be bad.
-    """
+    """The stretches in another state than lag 0, from the scores of every lag."""
     lags = [*scores, None]
     states = np.stack([*scores.values(), np.zeros_like(scores[0])], axis=1)
     path = best_path(states, switch)
@@ -340,8 +352,19 @@ def explained(scores: Mapping[int, Floats], switch: float) -> list[Shift]:
     return [
         Shift(begin, end, lags[path[begin]], float((states[begin:end, path[begin]] - states[begin:end, 0]).sum()))
         for begin, end in pairwise(edges)
-        if path[begin] and states[begin:end, 0].sum() < -switch
+        if path[begin]
     ]
+
+
+def touching(found: Sequence[Shift]) -> list[list[Shift]]:
+    """Shifts of which one begins where the other ends, together."""
+    regions: list[list[Shift]] = []
+    for shift in found:
+        if regions and regions[-1][-1].end == shift.begin:
+            regions[-1].append(shift)
+        else:
+            regions.append([shift])
+    return regions
 
 
 def parting(evidence: Evidence) -> Shift:

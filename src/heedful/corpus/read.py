@@ -10,9 +10,12 @@ lines around it stay paired.
 """
 
 import gzip
+import io
 import json
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, count, islice
 from pathlib import Path
@@ -20,11 +23,12 @@ from typing import IO, Any, TextIO
 from xml.etree import ElementTree
 
 from heedful.errors import DataError, did_you_mean, require
+from heedful.text.normalise import visible
 
 CHUNK = 1 << 18  # bytes read at a time
 ROWS, BYTES = 1 << 12, 1 << 22  # of a block, at most and about: few pairs where they are long
+FEW = 3  # rejects that even a small file may have
 LONGEST = 1 << 16  # bytes: a longer line is rejected unread
-SHOWN = 80  # characters of what was rejected
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -57,9 +61,10 @@ class UnequalCounts(DataError):
 
     def __str__(self) -> str:
         """What, where, and where to look."""
+        command = shlex.join(["heedful", "check", str(self.source), str(self.target)])
         return (
             f"{self.source} has {self.counts[0]:,} lines and {self.target} has {self.counts[1]:,}: they are not "
-            f"line-aligned. Type: heedful check {self.source} {self.target}   to see where they part"
+            f"line-aligned. Type: {command}   to see where they part"
         )
 
 
@@ -73,10 +78,12 @@ def paired(files: Sequence[str | Path], source: str, target: str) -> tuple[Path,
     order by their suffixes where both have the language's.
     """
     paths = [Path(file) for file in files]
-    if len(paths) == 1 and not (paths[0].is_file() and kind(paths[0])):
+    if len(paths) == 1 and not kind(paths[0]):
         paths = [sibling(paths[0], language) for language in (source, target)]
     if len(paths) > 2:
         raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a corpus of its own")
+    if len(paths) == 2 and any(kind(path) for path in paths):
+        raise DataError(f"{paths[0]} and {paths[1]} hold both languages each; make each of them a corpus of its own")
     for path in paths:
         if not path.is_file():
             near = (
@@ -85,6 +92,8 @@ def paired(files: Sequence[str | Path], source: str, target: str) -> tuple[Path,
                 else ""
             )
             raise DataError(f"there is no file {path}" + (near if "did you mean" in near else ""))
+    if len(paths) == 2 and paths[0] == paths[1]:
+        raise DataError(f"{paths[0]} is given as source and as target")
     if len(paths) == 2 and [language(path) for path in paths] == [target.lower(), source.lower()]:
         paths.reverse()
     return tuple(paths)
@@ -125,9 +134,46 @@ def opened(path: Path) -> IO[bytes]:
 
 def _open_zstandard(path: Path) -> Any:
     require("zstandard", extra="corpus", whose=f"reading {path.name}")
-    import zstandard
+    return io.BufferedReader(Zstandard(path), CHUNK)
 
-    return zstandard.open(path, "rb")
+
+class Zstandard(io.RawIOBase):
+    """The bytes of a .zst, frame after frame; unlike zstandard's own reader it notices a file that is cut short."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._frames = zstandard.ZstdDecompressor
+        self._file, self._ready = path.open("rb"), b""
+        self._frame: Any = None
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """A little at a time: a kilobyte may unpack into megabytes."""
+        packed = b""
+        while not self._ready:
+            packed = packed or self._file.read(1024)
+            if not packed and self._frame is None:
+                return 0
+            if not packed:
+                raise EOFError("a compressed frame has no end")
+            self._frame = self._frame or self._frames().decompressobj()
+            self._ready, packed = self._frame.decompress(packed), b""
+            if self._frame.eof:
+                packed, self._frame = self._frame.unused_data, None
+        if packed:
+            self._file.seek(-len(packed), io.SEEK_CUR)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
 
 PACKED: dict[str, Callable[[Path], Any]] = {
@@ -137,26 +183,11 @@ PACKED: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
-    r"""Every line of a file without its end (\n or \r\n), at most `longest` + 1 bytes of it."""
-    return chain.from_iterable(_lines(path, longest))
-
-
-def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
-    begin, rest = True, b""
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What can go wrong with a file while it is read, as an error that names it."""
     try:
-        with opened(path) as stream:
-            while chunk := stream.read(CHUNK):
-                if begin:
-                    chunk, begin = _beginning(chunk, path), False
-                chunk = rest + chunk
-                several = chunk.split(b"\n")
-                rest = several.pop()[: longest + 2]  # no end in sight: what shows that it is too long, whatever follows
-                if b"\r" in chunk:
-                    several = [line.removesuffix(b"\r") for line in several]
-                if max(map(len, several), default=0) > longest:
-                    several = [line[: longest + 1] for line in several]
-                yield several
+        yield
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
             f"{path} cannot be read to its end ({error}); it may be cut short or not be what its name says"
@@ -165,6 +196,27 @@ def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
         if type(error).__name__ != "ZstdError":
             raise
         raise DataError(f"{path} cannot be unpacked: {error}") from None
+
+
+def lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
+    r"""Every line of a file without its end (\n or \r\n), at most `longest` + 1 bytes of it."""
+    return chain.from_iterable(_lines(path, longest))
+
+
+def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
+    begin, rest = True, b""
+    with told(path), opened(path) as stream:
+        while chunk := stream.read(CHUNK):
+            if begin:
+                chunk, begin = _beginning(chunk, path), False
+            chunk = rest + chunk
+            several = chunk.split(b"\n")
+            rest = several.pop()[: longest + 2]  # no end in sight: enough to show that it is too long, even with \r
+            if b"\r" in chunk:
+                several = [line.removesuffix(b"\r") for line in several]
+            if max(map(len, several), default=0) > longest:
+                several = [line[: longest + 1] for line in several]
+            yield several
     if rest:
         yield [rest.removesuffix(b"\r")[: longest + 1]]
 
@@ -172,6 +224,10 @@ def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
 def _beginning(chunk: bytes, path: Path) -> bytes:
     if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8   and use that")
+    if b"\n" not in chunk and chunk.count(b"\r") > 2:
+        raise DataError(
+            f"the lines of {path} end in a lone \\r. Type: tr '\\r' '\\n' < {path} > {path}.lines   and use that"
+        )
     return chunk.removeprefix(BYTE_ORDER_MARK)
 
 
@@ -219,16 +275,17 @@ def _records(path: Path, longest: int, parse: Callable[[bytes], tuple[Any, Any]]
     """One record a line; `parse` gives its two sides or raises a ValueError that says why not."""
     done = 0
     for (some,) in batches(lines(path, longest)):
-        sides: list[Any] = [None] * len(some)
+        sides: list[Any] = list(some)  # a line that cannot be parsed stays, to be shown
         raw = Raw(sides, others := [None] * len(some), range(done + 1, done + len(some) + 1))
         for number, line in enumerate(some):
             try:
                 if len(line) > longest:
                     raise ValueError(f"longer than {longest:,} bytes")
                 sides[number], others[number] = parse(line)
+            except UnicodeDecodeError as error:
+                raw.reasons[number] = f"not UTF-8 at byte {error.start + 1}"
             except ValueError as error:
-                where = f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else ""
-                raw.reasons[number], sides[number] = where or str(error), line[:SHOWN]
+                raw.reasons[number] = str(error)
         yield raw
         done += len(some)
 
@@ -242,14 +299,11 @@ def tsv(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  #
             raise ValueError("no tab between source and target")
         return sides[0], sides[1]
 
-    return _records(path, 2 * longest, parse)
+    return _records(path, 8 * longest, parse)
 
 
-NAMES = (
-    ("source", "target"),
-    ("src", "tgt"),
-    ("q", "translatedText"),
-)  # what people call the two sides in JSON and Parquet
+# What people call the two sides in JSON and Parquet.
+NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
 
 
 def sides_of(record: Any, source: str, target: str) -> tuple[Any, Any]:
@@ -297,44 +351,55 @@ def tmx(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  #
 
 def _units(path: Path) -> Iterator[ElementTree.Element]:
     try:
-        with opened(path) as stream:
+        with told(path), opened(path) as stream:
             events = ElementTree.iterparse(stream, events=("start", "end"))
             _, root = next(events)
             for event, element in events:
-                if event == "end" and element.tag == "tu":
+                if event == "end" and named(element) == "tu":
                     yield element
                     root.clear()  # what is read is forgotten, so that a memory of any size passes through
-                elif event == "start" and element.tag == "body":
+                elif event == "start" and named(element) == "body":
                     root = element
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding it does not know
         raise DataError(f"{path} is not well-formed TMX: {error}") from None
-    except (EOFError, OSError) as error:
-        raise DataError(f"{path} cannot be read to its end: {error}") from None
 
 
 LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
 INLINE = {"bpt", "ept", "it", "ph", "ut"}  # hold codes of another program, not text; <hi> and <sub> hold text
 
 
+def named(element: ElementTree.Element) -> str:
+    """The tag without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
 def _variant(unit: ElementTree.Element, wanted: str) -> str | None:
-    """The segment in a language; an exact match before a regional one."""
+    """The segment in a language: the very one, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
     found: dict[str, str] = {}
-    for variant in unit.iter("tuv"):
+    for variant in unit:
         code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
-        segment = variant.find("seg")
-        if segment is not None:
-            found.setdefault(code.lower().replace("_", "-"), "".join(_text(segment)))
+        for segment in variant:
+            if named(segment) == "seg":
+                found.setdefault(code.lower().replace("_", "-"), text_in(segment))
     wanted = wanted.lower().replace("_", "-")
-    regional = next((text for code, text in found.items() if code.split("-")[0] == wanted.split("-")[0]), None)
-    return found.get(wanted, regional)
+    near = (text for code, text in found.items() if code.startswith(f"{wanted}-") or wanted.startswith(f"{code}-"))
+    return found.get(wanted, next(near, None))
 
 
-def _text(element: ElementTree.Element) -> Iterator[str]:
-    if element.tag not in INLINE:
-        yield element.text or ""
-        for child in element:
-            yield from _text(child)
-            yield child.tail or ""
+def text_in(segment: ElementTree.Element) -> str:
+    """The text of a segment in its order, without that of codes; no recursion, as files may nest as they like."""
+    texts, stack = [], [(segment, False)]
+    while stack:
+        element, left = stack.pop()
+        if left:
+            texts.append(element.tail or "")
+            continue
+        if element is not segment:
+            stack.append((element, True))  # its tail comes after all that is inside
+        if named(element) not in INLINE:
+            texts.append(element.text or "")
+            stack += [(child, False) for child in reversed(element)]
+    return "".join(texts)
 
 
 def parquet(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
@@ -342,8 +407,10 @@ def parquet(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]
     require("polars", extra="corpus", whose=f"reading {path.name}")
     import polars
 
+    if path != bare(path):
+        raise DataError(f"Parquet is packed inside: unpack {path} first")
     try:
-        table = polars.scan_parquet(path)
+        table = polars.scan_parquet(path, glob=False)
         names = set(table.collect_schema().names())
         if "translation" in names:
             table = table.unnest("translation")
@@ -386,7 +453,7 @@ def judged(raw: Raw, files: tuple[Path, ...], longest: int) -> Block:
         for side, path in ((left, files[0]), (right, files[-1])):
             wrong = wrong or fault(side, longest)
             if wrong:
-                block.rejects.append(Reject(str(path), line, wrong, shown(side)))
+                block.rejects.append(Reject(str(path), line, visible(wrong), shown(side)))
                 break
         else:
             block.source.append(plain(left))
@@ -409,14 +476,10 @@ def text_of(side: Sequence[Any], longest: int) -> list[str] | None:
 
 
 def plain(side: Any) -> str:
-    """Bytes decoded strictly; in text from a parser a newline becomes a space, as a sentence is a line."""
-    return (
-        side.decode() if isinstance(side, bytes) else side.replace("\n", " ") if isinstance(side, str) else _no_text()
-    )
-
-
-def _no_text() -> str:
-    raise TypeError
+    """Bytes decoded strictly; a newline (a parser may give one) becomes a space, as a sentence is a line."""
+    if not isinstance(side, bytes | str):
+        raise TypeError(f"not text but {type(side).__name__}")
+    return (side.decode() if isinstance(side, bytes) else side).replace("\n", " ")
 
 
 def fault(side: Any, longest: int) -> str | None:
@@ -438,7 +501,7 @@ def fault(side: Any, longest: int) -> str | None:
 def shown(side: Any) -> str:
     """The beginning of what was rejected, safe to print."""
     text = side.decode(errors="backslashreplace") if isinstance(side, bytes) else str(side if side is not None else "")
-    return text[:SHOWN].encode(errors="backslashreplace").decode()
+    return visible(text[:80])
 
 
 def read(
@@ -457,7 +520,7 @@ def read(
         seen, rejected = seen + len(raw.lines), rejected + len(block.rejects)
         first = first or next(iter(block.rejects), None)
         yield block
-    if first and rejected > reject_limit * seen:
+    if first and rejected > max(FEW, reject_limit * seen):
         raise DataError(
             f"{rejected:,} of {seen:,} lines cannot be read, more than data.reject_limit = {reject_limit:g}; the first "
             f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}"

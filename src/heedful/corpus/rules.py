@@ -45,6 +45,7 @@ SCRIPTS = (
     ),
     *("Thai", "Lao", "Khmer", "Myanmar", "Tibetan"),
 )
+JAPANESE = ("Han", "Hiragana", "Katakana")  # written together, though a text may have little of one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,9 @@ INVISIBLE = (
     r"\x{fff9}-\x{fffb}\x{e0000}-\x{e007f}]"
 )
 # UTF-8 read as Windows-1252, Latin-1 or Windows-1251: a lead byte's letter, then what the continuation bytes 80..BF
-# look like there. Some of these are punctuation that may well follow a letter, as in \u00ab\u00a0caf\u00e9\u00a0\u00bb.
+# look like there. Some of these are punctuation that may well follow a letter, as in « café ».
 _UPPER_HALF = bytes(range(0x80, 0xC0))
-_PUNCTUATION = "\u00a0\u00a7\u00a9\u00aa\u00ab\u00ae\u00b0\u00b7\u00ba\u00bb\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2026\u2039\u203a\u2122"
+_PUNCTUATION = r"\x{a0}§©ª«®°·º»–—‘’‚“”„…‹›™"
 _FOLLOWS = "".join(rf"\x{{{ord(letter):x}}}" for letter in _UPPER_HALF.decode("cp1252", "ignore")) + r"\x{80}-\x{9f}"
 _RARE = rf"[{_FOLLOWS}--{_PUNCTUATION}]"
 _FOLLOWS_1251 = "".join(rf"\x{{{ord(letter):x}}}" for letter in _UPPER_HALF.decode("cp1251", "ignore"))
@@ -106,15 +107,27 @@ MOJIBAKE = (
     rf"[\xc2-\xc5\xce-\xd1\xd8\xd9][{_FOLLOWS}]|(?:[\xd6\xd7]{_RARE}){{2}}"
     rf"|[\xe0-\xef](?:{_RARE}[{_FOLLOWS}]|[{_FOLLOWS}]{_RARE})|\xf0\x{{178}}[{_FOLLOWS}]"
     rf"|\x{{fffd}}|(?:[\u0420\u0421][{_FOLLOWS_1251}]){{2}}|\u0432\u0402[{_FOLLOWS_1251}]"
-    rf"|[A-Za-z][\u0412-\u0415][{_FOLLOWS_1251}]|[\u0412-\u0415][{_FOLLOWS_1251}][A-Za-z]"
+    rf"|[A-Za-z][В-Е][{_FOLLOWS_1251}]|[В-Е][{_FOLLOWS_1251}][A-Za-z]|[ВГ][†‡€‰•¤¦§©¬®°±µ¶]"
 )
-TOKENISED = r" [.,\u3001\u3002](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) "  # French writes ? ! : ; apart, so these do not count
+# French writes ? ! : ; apart, so these do not count.
+TOKENISED = r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) "
+SUBWORDS = r"@@(?: |$)|\x{2581}"
 MARKUP = r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]{2,8}|#[0-9]{1,6});"
+
+
+def letters_of(text: Expr) -> Expr:
+    """In capitals (which ß and ss share), without spaces and punctuation: what all spellings of a sentence share."""
+    return text.str.to_uppercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
 
 
 def has(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
     """A rule that is one regular expression."""
     return lambda text, _profile, _side: text.str.contains(pattern)
+
+
+def beyond_ascii(text: Expr, _profile: Profile, _side: str) -> Expr:
+    """Some character takes more than a byte: cheap to ask."""
+    return text.str.len_bytes() != text.str.len_chars()
 
 
 def too_long(text: Expr, profile: Profile, _side: str) -> Expr:
@@ -157,6 +170,7 @@ RULES: dict[str, Rule] = {
         f"{PREPARE}; clean.longest_words sets the limit",
         alarm=0.2,
         side=too_long,
+        screen=lambda text, profile, _side: text.str.len_bytes() > profile.longest_words,
     ),
     "ratio": Rule(
         "one side is much longer than the other",
@@ -179,6 +193,7 @@ RULES: dict[str, Rule] = {
         f"{PREPARE}; better, read the original again as UTF-8",
         alarm=0.02,
         side=has(MOJIBAKE),
+        screen=beyond_ascii,
     ),
     "control": Rule(
         "control characters or odd line breaks",
@@ -191,13 +206,14 @@ RULES: dict[str, Rule] = {
         "web pages and word processors; a word with one inside is another word to a model",
         NORMALISE,
         side=has(INVISIBLE),
+        screen=beyond_ascii,
     ),
     "subwords": Rule(
         "text that was already cut into subwords (@@ or \u2581)",
         "files taken after BPE or SentencePiece",
         f"{PREPARE}; better, use the text from before (sed -r 's/@@( |$)//g' undoes BPE)",
         alarm=0.05,
-        side=has(r"@@(?: |$)|\x{2581}"),
+        side=has(SUBWORDS),
     ),
     "tokenised": Rule(
         "text that was already tokenised",
@@ -233,7 +249,8 @@ def scripts_of(texts: polars.Series, least: float = 0.05) -> tuple[str, ...]:
     )
     numbers = dict(zip(SCRIPTS, counts.row(0), strict=True)) if counts.height else dict.fromkeys(SCRIPTS, 0)
     total = sum(numbers.values())
-    return tuple(script for script, number in numbers.items() if total and number >= least * total) or ("Latin",)
+    found = {script for script, number in numbers.items() if total and number >= least * total} or {"Latin"}
+    return tuple(script for script in SCRIPTS if script in found or (script in JAPANESE and "Hiragana" in found))
 
 
 def find(table: polars.DataFrame, profile: Profile, names: Iterable[str] = RULES) -> dict[str, tuple[Bools, Bools]]:

@@ -33,6 +33,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -44,6 +45,7 @@ from heedful.errors import HeedfulError, require
 ROW = "shard.json"
 TEMPORARY = ".tmp-"
 TRIES = 50  # on a cluster, where nodes come and go: how often a shard is begun again
+GLANCE = 1 << 16  # bytes at either end of a plain file, by which it is known
 DEATHS = 3  # how often the processes at work on one shard may be killed before we stop trying
 
 Work = Callable[..., Mapping[str, int]]
@@ -91,7 +93,7 @@ def hash_of(parts: Iterable[object]) -> str:
 
 
 def hash_inputs(shard: Shard) -> str:
-    """Of a finished shard its `output`; of a plain file its name, size and time of change, but not where it stands."""
+    """Of a finished shard its `output`; of a plain file its name, size, time of change, beginning and end."""
     return hash_of(_identity(shard, path) for path in shard.inputs)
 
 
@@ -109,16 +111,20 @@ def _identity(shard: Shard, path: Path) -> list[object]:
             f"shard {shard.name}: there is no {path} on {platform.node()}. Was it moved? On a cluster every node must "
             "see the same files under the same paths, on a disk they share."
         ) from None
-    return [path.name, found.st_size, found.st_mtime_ns]
+    with path.open("rb") as file:
+        begin = file.read(GLANCE)
+        file.seek(-min(GLANCE, found.st_size), os.SEEK_END)
+        return [path.name, found.st_size, found.st_mtime_ns, sha256(begin + file.read()).hexdigest()]
 
 
 def hash_code(work: Work, settings: Mapping[str, Any]) -> str:
-    """Settings, the function's name, and all source that may have a say: an upgrade prepares anew and never mixes."""
+    """Settings, the function's name, and all that may have a say: an upgrade prepares anew and never mixes."""
     package = Path(__file__).parents[1]
-    sources = [path for part in ("corpus", "text") for path in (package / part).rglob("*.py")]
+    sources = [path for part in ("corpus", "text", "data") for path in (package / part).rglob("*.py")]
     digests = sorted((path.relative_to(package).as_posix(), _digest(path)) for path in sources)
     own = getattr(sys.modules[work.__module__], "__file__", None)
-    return hash_of([settings, work.__module__, work.__qualname__, digests, own and _digest(Path(own))])
+    engines = [version(name) for name in ("numpy", "sentencepiece")]  # others only judge, and rules are tested
+    return hash_of([settings, work.__module__, work.__qualname__, digests, own and _digest(Path(own)), engines])
 
 
 def _digest(path: Path) -> str:
@@ -126,13 +132,13 @@ def _digest(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def standing(shard: Shard, code: str) -> Row | None:
+def standing(shard: Shard, code: str, inputs: Callable[[Shard], str] = hash_inputs) -> Row | None:
     """The row of a shard that need not be made again: same inputs, same code, every file there in its full size.
 
     Contents are not read again: a disk that changes bytes but not sizes goes unnoticed here.
     """
     row = read_row(shard.output)
-    if row is None or (row.name, row.inputs, row.code) != (shard.name, hash_inputs(shard), code):
+    if row is None or (row.name, row.inputs, row.code) != (shard.name, inputs(shard), code):
         return None
     try:
         whole = all((shard.output / name).stat().st_size == size for name, size in row.files.items())
@@ -435,11 +441,12 @@ def run(
     *,
     launcher: Launcher = HERE,
     done: Callable[[Row], None] = lambda _: None,
+    begin: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """The rows of all shards, in their order: those that stand as they are, the others made (anew).
 
     `settings` are keyword arguments of `work`, of what JSON knows, and paths. `done` is told of every shard, first of
-    those that stand. One run at a time may use the folder that the outputs are in.
+    those that stand; `begin` before anything is changed. One run at a time may use the folder that the outputs are in.
     """
     shards = [
         replace(shard, inputs=tuple(path.absolute() for path in shard.inputs), output=shard.output.absolute())
@@ -448,7 +455,14 @@ def run(
     if len({shard.name for shard in shards}) < len(shards) or len({shard.output for shard in shards}) < len(shards):
         raise ValueError("two shards have the same name or the same output")
     task = Task(work, dict(settings), hash_code(work, settings))
-    rows = {shard.name: row for shard in shards if (row := standing(shard, task.code))}
+    known: dict[tuple[Path, ...], str] = {}
+
+    def inputs(shard: Shard) -> str:  # thousands of buckets have the same thousands of inputs
+        if shard.inputs not in known:
+            known[shard.inputs] = hash_inputs(shard)
+        return known[shard.inputs]
+
+    rows = {shard.name: row for shard in shards if (row := standing(shard, task.code, inputs))}
     for row in list(rows.values()):
         done(row)
 
@@ -461,6 +475,7 @@ def run(
     _sweep(parents)
     try:
         if missing:
+            begin()
             _clear(missing)
             launcher(task, missing, take)
     finally:

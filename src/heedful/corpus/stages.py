@@ -11,7 +11,6 @@ the whole corpus. No stage holds more than one piece or bucket, and the result d
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -36,8 +35,8 @@ SMALLEST, SLICE = 1 << 22, 1 << 14  # bytes: of a piece or bucket, and of what t
 def piece_bytes(total: int) -> int:
     """How large pieces and buckets of so many bytes of text are: sqrt(total x SLICE), and at least SMALLEST.
 
-    `gather` reads pieces x buckets slices. Pieces of one size would be small, but the slices too many: their number
-    grows with the square of the text. Now memory grows with the root of it, and time with the text itself.
+    `gather` reads pieces x buckets slices, of SLICE bytes each by this rule. Were pieces of one size, there would be as
+    many slices as the square of the text; so time grows with the text, and memory with its root.
     """
     return max(SMALLEST, isqrt(total * SLICE))
 
@@ -100,16 +99,10 @@ def load_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], list[str
 # ------------------------------------------------------------------------------------------------------------ hold
 
 
-def letters(texts: Sequence[str]) -> list[str]:
-    """Lower case, without spaces and punctuation: what two spellings of one sentence have in common."""
-    return [_NO_LETTERS.sub("", text.lower()) for text in texts]
-
-
-_NO_LETTERS = re.compile(r"[\W_]+")
-
-
 def hold(shard: Shard, folder: Path) -> Mapping[str, int]:
     """What validation and test say, by letters only."""
+    from heedful.corpus.filters import letters  # needs Polars
+
     held: dict[str, set[str]] = {"source": set(), "target": set(), "pair": set()}
     for path in shard.inputs:
         for number in range(len(list(path.glob("*.line.npy")))):
@@ -163,6 +156,8 @@ HELD = {"pair": ("pair",), "either": ("source", "target"), "keep": ()}
 
 def overlapping(source: Sequence[str], target: Sequence[str], held: Mapping[str, set[str]]) -> dict[int, str]:
     """Rows that validation or test have too."""
+    from heedful.corpus.filters import letters
+
     if not held:
         return {}
     left, right = letters(source), letters(target)
@@ -198,20 +193,21 @@ def scatter(folder: Path, keys: NDArray[Any], pairs: Sequence[bytes], buckets: i
 
 def gather(shard: Shard, folder: Path, *, corpora: Sequence[str], duplicates: str) -> Mapping[str, int]:
     """The rows of one bucket: per corpus NAME.source, NAME.target, NAME.line.npy; of equal pairs the first stays."""
-    bucket = int(shard.name)
-    keys, texts, owners = [], [], []
+    keys, texts, owners, counts = [], [], [], Counter({"duplicates": 0})
     for path in shard.inputs:
-        some, both = slice_of(path, bucket)
+        some, both = slice_of(path, int(shard.name))
+        if duplicates == "drop" and (again := repeats(some)).any():  # now, as a pair may be everywhere
+            some, both = some[~again], [text for text, gone in zip(both, again.repeat(2), strict=True) if not gone]
+            counts["duplicates"] += int(again.sum())
         keys.append(some)
         texts += both
         owners.append(np.full(len(some), corpora.index(path.name.rsplit("-", 1)[0])))
     key, owner = np.concatenate(keys), np.concatenate(owners)
     order = np.lexsort((key["line"], owner, key["low"], key["high"]))
-    high, low = key["high"][order], key["low"][order]
-    again = np.concatenate([[False], (high[1:] == high[:-1]) & (low[1:] == low[:-1])])[: len(order)]
+    again = repeats(key[order])
+    counts["duplicates"] += int(again.sum())
     if duplicates == "drop":
         order = order[~again]
-    counts = {"duplicates": int(again.sum())}
     for number, name in enumerate(corpora):
         rows = order[owner[order] == number]
         for side, first in (("source", 0), ("target", 1)):
@@ -220,6 +216,13 @@ def gather(shard: Shard, folder: Path, *, corpora: Sequence[str], duplicates: st
         np.save(folder / f"{name}.line.npy", key["line"][rows].astype(np.int64))
         counts[f"pairs.{name}"] = len(rows)
     return counts
+
+
+def repeats(keys: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows, in the order of their hash, have the hash of the row before."""
+    again = np.zeros(len(keys), np.bool_)
+    again[1:] = (keys["high"][1:] == keys["high"][:-1]) & (keys["low"][1:] == keys["low"][:-1])
+    return again
 
 
 def slice_of(path: Path, bucket: int) -> tuple[NDArray[Any], list[bytes]]:

@@ -19,12 +19,15 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from itertools import chain, islice
+from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -33,10 +36,22 @@ from heedful.corpus.read import bare, paired
 from heedful.corpus.shards import HERE, Launcher, Row, Shard, hash_of, read_row, run
 from heedful.corpus.stages import clean, cut, gather, hold, load_piece, piece_bytes, read_lines, write_lines
 from heedful.data.plan import BLOCK
-from heedful.data.store import FORMAT, MANIFEST, SIDES, Prepared, Stored, open_prepared, write_tokens
+from heedful.data.store import (
+    ARRAYS,
+    FORMAT,
+    MANIFEST,
+    SIDES,
+    Prepared,
+    Stored,
+    counted,
+    kept,
+    lengths_of,
+    open_prepared,
+    write_tokens,
+)
 from heedful.errors import ConfigError, DataError, HeedfulError, require
 from heedful.text.normalise import normalise_all
-from heedful.text.tokenizer import load, train
+from heedful.text.tokenizer import Tokenizer, load, train
 
 SPLITS = ("train", "validation", "test")
 
@@ -71,8 +86,7 @@ def name_all(settings: Settings) -> list[Named]:
         for number, corpus in enumerate(getattr(settings.data, split)):
             name = corpus.name or (split if number == 0 else f"{split}{number + 1}")
             found.append(Named(name, split, corpus, paired(corpus.files, settings.source, settings.target)))
-    names = Counter(named.name for named in found)
-    for name, times in names.items():
+    for name, times in Counter(named.name.casefold() for named in found).items():  # some disks do not know case
         if times > 1:
             raise ConfigError(f"{times} corpora are called `{name}`; give each a name of its own")
     return found
@@ -88,29 +102,60 @@ def workers_for(settings: Settings) -> int:
     return 1 if raw_bytes(name_all(settings)) < 1 << 27 else os.cpu_count() or 1
 
 
-def prepare(settings: Settings, *, launcher: Launcher = HERE, progress: Progress = lambda _step: None) -> Prepared:
-    """Make (or finish, or just open) the prepared folder of these settings."""
+def prepare(
+    settings: Settings | str | Path, *, launcher: Launcher = HERE, progress: Progress = lambda _step: None
+) -> Prepared:
+    """Make (or finish, or just open) the prepared folder of these settings, or of a heedful.toml."""
     require("polars", extra="corpus", whose="heedful prepare")
     from heedful.corpus.filters import known
 
     settings = settled(settings)
-
     known(settings.clean.drop)
     folder = Path(settings.data.folder)
     corpora = name_all(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "settings.toml").write_text(to_toml(settings), encoding="utf-8")
     stage = Stages(settings, folder, launcher, progress)
-    with launcher.ready():
+    with owned(folder), launcher.ready():
         pieces = stage.cut(corpora)
         cleaned = stage.clean(corpora, pieces)
         stage.text(corpora, cleaned)
         vocabulary = stage.vocabulary(corpora)
         parts = stage.tokens(corpora)
-    stage.forget()
-    list_rejects(folder, corpora)
-    write_manifest(folder, settings, corpora, parts, vocabulary, stage.counts)
+        stage.forget()
+        list_rejects(folder, corpora)
+        write_text(folder / "settings.toml", to_toml(settings))
+        write_manifest(folder, settings, corpora, parts, vocabulary, stage.counts)
     return open_prepared(folder)
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Nobody else's folder, and nobody else's at this time."""
+    mark = folder / ".heedful"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"data.folder = {folder} is or goes through a file; name a folder") from None
+    if not mark.exists() and any(folder.iterdir()):
+        raise ConfigError(f"data.folder = {folder} holds other things; name a new or an empty folder")
+    with mark.open("a") as stream:
+        lock(stream, folder)
+        yield
+
+
+def lock(stream: TextIO, folder: Path) -> None:
+    """The file is ours until it is closed; other machines know of it only where the disk tells them."""
+    try:
+        if os.name == "nt":  # pragma: no cover  # Windows
+            msvcrt = import_module("msvcrt")
+            stream.seek(0)
+            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl = import_module("fcntl")
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise HeedfulError(f"another heedful prepare is at work in {folder}; wait for it, or stop it") from None
+    except OSError:  # pragma: no cover  # a file system without locks
+        return
 
 
 class Stages:
@@ -136,7 +181,11 @@ class Stages:
         for shard in shards:
             shard.output.parent.mkdir(parents=True, exist_ok=True)
         self.outputs.update(shard.output for shard in shards)
-        return run(work, shards, settings, launcher=self.launcher, done=tell)
+        return run(work, shards, settings, launcher=self.launcher, done=tell, begin=self.reopen)
+
+    def reopen(self) -> None:
+        """Something will change: what the manifest says no longer holds."""
+        (self.folder / MANIFEST).unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Remove shards that an earlier configuration left behind."""
@@ -173,10 +222,8 @@ class Stages:
         if held and clean_settings.overlap != "keep":
             inputs = (self.folder / "held" / "all",)
             self.run("hold out", hold, [Shard("all", tuple(held), inputs[0])], {})
-        profiles = {}
-        for one in training:
-            source, target, _ = load_piece(self.folder / "cut" / one.name, 0)
-            profiles[one.name] = profile_of(source, target, clean_settings.longest_words, clean_settings.largest_ratio)
+        limits = (clean_settings.longest_words, clean_settings.largest_ratio)
+        profiles = {one.name: profile_of(*self.sample(one.name, pieces[one.name]), *limits) for one in training}
         shards = [
             Shard(
                 f"{one.name}-{piece:05}",
@@ -195,6 +242,17 @@ class Stages:
         for row in self.run("clean", clean, shards, chosen):
             self.counts.update({name: number for name, number in row.counts.items() if name != "read"})
         return [shard.output for shard in shards]
+
+    def sample(self, name: str, pieces: int, most: int = 20_000) -> tuple[list[str], list[str]]:
+        """Some pairs of every part of a corpus, of which no part needs to be like another."""
+        source: list[str] = []
+        target: list[str] = []
+        for piece in range(0, pieces, max(1, pieces // 64)):
+            left, right, _ = load_piece(self.folder / "cut" / name, piece)
+            step = max(1, len(left) * min(pieces, 64) // most)
+            source += left[::step]
+            target += right[::step]
+        return source, target
 
     @property
     def buckets(self) -> int:
@@ -273,7 +331,7 @@ def learn(
     """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
     counts = {}
     for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
-        texts = chain.from_iterable(islice(head(shard.inputs, corpora, side), sample) for side in sides)
+        texts = chain.from_iterable(head(shard.inputs, corpora, side, sample) for side in sides)
         tokenizer = train(kind, texts, vocabulary, tags=tags, byte_fallback=byte_fallback, coverage=coverage)
         for side in sides:
             tokenizer.save(folder / f"{side}.model")
@@ -281,11 +339,17 @@ def learn(
     return counts
 
 
-def head(folders: Iterable[Path], corpora: Sequence[str], side: str) -> Iterator[str]:
-    """The text of one side, folder by folder: as it is shuffled, its beginning is a sample of all."""
-    for folder in folders:
-        for name in corpora:
-            yield from read_lines(folder / f"{name}.{side}")
+def head(folders: Sequence[Path], corpora: Sequence[str], side: str, most: int) -> Iterator[str]:
+    """About `most` lines of one side: as the text is shuffled, its beginning is a sample of all.
+
+    Of the first folders that hold enough, every corpus gives the same share, as each has an order of its own.
+    """
+    rows = [[len(np.load(folder / f"{name}.line.npy", mmap_mode="r")) for name in corpora] for folder in folders]
+    first = int(np.searchsorted(np.cumsum([sum(row) for row in rows]), most)) + 1
+    share = min(1.0, most / max(1, sum(sum(row) for row in rows[:first])))
+    for folder, counts in zip(folders[:first], rows, strict=False):
+        for name, count in zip(corpora, counts, strict=True):
+            yield from islice(read_lines(folder / f"{name}.{side}"), ceil(share * count))
 
 
 def keep(shard: Shard, folder: Path) -> Mapping[str, int]:
@@ -319,44 +383,64 @@ def tokenise(
     seed: int,
     epoch: int,
 ) -> Mapping[str, int]:
-    """Text to ids, the tag in front of the source; regularised, a pure function of seed, epoch and shard."""
+    """Text to ids, the tag in front of the source; regularised, a pure function of seed, epoch and shard.
+
+    Pairs longer than `longest` are left out. Which, does not depend on the draw: a segmentation that is too long gives
+    way to the plain one, so that every epoch has the same pairs.
+    """
     counts: Counter[str] = Counter()
     tokenizers = {side: load(shard.inputs[1] / f"{side}.model") for side in SIDES}
-    threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or os.cpu_count() or 1  # a worker among others has one
+    threads = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else os.cpu_count() or 1  # a worker among others has one
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
         for name, tag in tags.items():
             lines = np.load(shard.inputs[0] / f"{name}.line.npy")
             ids: dict[str, list[list[int]]] = {}
-            for side in SIDES:
-                tokenizer, texts = tokenizers[side], read_lines(shard.inputs[0] / f"{name}.{side}")
+            for side, tokenizer in tokenizers.items():
+                data = (shard.inputs[0] / f"{name}.{side}").read_bytes()
+                texts = data.decode().split("\n")[:-1]
+                counts[f"words.{side}"] += data.count(b" ") + len(texts)
                 if amount:
-                    ids[side] = tokenizer.sample(texts, amount, draw(seed, epoch, shard.name, name, side))
+                    ids[side] = drawn(tokenizer, texts, amount, draw(seed, epoch, shard.name, name, side), longest)
                 else:
                     ids[side] = tokenizer.encode(texts, threads)
-                counts[f"words.{side}"] += sum(text.count(" ") + 1 for text in texts)
-                if tag and side == "source":
-                    first = tokenizer.tag(tag)
-                    ids[side] = [[first, *row] for row in ids[side]]
-            kept = [
-                row
-                for row, pair in enumerate(zip(*ids.values(), strict=True))
-                if longest is None or max(map(len, pair)) <= longest
-            ]
-            if len(kept) < len(lines):
-                for row in sorted(set(range(len(lines))) - set(kept)):
+            longer = np.maximum(*map(lengths_of, ids.values()))
+            gone = np.flatnonzero(longer > longest) if longest else np.empty(0, np.int64)
+            if len(gone):
+                for row in gone.tolist():
                     stream.write(json.dumps({"corpus": name, "line": int(lines[row]), "reason": "long_tokens"}) + "\n")
-                ids = {side: [rows[row] for row in kept] for side, rows in ids.items()}
-                counts["dropped.long_tokens"] += len(lines) - len(kept)
+                left_out = set(gone.tolist())
+                ids = {side: [row for at, row in enumerate(rows) if at not in left_out] for side, rows in ids.items()}
+                counts["dropped.long_tokens"] += len(gone)
+            if tag:
+                first = tokenizers["source"].tag(tag)
+                ids["source"] = [[first, *row] for row in ids["source"]]
             for side in SIDES:
                 counts[f"tokens.{side}"] += write_tokens(folder, f"{name}.{side}", ids[side], tokenizers[side].size)
-            np.save(folder / f"{name}.line.npy", lines[kept])
-            counts[f"rows.{name}"] += len(kept)
+            np.save(folder / f"{name}.line.npy", np.delete(lines, gone))
+            counts[f"rows.{name}"] += len(lines) - len(gone)
     return counts
+
+
+def drawn(tokenizer: Tokenizer, texts: list[str], amount: float, seed: int, longest: int | None) -> list[list[int]]:
+    """A draw for every text, but the plain tokens where either has more than `longest`."""
+    rows = tokenizer.sample(texts, amount, seed)
+    # No text has more tokens than bytes and spaces.
+    for at in [at for at, text in enumerate(texts) if longest and len(text.encode()) + text.count(" ") >= longest]:
+        (plain,) = tokenizer.encode([texts[at]])
+        if longest and max(len(plain), len(rows[at])) > longest:
+            rows[at] = plain
+    return rows
 
 
 def draw(*name: object) -> int:
     """A seed out of names and numbers."""
     return int(hash_of(name)[:15], 16)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file, unless it says this already."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        replace_file(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
@@ -412,10 +496,12 @@ def write_manifest(
                 "folder": f"tokens/{place}",
                 "rows": row.counts.get(f"rows.{one.name}", 0),
                 "sha256": row.output,
-                "files": {name: size for name, size in row.files.items() if name.startswith(f"{one.name}.")},
+                "files": {name: row.files[name] for name in (f"{one.name}.{what}.npy" for what in ARRAYS)},
             }
             for place, row in parts[one.name]
         ]
+        if one.split == "train" and not any(part["rows"] for part in rows):
+            raise DataError(f"nothing is left of the corpus `{one.name}`; rejects.jsonl says why, but for duplicates")
         fingerprint = hash_of([one.name, *(part["sha256"] for part in rows)])
         listed.append(
             {
@@ -428,12 +514,14 @@ def write_manifest(
         "source": settings.source,
         "target": settings.target,
         "block": BLOCK,
+        "temperature": settings.data.temperature,
+        "longest_tokens": settings.clean.longest_tokens,
         "tokenizers": vocabularies,
         "counts": dict(sorted(counts.items())),
         "corpora": listed,
         "fingerprint": hash_of([vocabularies, *(one["fingerprint"] for one in listed)]),
     }
-    replace_file(folder / MANIFEST, lambda path: path.write_text(json.dumps(manifest, indent=1), encoding="utf-8"))
+    write_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
 # ------------------------------------------------------------------------------------------ subword regularisation
@@ -452,6 +540,7 @@ class Resampled:
     seed: int
     launcher: Launcher = HERE
     fixed = False
+    _made: dict[int, Stored] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def plain(self) -> Stored:
@@ -470,14 +559,26 @@ class Resampled:
 
     def epoch(self, number: int) -> Stored:
         """The tokens of one epoch."""
+        if number not in self._made:
+            self._made.clear()  # who asks for another epoch is done with the last
+            self._made[number] = self._make(number)
+        return self._made[number]
+
+    def _make(self, number: int) -> Stored:
         folder = self.prepared.folder
         corpus = next(one for one in self.prepared.manifest["corpora"] if one["name"] == self.name)
         into = f"epochs/{self.name}-{number:05}"
         shards = [token_shard(folder, Path(part["folder"]).name, into) for part in corpus["parts"]]
         for shard in shards:
             shard.output.parent.mkdir(parents=True, exist_ok=True)
-        chosen = {"tags": {self.name: corpus["tag"]}, "longest": None, "amount": self.amount}
-        rows = run(tokenise, shards, chosen | {"seed": self.seed, "epoch": number}, launcher=self.launcher)
+        chosen = {
+            "tags": {self.name: corpus["tag"]},
+            "longest": self.prepared.manifest["longest_tokens"],
+            "amount": self.amount,
+            "seed": self.seed,
+            "epoch": number,
+        }
+        rows = run(tokenise, shards, chosen, launcher=self.launcher)
         sizes = tuple(row.counts[f"rows.{self.name}"] for row in rows)
         if sum(sizes) != self.rows:
             raise HeedfulError(f"{folder}: its text changed after it was tokenised. Type: heedful prepare")
@@ -489,9 +590,10 @@ class Resampled:
         return self.epoch(epoch).lengths(epoch, block)
 
     def units(self, epoch: int, micro_tokens: int) -> Any:
-        """How many micro-batches each block makes in one epoch."""
-        return self.epoch(epoch).units(epoch, micro_tokens)
+        """How many micro-batches each block makes in one epoch; kept, so that old epochs are not made again for it."""
+        path = self.prepared.folder / "plan" / f"{self.fingerprint[:16]}-{epoch}-{micro_tokens}.npy"
+        return kept(path, lambda: counted(self, epoch, micro_tokens))
 
-    def pairs(self, epoch: int, rows: Iterable[int]) -> list[tuple[Any, Any]]:
+    def pairs(self, epoch: int, rows: Sequence[int]) -> list[tuple[Any, Any]]:
         """The ids of some rows in one epoch."""
         return self.epoch(epoch).pairs(rows)

@@ -9,9 +9,11 @@ lists them with their hashes, and the fingerprint of a corpus is a hash of those
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,32 +21,63 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.plan import BLOCK, count_units
+from heedful.data.plan import BLOCK, Corpus, count_units
 from heedful.errors import DataError
 from heedful.text.tokenizer import Tokenizer, load
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
+ARRAYS = ("source", "source.begin", "target", "target.begin", "line")  # of every corpus in every folder
 
 Array = NDArray[Any]
+
+
+def lengths_of(rows: Sequence[Sequence[int]]) -> Array:
+    """How many ids each row has."""
+    return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
 def write_tokens(folder: Path, name: str, rows: Sequence[Sequence[int]], vocabulary: int) -> int:
     """Write rows of ids as `name`.npy and `name`.begin.npy; gives the number of ids."""
     begins = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=begins[1:])
+    np.cumsum(lengths_of(rows), out=begins[1:])
     ids = np.fromiter(chain.from_iterable(rows), np.uint16 if vocabulary <= 1 << 16 else np.uint32, int(begins[-1]))
     np.save(folder / f"{name}.npy", ids)
     np.save(folder / f"{name}.begin.npy", begins)
     return int(begins[-1])
 
 
-@lru_cache(maxsize=1 << 15)
 def mapped(path: Path) -> Array:
-    """An array on disk, read as it is needed."""
+    """An array on disk, read as it is needed; known by its time too, as a file may be made anew."""
+    return _mapped(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)  # a map holds a file open, of which a process may have a few hundred
+def _mapped(path: Path, time: int) -> Array:  # noqa: ARG001  # part of the key
     array: Array = np.load(path, mmap_mode="r")
     return array
+
+
+def counted(corpus: Corpus, epoch: int, micro_tokens: int) -> Array:
+    """How many micro-batches each block of a corpus makes."""
+    blocks = range(-(-corpus.rows // BLOCK))
+    counts = [count_units(*corpus.lengths(epoch, at), micro_tokens, first_row=at * BLOCK) for at in blocks]
+    return np.array(counts, np.int64)
+
+
+def kept(path: Path | None, make: Callable[[], Array]) -> Array:
+    """What is in the file, or what `make` gives, which then is."""
+    if path is not None and path.is_file():
+        return mapped(path)
+    result = make()
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".tmp-{path.name}-{os.getpid()}")  # another rank may be at it too
+        with part.open("wb") as stream:
+            np.save(stream, result)
+        part.replace(path)
+    return result
 
 
 @dataclass(frozen=True)
@@ -92,42 +125,37 @@ class Stored:
 
     def units(self, epoch: int, micro_tokens: int) -> Array:
         """How many micro-batches each block makes; counted once and kept."""
-        kept = self.cache and self.cache / f"{self.fingerprint[:16]}-{micro_tokens}.npy"
-        if kept and kept.is_file():
-            return mapped(kept)
-        blocks = -(-self.rows // BLOCK)
-        counts = np.array(
-            [
-                count_units(*self.lengths(epoch, block), micro_tokens, first_row=block * BLOCK)
-                for block in range(blocks)
-            ],
-            np.int64,
-        )
-        if kept:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_suffix(".part")
-            with part.open("wb") as stream:
-                np.save(stream, counts)
-            part.replace(kept)
-        return counts
+        path = self.cache and self.cache / f"{self.fingerprint[:16]}-{micro_tokens}.npy"
+        return kept(path, lambda: counted(self, epoch, micro_tokens))
 
-    def pairs(self, rows: Iterable[int]) -> list[tuple[Array, Array]]:
+    def places(self, rows: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Folder, (position in `rows`, row inside the folder): so that a folder is opened once."""
+        wanted = np.asarray(rows, np.int64)
+        folders = np.searchsorted(self.begins, wanted, side="right") - 1
+        inside = (wanted - self.begins[folders]).tolist()
+        found: dict[int, list[tuple[int, int]]] = {}
+        for position, folder in enumerate(folders.tolist()):
+            found.setdefault(folder, []).append((position, inside[position]))
+        return sorted(found.items())
+
+    def pairs(self, rows: Sequence[int]) -> list[tuple[Array, Array]]:
         """The ids of some rows."""
-        result = []
-        for row in rows:
-            folder = int(np.searchsorted(self.begins, row, side="right")) - 1
-            at = int(row - self.begins[folder])
-            ids = []
-            for side in SIDES:
-                begin, end = self.part(folder, f"{side}.begin")[at : at + 2]
-                ids.append(self.part(folder, side)[begin:end])
-            result.append((ids[0], ids[1]))
-        return result
+        sides: dict[str, list[Array]] = {side: [np.empty(0)] * len(rows) for side in SIDES}
+        for folder, some in self.places(rows):
+            for side, found in sides.items():
+                ids, begins = self.part(folder, side), self.part(folder, f"{side}.begin")
+                for position, at in some:
+                    found[position] = np.array(ids[begins[at] : begins[at + 1]])
+        return list(zip(*sides.values(), strict=True))
 
-    def lines(self, rows: Iterable[int]) -> list[int]:
+    def lines(self, rows: Sequence[int]) -> list[int]:
         """Where some rows stood in their file, from 1."""
-        places = [(int(np.searchsorted(self.begins, row, side="right")) - 1, row) for row in rows]
-        return [int(self.part(folder, "line")[row - self.begins[folder]]) for folder, row in places]
+        result = [0] * len(rows)
+        for folder, some in self.places(rows):
+            lines = self.part(folder, "line")
+            for position, at in some:
+                result[position] = int(lines[at])
+        return result
 
     def texts(self, side: str, folder: int) -> list[str]:
         """The text of one folder's rows, which stands beside its tokens in text/."""
@@ -190,6 +218,10 @@ def open_prepared(folder: str | Path) -> Prepared:
         raise DataError(f"{folder / MANIFEST} is damaged ({error}). Type: heedful prepare   to make it anew") from None
     if manifest.get("format") != FORMAT:
         raise DataError(f"{folder} has format {manifest.get('format')}, this heedful reads {FORMAT}: prepare it again")
+    for one in manifest["tokenizers"].values():
+        path = folder / one["file"]
+        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != one["sha256"]:
+            raise DataError(f"{path} is missing or not the one this was prepared with. Type: heedful prepare")
     for corpus in manifest["corpora"]:
         for part in corpus["parts"]:
             for name, size in part["files"].items():

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
-from unicodedata import is_normalized, normalize
+from unicodedata import category, is_normalized, normalize
 
 
 class Change(NamedTuple):
@@ -64,14 +64,18 @@ def normalise(text: str) -> tuple[str, dict[str, int]]:
     """The text in Unicode's composed form (NFC) without what CHANGES names, and how often each change was made."""
     if not _SUSPECT.search(text) and "  " not in text and is_normalized("NFC", text):
         return (text, {}) if text == (bare := text.strip(" ")) else (bare, {"edges": 1})
-    counts: dict[str, int] = {}
-    if not is_normalized("NFC", text):
-        text, counts["composed"] = normalize("NFC", text), 1
-    for name, change in CHANGES.items():
-        text, counts[name] = change.pattern.subn(change.by, text)
-    counts["edges"] = text != text.strip(" ")
-    # Composed once more: a character that is gone may have kept two others apart.
-    return normalize("NFC", text.strip(" ")), {name: int(times) for name, times in counts.items() if times}
+    counts: Counter[str] = Counter()
+    before = None
+    while text != before:  # a character that is gone may have kept two others apart
+        before = text
+        if not is_normalized("NFC", text):
+            text, counts["composed"] = normalize("NFC", text), 1
+        for name, change in CHANGES.items():
+            text, times = change.pattern.subn(change.by, text)
+            counts[name] += times
+        if text != (bare := text.strip(" ")):
+            text, counts["edges"] = bare, 1
+    return text, {name: times for name, times in counts.items() if times}
 
 
 def normalise_all(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
@@ -84,3 +88,18 @@ def normalise_all(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
         if changes:
             total.update(changes)
     return clean, dict(total)
+
+
+def visible(text: str) -> str:
+    """Text from anywhere, safe to show: control, format and half characters are written as escapes.
+
+    A terminal obeys control characters, and a line of a corpus is anybody's.
+    """
+    return "".join(_escaped(letter) if category(letter) in UNSEEN else letter for letter in text)
+
+
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

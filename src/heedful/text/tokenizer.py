@@ -11,16 +11,25 @@ changes text: normalisation is ours (`text/normalise.py`), so that what was remo
 import io
 import json
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from itertools import accumulate
+from math import exp, inf
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 
+import numpy as np
 import sentencepiece
 
 from heedful.errors import HeedfulError, did_you_mean
 
 PAD, UNK, BOS, EOS = range(4)
+POOL = 16  # segmentations of a word to pick from; a power of two, so that a byte picks evenly
+MOST_POOLS = 1 << 19  # words whose segmentations are remembered
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # in the order of their ids
 
 
@@ -57,8 +66,11 @@ class Tokenizer(Protocol):
 class Subwords:
     """SentencePiece: byte-pair encoding or the unigram language model, with bytes for what has no piece.
 
-    Regularised, BPE leaves out each merge with probability `amount` (BPE-dropout), unigram draws a segmentation with
-    probability proportional to P(segmentation) ^ amount.
+    Regularised, BPE leaves out each merge with probability `amount` (BPE-dropout, Provilkov et al. 2020), unigram draws
+    a segmentation with probability proportional to P(segmentation) ^ amount (Kudo 2018). SentencePiece's own sampling
+    gives other pieces in every process, whatever the seed, so a run could not be resumed exactly. Ours: words never
+    share a piece, so each word gets POOL segmentations, drawn once and for all by its letters, and a draw picks among
+    them by the seed.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -70,18 +82,69 @@ class Subwords:
         if [self._processor.id_to_piece(number) for number in range(len(SPECIAL))] != list(SPECIAL):
             raise HeedfulError(f"a SentencePiece model of heedful starts with {' '.join(SPECIAL)}; this one does not")
         self.size = len(self._processor)
+        self._pools: dict[float, dict[str, list[list[int]]]] = {}
+
+    @cached_property
+    def merges(self) -> bool:
+        """Whether this is byte-pair encoding, whose scores are ranks; unigram's are logarithms of probabilities."""
+        return all(score == int(score) for score in self.scores.values())
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """Of every piece that text can be cut into, the higher the earlier merged or the likelier."""
+        every = range(len(SPECIAL), self.size)
+        odd = (self._processor.is_control, self._processor.is_byte, self._processor.is_unused)
+        pieces = {number: self._processor.id_to_piece(number) for number in every if not any(f(number) for f in odd)}
+        return {piece: self._processor.get_score(number) for number, piece in pieces.items()}
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Ids of every text, the best segmentation."""
-        return list(self._processor.encode(list(texts), num_threads=threads))
+        rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads)
+        return rows
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        """Ids of every text, one segmentation drawn."""
-        # SentencePiece seeds each new thread from this one number; one thread a call makes the draw repeatable.
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        return list(
-            self._processor.encode(list(texts), enable_sampling=True, alpha=amount, nbest_size=-1, num_threads=1)
-        )
+        """Ids of every text, one segmentation drawn for every word."""
+        pools = self._pools.setdefault(amount, {})
+        if len(pools) > MOST_POOLS:
+            pools.clear()
+        words_of = [text.split(" ") if text else [] for text in texts]
+        raw = np.random.Philox(key=seed).random_raw(sum(map(len, words_of)) // 8 + 1)
+        picks = iter((raw.astype("<u8").view(np.uint8) % POOL).tolist())
+        rows = []
+        for some in words_of:
+            row: list[int] = []
+            for word in some:
+                pool = pools.get(word)
+                if pool is None:
+                    pool = pools[word] = self.pool(word, amount)
+                row += pool[next(picks)]
+            rows.append(row)
+        return rows
+
+    def pool(self, word: str, amount: float) -> list[list[int]]:
+        """The segmentations of a word: a function of its letters."""
+        draw = Random(int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big")).random
+        if self.merges:
+            return [self.ids(merged("\u2581" + word, self.scores, amount, draw)) for _ in range(POOL)]
+        rows = self._processor.nbest_encode_as_ids(word, 2 * POOL) or [[]]
+        scores = [sum(self._processor.get_score(number) for number in row) for row in rows]
+        weights = [exp(amount * (score - max(scores))) for score in scores]
+        steps = list(accumulate(weights))
+        return [rows[min(bisect_right(steps, draw() * steps[-1]), len(rows) - 1)] for _ in range(POOL)]
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        """The id of each piece; of one that is not listed, those of its bytes, or UNK."""
+        lookup, known = self._processor.piece_to_id, self.scores
+        row: list[int] = []
+        for piece in pieces:
+            spelled = [piece] if piece in known else [f"<0x{byte:02X}>" for byte in piece.encode()]
+            row += [lookup(part) for part in spelled] if self.spells or piece in known else [UNK]
+        return row
+
+    @cached_property
+    def spells(self) -> bool:
+        """Whether it has bytes to fall back on."""
+        return bool(self._processor.piece_to_id("<0x00>") != UNK)
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of every row."""
@@ -101,6 +164,24 @@ class Subwords:
     def save(self, path: Path) -> None:
         """Write the SentencePiece model."""
         path.write_bytes(self.model)
+
+
+def merged(word: str, scores: Mapping[str, float], dropout: float, draw: Callable[[], float]) -> list[str]:
+    """Merge the neighbours whose union has the highest score, again and again; each time, each may be left out.
+
+    dropout = 0: byte-pair encoding.        dropout = p: of all merges that are possible now, each is ignored with
+    probability p; when none is left, the word is done.
+    """
+    pieces = list(word)
+    while True:
+        best, at = -inf, -1
+        for place in range(len(pieces) - 1):
+            score = scores.get(pieces[place] + pieces[place + 1])
+            if score is not None and score > best and (not dropout or draw() >= dropout):
+                best, at = score, place
+        if at < 0:
+            return pieces
+        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
 
 
 class Table:
@@ -243,7 +324,11 @@ def train(
 
 def load(path: Path) -> Tokenizer:
     """Read what `save` wrote."""
-    data = path.read_bytes()
+    return _loaded(path.read_bytes())
+
+
+@lru_cache(maxsize=4)  # by content: both sides of a shared vocabulary are one, and its pools of segmentations last
+def _loaded(data: bytes) -> Tokenizer:
     if not data.startswith(b'{"kind"'):
         return Subwords(data)
     table = json.loads(data)

@@ -1,0 +1,228 @@
+"""How fast are checking, filtering and tokenising?
+
+- `heedful check`'s rules, vectorised, against a per-row Python loop with the same rules, interleaved in one run;
+- filtering as `heedful prepare` does it (normalise, rules, overlap, hash) per pair;
+- tokenising to the store against bare SentencePiece batch encoding, interleaved;
+- `heedful check` and `heedful prepare` on Multi30k from the command line, warm.
+
+    python benchmarks/corpus.py [--quick]
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from math import log
+from pathlib import Path
+
+import regex  # type: ignore[import-untyped]
+import sentencepiece
+
+from heedful.corpus.filters import table
+from heedful.corpus.read import read
+from heedful.corpus.rules import (
+    CONTROL,
+    INVISIBLE,
+    MARKUP,
+    MOJIBAKE,
+    RULES,
+    SUBWORDS,
+    TOKENISED,
+    Profile,
+    find,
+    foreign_letters,
+    profiled,
+)
+from heedful.corpus.shards import Shard
+from heedful.corpus.stages import clean, cut, gather
+from heedful.data.prepare import tokenise
+from heedful.text.tokenizer import train
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
+
+
+def timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def corpus(name: str, source: str, target: str, most: int) -> tuple[list[str], list[str]]:
+    sides: tuple[list[str], list[str]] = [], []
+    for block in read([DATA / name], source, target):
+        sides[0].extend(block.source)
+        sides[1].extend(block.target)
+    return sides[0][:most], sides[1][:most]
+
+
+def python_pattern(pattern: str) -> str:
+    r"""A pattern of ours in Python's spelling: \x{e9} becomes \U000000e9."""
+    return re.sub(r"\\x\{([0-9a-f]+)\}", lambda code: f"\\U{int(code[1], 16):08x}", pattern)
+
+
+def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[str, list[bool]]:
+    """The same rules as someone would write them in plain Python: compiled patterns, one pair at a time."""
+    patterns = {
+        "mojibake": MOJIBAKE,
+        "control": CONTROL,
+        "invisible": INVISIBLE,
+        "subwords": SUBWORDS,
+        "tokenised": TOKENISED,
+    }
+    compiled = []
+    for name, pattern in (patterns | {"markup": MARKUP}).items():
+        engine = (
+            regex.compile(python_pattern(pattern), regex.V1) if "--" in pattern else re.compile(python_pattern(pattern))
+        )
+        compiled.append((name, engine.search))
+    letter = regex.compile(r"\p{L}")
+    foreign = [regex.compile(foreign_letters(profile, side), regex.V1) for side in ("source", "target")]
+    longest, middle, widest = profile.longest_words, log(profile.ratio), log(profile.largest_ratio)
+    flags: dict[str, list[bool]] = {name: [] for name in RULES}
+    for left, right in zip(source, target, strict=True):
+        flags["empty"].append(not left.strip() or not right.strip())
+        flags["copy"].append(left.strip().lower() == right.strip().lower() and letter.search(left) is not None)
+        flags["long"].append(any(text.count(" ") >= longest or len(text) > 8 * longest for text in (left, right)))
+        flags["ratio"].append(abs(log((len(right) + 4) / (len(left) + 4)) - middle) > widest)
+        flags["wrong_script"].append(
+            any(
+                other.search(text) is not None and 2 * len(other.findall(text)) > len(letter.findall(text))
+                for other, text in zip(foreign, (left, right), strict=True)
+            )
+        )
+        for name, search in compiled:
+            flags[name].append(search(left) is not None or search(right) is not None)
+    return flags
+
+
+def rules(most: int, rounds: int) -> float:
+    """Vectorised over per-row, the same rules on the same pairs."""
+    source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
+    pairs = table(source, target)
+    profile = profiled(pairs)
+    flags = find(pairs, profile)
+    plain = row_by_row(source, target, profile)
+    differing = [name for name in RULES if (flags[name][0] | flags[name][1]).tolist() != plain[name]]
+    print(f"rules that differ between the two: {differing or 'none'}")
+    times = [
+        (timed(lambda: find(table(source, target), profile)), timed(lambda: row_by_row(source, target, profile)))
+        for _ in range(rounds)
+    ]
+    fast, slow = (statistics.median(side) for side in zip(*times, strict=True))
+    rates = [len(source) / seconds for seconds in (fast, slow)]
+    print(f"check: {len(RULES)} rules, {len(source):,} pairs: {rates[0]:,.0f} pairs/s, row by row {rates[1]:,.0f}")
+    return -1.0 if differing else statistics.median(slow / fast for fast, slow in times)
+
+
+def filtering(folder: Path, most: int) -> None:
+    """The stages of `heedful prepare` on one core, in pairs per second."""
+    source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
+    for code, texts in (("eng", source), ("por", target)):
+        (folder / f"train.{code}").write_text("".join(text + "\n" for text in texts), encoding="utf-8", newline="\n")
+    profile = profiled(table(source, target))
+    profiles = {"train": {name: getattr(profile, name) for name in type(profile).__slots__}}
+    inputs = {"source": "eng", "target": "por", "longest": 1 << 16, "reject_limit": 1.0, "bytes_each": 1 << 40}
+    drop = ["empty", "copy", "long", "ratio", "wrong_script", "mojibake", "subwords"]
+    stages: list[tuple[str, Callable[..., object], Shard, dict[str, object]]] = [
+        ("cut", cut, Shard("train", (folder / "train.eng", folder / "train.por"), folder / "cut"), inputs),
+        (
+            "clean",
+            clean,
+            Shard("train-00000", (folder / "cut",), folder / "train-00000"),
+            {"buckets": 1, "drop": drop, "overlap": "keep", "profiles": profiles},
+        ),
+        (
+            "gather",
+            gather,
+            Shard("00000", (folder / "train-00000",), folder / "text"),
+            {"corpora": ["train"], "duplicates": "drop"},
+        ),
+    ]
+    for name, work, shard, settings in stages:
+        shard.output.mkdir()
+        spent = timed(lambda work=work, shard=shard, settings=settings: work(shard, shard.output, **settings))  # type: ignore[misc]
+        print(f"{name}: {len(source) / spent:,.0f} pairs/s")
+
+
+def tokenising(folder: Path, kind: str, most: int, rounds: int) -> float:
+    """Bare SentencePiece over our tokenise stage: seconds for the same text, one thread each."""
+    source, target = corpus("multi30k/train", "en", "de", most)
+    tokenizer = train(kind, [*source, *target], 8_000)
+    (folder / "text").mkdir(parents=True)
+    for side, texts in (("source", source), ("target", target)):
+        (folder / "text" / f"train.{side}").write_text(
+            "".join(text + "\n" for text in texts), encoding="utf-8", newline="\n"
+        )
+        tokenizer.save(folder / f"{side}.model")
+    import numpy
+
+    numpy.save(folder / "text" / "train.line.npy", numpy.arange(1, len(source) + 1))
+    bare = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.model"))
+    shard = Shard("00000", (folder / "text", folder), folder / "out")
+    shard.output.mkdir()
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+    def ours() -> object:
+        return tokenise(shard, shard.output, tags={"train": None}, longest=512, amount=0.0, seed=1, epoch=0)
+
+    def theirs() -> object:
+        return [bare.encode(side, num_threads=1) for side in (source, target)]
+
+    times = [(timed(ours), timed(theirs)) for _ in range(rounds)]
+    mine, plain = (statistics.median(side) for side in zip(*times, strict=True))
+    rates = [len(source) / seconds for seconds in (mine, plain)]
+    print(f"tokenise {kind}: {rates[0]:,.0f} pairs/s to the store, bare SentencePiece {rates[1]:,.0f}")
+    return statistics.median(plain / mine for mine, plain in times)
+
+
+def commands(folder: Path) -> dict[str, float]:
+    """Seconds of the two commands on Multi30k, torch blocked, the second of two runs."""
+    splits = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+    places = {split: (DATA / "multi30k" / name).resolve().as_posix() for split, name in splits.items()}
+    (folder / "heedful.toml").write_text(
+        'source = "en"\ntarget = "de"\n[data]\n'
+        + "".join(f'{split} = [{{ files = "{place}" }}]\n' for split, place in places.items())
+    )
+    code = "import sys; sys.modules['torch'] = None; from heedful.cli import main; sys.argv = sys.argv[1:]; main()"
+    spent = {}
+    for verb in ("check", "prepare"):
+        for turn in range(2):
+            extra = ["--set", f"data.folder={folder.as_posix()}/{turn}"] if verb == "prepare" else []
+            command = [sys.executable, "-c", code, "heedful", verb, str(folder / "heedful.toml"), *extra]
+            spent[verb] = timed(lambda command=command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))  # type: ignore[misc]
+        print(f"heedful {verb} on Multi30k: {spent[verb]:.2f} s")
+    return spent
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="a tenth of the pairs, three rounds")
+    given = options.parse_args()
+    header(__file__)
+    rounds, most = (3, 20_000) if given.quick else (7, 200_000)
+    faster = rules(most, rounds)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        filtering(folder, most)
+        kept = {kind: tokenising(folder / kind, kind, 29_000, rounds) for kind in ("bpe", "unigram")}
+        spent = commands(folder)
+    return verdict(
+        [
+            ("check, times a per-row loop", faster, 10.0),
+            *(
+                (f"tokenising {kind} to the store, times bare SentencePiece", ratio, 0.9)
+                for kind, ratio in kept.items()
+            ),
+            *((f"minus seconds of heedful {verb} on Multi30k", -seconds, -3.0) for verb, seconds in spent.items()),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Does deduplication stay small, exact and linear, whatever the size of the corpus?
+
+Synthetic pairs of about 250 bytes in two corpora, every fifth a copy of an earlier one (half of the copies are copies
+only after normalisation). They are read, cleaned and gathered by one process of one thread, whose peak memory is
+measured beyond that of its imports; then every survivor is compared with the pair that had to survive. The clock on
+the wall also tells who else was at work: run it on a quiet machine.
+
+    python benchmarks/dedup.py [--quick]          2 M and 20 M pairs (5 GB, three times that of disk); 200 k and 1 M
+
+Linux; the folder for temporary files is chosen by TMPDIR.
+"""
+
+import argparse
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from memory import MB, MEASURABLE, prepare_text
+
+hostile = import_module("hostile")  # of tests/; mypy would take its neighbour of that name
+
+
+def measure(pairs: int) -> dict[str, float]:
+    """What the stages took, and how many survivors are wrong."""
+    with tempfile.TemporaryDirectory(prefix="dedup-") as name:
+        folder = Path(name)
+        corpora = hostile.write_repeated(folder, pairs)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        took = prepare_text(folder / "heedful.toml")
+        wrong = hostile.judge_survivors(folder / "prepared" / "text", corpora)
+    print(f"{pairs:,} pairs, {size / MB:,.0f} MB; {took['counts']['duplicates']:,} duplicates; wrong: {wrong}")
+    print(f"   beyond the imports ({took['imports'] / MB:.0f} MB): {took['peak'] / MB:.0f} MB")
+    for stage, (wall, processor) in took["seconds"].items():
+        print(
+            f"   {stage:6} {wall:7.1f} s, {processor:7.1f} s of the processor: "
+            f"{pairs / wall:9,.0f} and {pairs / processor:9,.0f} pairs/s"
+        )
+    sys.stdout.flush()
+    walls, processors = zip(*took["seconds"].values(), strict=True)
+    return {"peak": took["peak"] / MB, "wrong": sum(wrong.values()), "wall": sum(walls), "processor": sum(processors)}
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="200 thousand pairs and a million")
+    given = options.parse_args()
+    sizes, bound = ((200_000, 1_000_000), 64) if given.quick else ((2_000_000, 20_000_000), 256)
+    header(__file__)
+    if not MEASURABLE:
+        print("nothing to measure: there is no /proc here")
+        return 1
+    small, large = map(measure, sizes)
+    factor = sizes[1] / sizes[0]
+    return verdict(
+        [
+            ("minus survivors that are wrong, missing or out of order", -small["wrong"] - large["wrong"], 0),
+            ("minus MB beyond the imports, small", -small["peak"], -bound),
+            ("minus MB beyond the imports, large", -large["peak"], -bound),
+            ("minus wall time per pair, large against small", -large["wall"] / small["wall"] / factor, -1.25),
+            ("minus processor time, likewise", -large["processor"] / small["processor"] / factor, -1.25),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
