@@ -1,5 +1,7 @@
 """What normalisation removes, and that it is idempotent and says so."""
 
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -60,3 +62,10 @@ def test_joiners_stay_where_letters_join(text):
 def test_what_is_shown_cannot_move_the_cursor():
     assert visible("a\x1b[31m\u202eb\ud800\u2028") == "a\\x1b[31m\\u202eb\\ud800\\u2028"
     assert visible("Straße, 日本 👩 é") == "Straße, 日本 👩 é"
+
+
+def test_the_quick_way_overlooks_no_character():
+    for code in range(sys.maxunicode + 1):
+        letter = chr(code)
+        if letter.isprintable() and letter not in " \u2581":
+            assert not any(change.pattern.search(letter) for change in CHANGES.values()), hex(code)
