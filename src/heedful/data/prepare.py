@@ -398,7 +398,7 @@ def tokenise(
             for side, tokenizer in tokenizers.items():
                 data = (shard.inputs[0] / f"{name}.{side}").read_bytes()
                 texts = data.decode().split("\n")[:-1]
-                counts[f"words.{side}"] += data.count(b" ") + len(texts)
+                counts[f"words.{side}"] += int((np.frombuffer(data, np.uint8) == ord(" ")).sum()) + len(texts)
                 if amount:
                     ids[side] = drawn(tokenizer, texts, amount, draw(seed, epoch, shard.name, name, side), longest)
                 else:
