@@ -1,6 +1,6 @@
 """The doctor: what is wrong with a corpus, where, why, and what mends it.
 
-    report = check(settings)
+    report = heedful.check("heedful.toml")
     report.findings[0]        # the worst: kind, level, how many, file:line, a sample, the likely cause, the fix
 
 Corpora are read in pieces of 262,144 pairs; a piece is judged by the rules of `rules.py`, by whether its lines are
@@ -18,7 +18,7 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import Corpus, Settings
+from heedful.config import Corpus, Settings, settled
 from heedful.corpus.languages import named, short, sides
 from heedful.corpus.parallel import WORDS, Evidence, Integers, Shift, parting, shifts
 from heedful.corpus.read import Block, Reject, UnequalCounts, lines, paired, read
@@ -334,8 +334,9 @@ def unequal(exam: Exam, error: UnequalCounts) -> None:
     exam.note("unequal", "pair", np.array([begin + 1]), sample, detail)
 
 
-def check(settings: Settings, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
-    """Examine every corpus of the settings; the worst findings first."""
+def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
+    """Examine every corpus of the settings, or of a heedful.toml; the worst findings first."""
+    settings = settled(settings)
     return report(settings, examine_all(settings, progress))
 
 
