@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -70,10 +71,9 @@ def prepare(
             progress.update(tasks[step.stage], completed=step.done, total=step.shards)
 
         prepared = make(settings, launcher=launcher(on, workers), progress=tell)
-    console.print(
-        f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {escape(settings.data.folder)}",
-        soft_wrap=True,
-    )
+    folder, here = Path(settings.data.folder), Path.cwd()
+    place = escape(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
+    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
     for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
         console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
     console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")

@@ -367,7 +367,7 @@ def repeated(exams: Sequence[Exam]) -> None:
     for number, exam in enumerate(training):
         rows = again.filter(corpus=number)["line"].to_numpy()
         if len(rows):
-            exam.note("duplicate", "pair", rows, "", f"{len(rows) / max(exam.pairs, 1):.1%} of its pairs")
+            exam.note("duplicate", "pair", rows, "")
 
 
 def overlapping(exams: Sequence[Exam]) -> None:
