@@ -202,3 +202,8 @@ def test_a_place_that_cannot_be_written_is_one_line(corpus):
     assert done.returncode == 2
     assert "goes through a file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_was_not_compared_is_not_called_fine(corpus):
+    assert "no test pairs in training" not in run(app, ["check", "train.en", "train.de"]).stdout
+    assert "no test pairs in training" in run(app, ["check", "heedful.toml"]).stdout

@@ -106,7 +106,8 @@ def show(console: Console, settings: "Settings", found: "Report") -> None:
     for finding in found.findings:
         show_finding(console, finding, fancy)
     kinds = {finding.kind for finding in found.findings}
-    fine = " · ".join(good for kind, good in FINE.items() if kind not in kinds)
+    alone = {"overlap", "lower_cased"} if len(found.pairs) == 1 else set()  # nothing to compare with
+    fine = " · ".join(good for kind, good in FINE.items() if kind not in kinds | alone)
     console.print(f"  [green]{'✔' if fancy else 'ok'}[/] {fine}", soft_wrap=True)
     if found.tokens:
         source, target, unknown = (found.tokens[name] for name in ("source", "target", "unknown"))
