@@ -107,6 +107,78 @@ class Tokenizer(Section):
     regularisation: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's sampling
 
 
+Many = Annotated[int, Field(ge=1)]
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+Score = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
+Normalise = Literal["soft", "hard"]
+Combine = Literal["concat", "average"]
+Cell = Literal["rnn", "lstm", "gru"]
+
+
+class Transformer(Section):
+    """A stack of Transformer layers; encoder and decoder take the same keys."""
+
+    kind: Literal["transformer"]
+    layers: Many
+    heads: Many
+    inner: Many  # width of the feed-forward part
+    norm: Literal["pre", "post"] = "pre"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    dropout: Dropout = 0.0
+    score: Score = "scaled_dot"
+    normalise: Normalise = "soft"
+    combine: Combine = "concat"
+
+
+class Recurrent(Section):
+    """A recurrent encoder; as a bottleneck it hands over one vector for the whole source."""
+
+    kind: Literal["recurrent", "bottleneck"]
+    width: Many
+    cell: Cell = "lstm"
+    layers: Many = 1
+    bidirectional: bool = True
+    dropout: Dropout = 0.0
+
+
+class Attention(Section):
+    """How a recurrent decoder looks at the source; without `heads`, at the annotation vectors themselves."""
+
+    score: Score
+    normalise: Normalise = "soft"
+    heads: Many | None = None
+    combine: Combine = "concat"
+
+
+class RecurrentDecoder(Section):
+    """A recurrent decoder, with attention or without."""
+
+    kind: Literal["recurrent"]
+    width: Many
+    cell: Cell = "lstm"
+    layers: Many = 1
+    asks: Literal["previous", "current"] = "current"
+    feeds: bool = False
+    first: Literal["mean", "last", "zero"] = "mean"
+    bridge: bool = True
+    dropout: Dropout = 0.0
+    attention: Attention | None = None
+
+
+class Model(Section):
+    """An encoder and a decoder, and the tables that they share. Sizes that follow from others are not written."""
+
+    width: Many  # of the embeddings
+    positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] | None = None
+    slots: Many = 1024  # positions there are
+    scale: bool = False  # embeddings times sqrt(width)
+    dropout: Dropout = 0.0  # of the embeddings
+    tied: Literal["all", "target", "none"] = "target"  # one table for source, target and output; or for the last two
+    bias: bool = False  # of the output
+    encoder: Annotated[Transformer | Recurrent, Field(discriminator="kind")]
+    decoder: Annotated[Transformer | RecurrentDecoder, Field(discriminator="kind")]
+
+
 class Settings(Section):
     """heedful.toml."""
 
@@ -116,6 +188,7 @@ class Settings(Section):
     data: Data
     clean: Clean = Clean()
     tokenizer: Tokenizer = Tokenizer()
+    model: Model | None = None
 
 
 def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
