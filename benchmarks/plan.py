@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.data.plan import BLOCK, IntArray, Plan, Stream, count_units, cut, random_words, visits
+from heedful.data.store import counted
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -49,8 +50,7 @@ class InMemory:
         return self.source[rows], self.target[rows]
 
     def units(self, epoch: int, micro_tokens: int) -> IntArray:
-        blocks = range(math.ceil(self.rows / BLOCK))
-        return np.array([count_units(*self.lengths(epoch, block), micro_tokens) for block in blocks])
+        return counted(self, epoch, micro_tokens)
 
 
 @dataclass(frozen=True)

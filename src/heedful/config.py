@@ -9,6 +9,7 @@ the resolved form, which is saved with what was made from it.
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -191,6 +192,22 @@ class Settings(Section):
     model: Model | None = None
 
 
+SPLITS = ("train", "validation", "test")
+
+
+def corpora_of(settings: Settings) -> list[tuple[str, str, Corpus]]:
+    """(name, split, corpus) of every corpus; those without a name are called after their split."""
+    found = [
+        (corpus.name or (split if number == 0 else f"{split}{number + 1}"), split, corpus)
+        for split in SPLITS
+        for number, corpus in enumerate(getattr(settings.data, split))
+    ]
+    for name, times in Counter(name.casefold() for name, _, _ in found).items():  # some disks do not know case
+        if times > 1:
+            raise ConfigError(f"{times} corpora are called `{name}`; give each a name of its own")
+    return found
+
+
 def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
     """Read a file, apply `--set key=value`s, check everything."""
     path = Path(path)
@@ -237,7 +254,7 @@ def rooted(settings: Settings, root: Path) -> Settings:
         )
 
     data = settings.data
-    splits = {split: moved(getattr(data, split)) for split in ("train", "validation", "test")}
+    splits = {split: moved(getattr(data, split)) for split in SPLITS}
     moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).absolute().as_posix()})
     return settings.model_copy(update={"data": moved_data})
 

@@ -186,6 +186,17 @@ def test_another_corpus_leaves_nothing_of_the_old_one(tmp_path, small_pieces):
     assert contents(tmp_path / "prepared") == contents(fresh)
 
 
+def test_weights_are_those_of_the_configuration(tmp_path):
+    write(tmp_path, "train", made_pairs(40))
+    write(tmp_path, "more", made_pairs(40, seed=3))
+    data = {"folder": str(tmp_path / "prepared")}
+    for weights in ((3.0, 1.0), (None, None)):
+        pairs = zip(("train", "more"), weights, strict=True)
+        data["train"] = [{"files": str(tmp_path / name), "name": name, "weight": weight} for name, weight in pairs]
+        prepared = prepare(settings_for(tmp_path, data=data))
+        assert prepared.weights == (None if weights[0] is None else list(weights))
+
+
 def test_a_tag_comes_first(tmp_path):
     write(tmp_path, "train", made_pairs(50))
     data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train"), "tag": "<news>"}]}

@@ -4,7 +4,7 @@
     report.findings[0]        # the worst: kind, level, how many, file:line, a sample, the likely cause, the fix
 
 Corpora are read in pieces of 262,144 pairs; a piece is judged by the rules of `rules.py`, by whether its lines are
-parallel at all (`parallel.py`) and in the right language (`languages.py`). Of what was read only 24 bytes a pair are
+parallel at all (`parallel.py`) and in the right language (`languages.py`). Of what was read only 32 bytes a pair are
 kept, to find duplicates and overlap between training and test.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import Corpus, Settings, settled
+from heedful.config import Corpus, Settings, corpora_of, settled
 from heedful.corpus.languages import named, short, sides
 from heedful.corpus.parallel import WORDS, Evidence, Integers, Shift, parting, shifts
 from heedful.corpus.read import Block, Reject, UnequalCounts, lines, paired, read
@@ -33,7 +33,6 @@ LEAST_KNOWN = 0.5  # of the lines must have words that occur again; names and th
 LEAST_SUPPORT = 0.5  # nats a line that the two sides belong together; of sides that do not, it is 0 but for noise
 MOST_UNEQUAL = 1 << 20  # lines of two files of different lengths that are compared
 LEVELS = ("error", "warning", "note")
-SPLITS = ("train", "validation", "test")
 
 FIX = "heedful check --fix writes a copy without them"
 CORPUS_RULES: dict[str, Rule] = {
@@ -230,11 +229,6 @@ def keys_of(table: polars.DataFrame) -> polars.DataFrame:
     )
 
 
-def name_of(corpus: Corpus, split: str, number: int) -> str:
-    """The corpus's name, or one made of its files."""
-    return corpus.name or (split if number == 0 else f"{split}{number + 1}")
-
-
 def examine(exam: Exam, corpus: Corpus, settings: Settings, progress: Callable[[int], None]) -> Exam:
     """Read one corpus to its end and note every fault."""
     languages = (settings.source, settings.target)
@@ -344,10 +338,8 @@ def examine_all(settings: Settings, progress: Callable[[int], None] = lambda _pa
     """Every corpus of every split, and what they share."""
     languages = (settings.source, settings.target)
     exams = []
-    for split in SPLITS:
-        for number, corpus in enumerate(getattr(settings.data, split)):
-            exam = Exam(name_of(corpus, split, number), split, paired(corpus.files, *languages))
-            exams.append(examine(exam, corpus, settings, progress))
+    for name, split, corpus in corpora_of(settings):
+        exams.append(examine(Exam(name, split, paired(corpus.files, *languages)), corpus, settings, progress))
     repeated(exams)
     overlapping(exams)
     cased(exams)

@@ -14,8 +14,8 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import Corpus, Settings
-from heedful.corpus.check import MOST_UNEQUAL, Exam, judge, name_of, overlapping, pieces, repeated, telling
+from heedful.config import Corpus, Settings, corpora_of
+from heedful.corpus.check import MOST_UNEQUAL, Exam, judge, overlapping, pieces, repeated, telling
 from heedful.corpus.languages import sides
 from heedful.corpus.parallel import Integers, Shift, words
 from heedful.corpus.read import bare, kind, lines, read
@@ -29,11 +29,7 @@ HOPELESS = {"no_pairs", "not_parallel", "language"}  # only other files help
 
 def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
     """Write the copies: name -> (pairs before, pairs after, files)."""
-    corpora = {
-        name_of(corpus, exam.split, number): corpus
-        for exam in exams
-        for number, corpus in enumerate(getattr(settings.data, exam.split))
-    }
+    corpora = {name: corpus for name, _, corpus in corpora_of(settings)}
     treated = [again(exam, corpora[exam.name], settings) if curable(exam, settings) else exam for exam in exams]
     repeated(treated)
     overlapping(treated)

@@ -11,8 +11,9 @@ lines, rolled): a log-likelihood ratio per line,
 
     evidence_i = log p(similarity_i | not parallel) / p(similarity_i | parallel) + the same of the length ratio
 
-positive where line i is not parallel. A stretch whose sum is too large for chance is a fault. All of it is linear in
-the number of words, with numpy over whole columns.
+positive where line i is not parallel. (What a line itself taught its words is taken out first, lest it vouch for
+itself.) A stretch that another lag explains better than chance allows is a fault: the best path through the lags, by
+Viterbi. All of it is linear in the number of words, with numpy over whole columns.
 """
 
 from collections import Counter

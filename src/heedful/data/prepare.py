@@ -31,7 +31,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from heedful.config import Corpus, Settings, settled, to_toml
+from heedful.config import Corpus, Settings, corpora_of, settled, to_toml
 from heedful.corpus.read import bare, paired
 from heedful.corpus.shards import HERE, Launcher, Row, Shard, hash_of, read_row, run
 from heedful.corpus.stages import clean, cut, gather, hold, load_piece, piece_bytes, read_lines, write_lines
@@ -52,8 +52,6 @@ from heedful.data.store import (
 from heedful.errors import ConfigError, DataError, HeedfulError, require
 from heedful.text.normalise import normalise_all
 from heedful.text.tokenizer import Tokenizer, load, train
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +78,11 @@ class Named:
 
 
 def name_all(settings: Settings) -> list[Named]:
-    """Every corpus; those without a name are called after their split."""
-    found = []
-    for split in SPLITS:
-        for number, corpus in enumerate(getattr(settings.data, split)):
-            name = corpus.name or (split if number == 0 else f"{split}{number + 1}")
-            found.append(Named(name, split, corpus, paired(corpus.files, settings.source, settings.target)))
-    for name, times in Counter(named.name.casefold() for named in found).items():  # some disks do not know case
-        if times > 1:
-            raise ConfigError(f"{times} corpora are called `{name}`; give each a name of its own")
-    return found
+    """Every corpus, with its files."""
+    languages = (settings.source, settings.target)
+    return [
+        Named(name, split, corpus, paired(corpus.files, *languages)) for name, split, corpus in corpora_of(settings)
+    ]
 
 
 def raw_bytes(corpora: Sequence[Named]) -> int:
