@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -435,3 +436,16 @@ def test_tokenised_japanese_is_noticed_but_no_error(rows, tmp_path):
     assert not report.errors
     assert len([finding for finding in report.findings if finding.kind == "tokenised"]) == 2
     assert "wrong_script" not in {finding.kind for finding in report.findings}
+
+
+def test_the_rules_judge_many_pairs_at_once():
+    """benchmarks/corpus.py measures it; here only that nobody has written a loop over rows."""
+    source = [f"A man sees the old house number {number}." for number in range(20_000)]
+    table = polars.DataFrame({"source": source, "target": source})
+    profile = profiled(table)
+    times = []
+    for judge in (lambda: find(table, profile), lambda: reference(source, source, profile)):
+        begin = time.perf_counter()
+        judge()
+        times.append(time.perf_counter() - begin)
+    assert times[1] > 3 * times[0]
