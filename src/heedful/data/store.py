@@ -157,6 +157,11 @@ class Stored:
                 result[position] = int(lines[at])
         return result
 
+    def texts(self, side: str, folder: int) -> list[str]:
+        """The text of one folder's rows, which stands beside its tokens in text/."""
+        path = self.folders[folder]
+        return (path.parents[1] / "text" / path.name / f"{self.name}.{side}").read_text("utf-8").split("\n")[:-1]
+
 
 @dataclass(frozen=True)
 class Prepared:
