@@ -11,9 +11,13 @@ from heedful.types import Hypothesis
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["HeedfulError", "Hypothesis", "__version__", "check", "prepare"]
+__all__ = ["HeedfulError", "Hypothesis", "__version__", "check", "prepare", "train"]
 
-_VERBS = {"check": "heedful.corpus.check", "prepare": "heedful.data.prepare"}  # imported when first asked for
+_VERBS = {  # imported when first asked for
+    "check": "heedful.corpus.check",
+    "prepare": "heedful.data.prepare",
+    "train": "heedful.train.loop",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,12 @@
     settings = load("heedful.toml", sets=["tokenizer.vocabulary=4000"])
 
 TOML, because YAML reads Norwegian's `no` as False and `1e-4` as a string. An unknown key fails with its path and a
-suggestion. Precedence: `--set a.b=c` > file > default. Paths are relative to the file that names them. `to_toml` gives
-the resolved form, which is saved with what was made from it.
+suggestion. Precedence: `--set a.b=c` > file > its recipe > default. Paths are relative to the file that names them.
+`to_toml` gives the resolved form, which is saved with what was made from it.
 """
 
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,24 @@ def _no_piece(tag: str) -> str:
     if tag in ("<pad>", "<unk>", "<s>", "</s>") or tag.startswith("<0x"):
         raise ValueError(f"{tag} is a token of its own; choose another")
     return tag
+
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(text: str) -> float:
+    """How long "90s", "40m" or "1h30m" is."""
+    parts = DURATION.findall(text)
+    if not parts or DURATION.sub("", text).strip():
+        raise ValueError("a time is written like 90s, 40m, 1h30m or 2d")
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
+
+
+def _duration(text: str) -> str:
+    if not seconds(text) > 0:
+        raise ValueError("a time must be longer than nothing")
+    return text
 
 
 Paths = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -180,9 +199,68 @@ class Model(Section):
     decoder: Annotated[Transformer | RecurrentDecoder, Field(discriminator="kind")]
 
 
+Optimiser = Literal["adam", "adamw"]
+Schedule = Literal["constant", "inverse_sqrt", "linear", "cosine"]
+Time = Annotated[str, AfterValidator(_duration)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Train(Section):
+    """How the model is trained. A key that is left out is measured or worked out, and written down before step 1.
+
+    Either `steps` or `time` says how long. With `time`, steps and schedule are fitted to the wall clock; what was
+    fitted is kept in `refits`, and a file with `refits` instead of `time` repeats such a run exactly.
+    """
+
+    folder: Annotated[str, Field(min_length=1)] = "run"  # checkpoints, metrics, report and the finished model
+    steps: Many | None = None  # updates
+    time: Time | None = None  # such as "40m" or "1h30m"
+    refits: tuple[tuple[int, int], ...] = ()  # after step a, the last step was taken to be b
+    patience: Many | None = None  # validations in a row without a better one, before it ends early
+
+    batch_tokens: Many = 4096  # of the longer side, padding included, in one update
+    micro_batches: Many | None = None  # parts that an update's batch is cut into; a multiple of the processes
+    exact: bool = False  # the same bits on any number of processes
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # whole models in step, or one model cut into pieces
+
+    optimiser: Optimiser = "adamw"
+    learning_rate: Positive = 1e-3  # at its highest
+    schedule: Schedule = "linear"
+    warmup_steps: Annotated[int, Field(ge=0)] = 400
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    epsilon: Positive = 1e-9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of matrices, not of biases and norms
+    clip: Positive | None = 1.0  # the gradient's longest norm
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # validate and keep a running mean of the weights
+    average: Annotated[int, Field(ge=0)] = 0  # at the end, try the mean of this many last checkpoints
+    spike: Positive | None = 6.0  # skip a step whose gradient is so many deviations above the last ones
+
+    device: str | None = None  # cpu, cuda, mps
+    threads: Many | None = None  # of one process
+    precision: Literal["fp32", "bf16"] | None = None
+
+    validate_every: Many | None = None  # steps
+    validate_pairs: Many = 1_000  # of which at most so many are decoded; and held out where no corpus is given
+    metric: Literal["chrf", "bleu", "loss"] = "chrf"  # what `best` means
+    samples: Annotated[int, Field(ge=0, le=20)] = 3  # sentences shown at every validation
+    save_every: Many | None = None  # steps
+    keep: Annotated[int, Field(ge=2)] = 2  # checkpoints
+    log_every: Many = 20  # steps
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.refits and (self.time or not self.steps):
+            raise ValueError("`refits` repeat a run that is over: give its `steps`, and no `time`")
+        if self.exact and self.parallel == "fsdp":
+            raise ValueError('`exact` sums whole gradients in order: it goes with parallel = "ddp"')
+        return self
+
+
 class Settings(Section):
     """heedful.toml."""
 
+    recipe: str | None = None  # the recipe that the rest changes
     source: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
     target: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
     seed: Annotated[int, Field(ge=0)] = 1
@@ -190,6 +268,7 @@ class Settings(Section):
     clean: Clean = Clean()
     tokenizer: Tokenizer = Tokenizer()
     model: Model | None = None
+    train: Train = Train()
 
 
 SPLITS = ("train", "validation", "test")
@@ -235,6 +314,8 @@ def settled(settings: "Settings | str | Path") -> Settings:
 
 def check(tree: Mapping[str, Any], *, where: str = "the configuration", root: Path | None = None) -> Settings:
     """A tree of plain values -> Settings, or a ConfigError that names the key; paths are taken relative to `root`."""
+    if isinstance(name := tree.get("recipe"), str):
+        tree = merged(recipe(name), tree)
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
@@ -242,6 +323,31 @@ def check(tree: Mapping[str, Any], *, where: str = "the configuration", root: Pa
         inner = {one["loc"][:depth] for one in found for depth in range(len(one["loc"]))}
         raise ConfigError(f"{where}: " + "; ".join(explain(one) for one in found if one["loc"] not in inner)) from None
     return settings if root is None else rooted(settings, root)
+
+
+def recipes() -> dict[str, Path]:
+    """The files that come with heedful, by name."""
+    inside = Path(__file__).parent / "recipes"  # where it was installed; in a clone they stand beside src
+    folder = inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """The tree of a recipe: a heedful.toml without languages and files."""
+    known = recipes()
+    if name not in known:
+        raise ConfigError(f"there is no recipe `{name}`" + did_you_mean(name, known))
+    return tomllib.loads(known[name].read_text(encoding="utf-8"))
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """One tree over another; a table of another `kind` takes the whole place."""
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        same = isinstance(below, dict) and isinstance(value, dict) and value.get("kind") in (None, below.get("kind"))
+        result[key] = merged(below or {}, value) if same else value
+    return result
 
 
 def rooted(settings: Settings, root: Path) -> Settings:
@@ -256,7 +362,8 @@ def rooted(settings: Settings, root: Path) -> Settings:
     data = settings.data
     splits = {split: moved(getattr(data, split)) for split in SPLITS}
     moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).absolute().as_posix()})
-    return settings.model_copy(update={"data": moved_data})
+    moved_train = settings.train.model_copy(update={"folder": (root / settings.train.folder).absolute().as_posix()})
+    return settings.model_copy(update={"data": moved_data, "train": moved_train})
 
 
 def explain(error: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from heedful import __version__
 from heedful.cli.check import check
 from heedful.cli.info import info
 from heedful.cli.prepare import prepare
+from heedful.cli.train import train
 from heedful.errors import HeedfulError
 from heedful.text.normalise import visible
 
@@ -25,11 +26,13 @@ app = typer.Typer(
 \b
   heedful check train.en train.de    what is wrong with these files, and what mends it
   heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenise
+  heedful train heedful.toml         a translator of your own
   heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
 app.command("check")(check)
 app.command("prepare")(prepare)
+app.command("train")(train)
 app.command("info")(info)
 
 

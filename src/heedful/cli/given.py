@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from heedful.config import Settings, check, load, put
 from heedful.corpus.read import bare, kind
@@ -15,6 +16,8 @@ def settings_of(
     *,
     validation: Sequence[str] = (),
     test: Sequence[str] = (),
+    recipe: str | None = None,
+    out: str | None = None,
 ) -> Settings:
     """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
     if len(files) == 1 and files[0].endswith(".toml"):
@@ -22,15 +25,19 @@ def settings_of(
             raise ConfigError(
                 "a .toml says which languages and files there are: leave out --pair, --validation and --test"
             )
-        return load(files[0], sets)
+        return load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
     source, target = languages(files, pair)
     data = {"train": [{"files": list(files)}]} | {
         split: [{"files": list(some)}] for split, some in (("validation", validation), ("test", test)) if some
     }
-    tree = {"source": source, "target": target, "data": data}
+    tree: dict[str, Any] = {"source": source, "target": target, "data": data}
+    if recipe:
+        tree["recipe"] = recipe
+    if out:
+        tree["data"]["folder"] = (Path(out) / "prepared").as_posix()
     for one in sets:
         put(tree, one)
-    return check(tree, where="the command line")
+    return check(tree, where="the command line", root=Path.cwd())
 
 
 def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:

@@ -62,10 +62,11 @@ class Corpus(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Micro:
-    """One micro-batch: which rows of which corpus."""
+    """One micro-batch: which rows of which corpus, and in which pass over it."""
 
     corpus: int
     rows: IntArray
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,8 @@ class Plan:
 
     def _micro(self, unit: int) -> Micro:
         corpus, before = self._mixed(unit)
-        return Micro(corpus, self.streams[corpus].rows(int(before[corpus])))
+        stream, own = self.streams[corpus], int(before[corpus])
+        return Micro(corpus, stream.rows(own), stream.place(own)[0])
 
     def _mixed(self, unit: int) -> tuple[int, IntArray]:
         """Whose turn a unit of the mix is, and how many units each corpus has given before it."""

@@ -532,6 +532,7 @@ class Resampled:
     amount: float
     seed: int
     launcher: Launcher = HERE
+    held: int = 0  # rows at the end that are not learned from
     fixed = False
     _made: dict[int, Stored] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -543,12 +544,12 @@ class Resampled:
     @property
     def fingerprint(self) -> str:
         """Of the plain tokens, the amount and the seed."""
-        return hash_of([self.plain.fingerprint, self.amount, self.seed])
+        return hash_of([self.plain.fingerprint, self.amount, self.seed, *([self.held] if self.held else [])])
 
     @property
     def rows(self) -> int:
         """How many pairs; the same in every epoch."""
-        return self.plain.rows
+        return self.plain.rows - self.held
 
     def epoch(self, number: int) -> Stored:
         """The tokens of one epoch."""
@@ -573,10 +574,11 @@ class Resampled:
         }
         rows = run(tokenise, shards, chosen, launcher=self.launcher)
         sizes = tuple(row.counts[f"rows.{self.name}"] for row in rows)
-        if sum(sizes) != self.rows:
+        if sum(sizes) != self.plain.rows:
             raise HeedfulError(f"{folder}: its text changed after it was tokenised. Type: heedful prepare")
         fingerprint = hash_of([row.output for row in rows])
-        return Stored(self.name, tuple(shard.output for shard in shards), sizes, fingerprint, folder / "plan")
+        made = Stored(self.name, tuple(shard.output for shard in shards), sizes, fingerprint, folder / "plan")
+        return made.without_last(self.held) if self.held else made
 
     def lengths(self, epoch: int, block: int) -> tuple[Any, Any]:
         """Source and target lengths of a block in one epoch."""

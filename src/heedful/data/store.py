@@ -11,7 +11,7 @@ lists them with their hashes, and the fingerprint of a corpus is a hash of those
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import chain
@@ -156,6 +156,14 @@ class Stored:
             for position, at in some:
                 result[position] = int(lines[at])
         return result
+
+    def without_last(self, count: int) -> "Stored":
+        """The same corpus, but for its last rows."""
+        sizes, left = [], self.rows - count
+        for size in self.sizes:
+            sizes.append(min(size, left))
+            left -= sizes[-1]
+        return replace(self, sizes=tuple(sizes), fingerprint=f"{count:x}-{self.fingerprint}")
 
     def texts(self, side: str, folder: int) -> list[str]:
         """The text of one folder's rows, which stands beside its tokens in text/."""

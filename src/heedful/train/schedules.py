@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of the step, which counts from 1.
+"""Learning-rate schedules: pure functions of the step, which counts from 1 (and may lie between two).
 
 All rise linearly over `warmup_steps` to the peak, then:
 
@@ -12,24 +12,24 @@ import math
 from collections.abc import Callable
 
 
-def constant(step: int, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:  # noqa: ARG001
+def constant(step: float, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:  # noqa: ARG001
     """peak * min(1, step / warmup)"""
     return peak * _warm(step, warmup_steps)
 
 
-def inverse_sqrt(step: int, *, peak: float, warmup_steps: int, steps: int | None = None) -> float:  # noqa: ARG001
+def inverse_sqrt(step: float, *, peak: float, warmup_steps: int, steps: int | None = None) -> float:  # noqa: ARG001
     """peak * min(step / warmup, sqrt(warmup / step))"""
     _positive(step)
     warmup = max(warmup_steps, 1)
     return peak * min(step / warmup, math.sqrt(warmup / step))
 
 
-def linear(step: int, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:
+def linear(step: float, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:
     """peak * min(step / warmup, (steps - step) / (steps - warmup))"""
     return peak * min(_warm(step, warmup_steps), 1.0 - _through(step, warmup_steps, steps))
 
 
-def cosine(step: int, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:
+def cosine(step: float, *, peak: float, warmup_steps: int = 0, steps: int | None = None) -> float:
     """peak * min(step / warmup, (1 + cos(pi x)) / 2),  x = the share of the fall that is behind"""
     return peak * min(_warm(step, warmup_steps), (1.0 + math.cos(math.pi * _through(step, warmup_steps, steps))) / 2)
 
@@ -47,12 +47,12 @@ def noam_peak(width: int, warmup_steps: int) -> float:
     return float((width * warmup_steps) ** -0.5)
 
 
-def _warm(step: int, warmup_steps: int) -> float:
+def _warm(step: float, warmup_steps: int) -> float:
     _positive(step)
     return min(1.0, step / warmup_steps) if warmup_steps else 1.0
 
 
-def _through(step: int, warmup_steps: int, steps: int | None) -> float:
+def _through(step: float, warmup_steps: int, steps: int | None) -> float:
     if steps is None:
         raise ValueError("this schedule falls to zero at the last step: say how many `steps` there are")
     if steps <= warmup_steps:
@@ -60,6 +60,6 @@ def _through(step: int, warmup_steps: int, steps: int | None) -> float:
     return min(1.0, max(0.0, (step - warmup_steps) / (steps - warmup_steps)))
 
 
-def _positive(step: int) -> None:
+def _positive(step: float) -> None:
     if step < 1:
         raise ValueError(f"steps count from 1, got {step}")

@@ -1,0 +1,49 @@
+"""`heedful train`: from sentence pairs to a model directory."""
+
+from pathlib import Path
+
+import typer
+
+from heedful.cli.given import settings_of
+from heedful.errors import ConfigError, require
+
+
+def train(
+    files: list[str] = typer.Argument(..., help="heedful.toml; or two files, a .tsv, .jsonl, .tmx or .parquet."),
+    out: str | None = typer.Option(
+        None, "--out", help="Where the run and its model go (default: what the .toml says)."
+    ),
+    time: str | None = typer.Option(None, "--time", help="How long it may take, from start to end: 40m, 1h30m."),
+    steps: int | None = typer.Option(None, "--steps", help="How many updates, instead of a time."),
+    recipe: str | None = typer.Option(None, "--recipe", help="Start from a recipe, such as transformer-tiny."),
+    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where no suffix says them."),
+    validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: some are held out)."),
+    test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
+    sets: list[str] = typer.Option([], "--set", help="A setting, such as train.batch_tokens=8192."),
+) -> None:
+    """Train a translator. Repeating the command goes on where it stopped, to the bit.
+
+    \b
+      heedful train train.en train.de --out my-model --time 40m
+      heedful train heedful.toml
+      torchrun --nproc-per-node 2 -m heedful train heedful.toml
+    """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
+    require("torch", extra="train", whose="heedful train")
+    require("polars", extra="train", whose="heedful train")
+    given = settings_of(
+        files, pair, [*asked(out, time, steps), *sets], validation=validation, test=test, recipe=recipe, out=out
+    )
+    from heedful.cli.watch import watching
+    from heedful.train.loop import train as run
+
+    with watching(given) as (watch, progress):
+        run(given, watch=watch, progress=progress)
+
+
+def asked(out: str | None, time: str | None, steps: int | None) -> list[str]:
+    """The short options as settings."""
+    if time and steps:
+        raise ConfigError("give --time or --steps, not both")
+    found = [f"train.time={time}"] if time else []
+    found += [f"train.steps={steps}"] if steps else []
+    return [*found, *([f"train.folder={Path(out).absolute().as_posix()}"] if out else [])]

@@ -1,0 +1,143 @@
+"""After the last step: which weights are best, how good they are, and the model directory that holds them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from heedful.bundle import Generation, card, open_bundle, write
+from heedful.data.prepare import Resampled
+from heedful.data.store import MANIFEST
+from heedful.model.seq2seq import Seq2Seq
+from heedful.search import Beam
+from heedful.train import checkpoint
+from heedful.train.checkpoint import replace_text
+from heedful.train.distributed import whole
+from heedful.train.events import Ended
+from heedful.train.optimise import averaged, named, put
+from heedful.train.settle import fresh
+from heedful.train.statistics import statistics_of
+from heedful.train.validate import Scored, crowned, merit, read, scored, validate
+from heedful.types import Hypothesis
+
+if TYPE_CHECKING:
+    from heedful.train.loop import Run
+
+BEAM = 5
+LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
+
+
+def work_after(run: "Run", validation_seconds: float) -> float:
+    """Seconds to keep for `finish`: every candidate once, then a beam for each penalty and for the tests."""
+    tests = sum(corpus.rows for corpus in run.prepared.split("test"))
+    beams = len(LENGTH_PENALTIES) + tests / max(1, len(run.held))
+    return validation_seconds * (3 + 5 * beams)
+
+
+def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """The weights that may be the best: every process takes part in gathering them."""
+    yield "last", whole(run.model, named(run.model))
+    if run.mean:
+        yield "ema", whole(run.model, run.mean.own)
+    if run.world.first:
+        if run.best["step"] not in (None, run.step):
+            folder = run.folder / checkpoint.name_of(run.best["step"], "best")
+            yield "best", checkpoint.verify(folder).tensors("model")
+        if run.chosen.average and not run.sharded:
+            folders = checkpoint.steps_in(run.folder)[: run.chosen.average]
+            yield "average", averaged(checkpoint.verify(folder).tensors("model") for folder in folders)
+
+
+def finish(run: "Run") -> Path:
+    """Choose on validation, score with a beam, write the model directory; a finished run is left as it is."""
+    into = run.folder / "model"
+    if (into / MANIFEST).is_file() and run.already:
+        return open_bundle(into).folder
+    if not run.world.first:
+        for _ in candidates(run):
+            pass
+        return into
+    model = fresh(run.settings, run.prepared, run.device).eval()
+    name, best = chosen_of(run, model)
+    put(named(model), best, name)
+    penalty, found = evaluated(run, model)
+    scores = {corpus: {one.name: asdict(one) for one in some.scores} for corpus, some in found.items()}
+    for corpus, some in found.items():
+        replace_text(run.folder / f"{corpus}.hypotheses", "".join(text + "\n" for text in some.outputs))
+    write_model(run, into, best, penalty, scores, found["validation"].answers)
+    summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
+    run.watch(Ended(run.step, run.ended or "", name, summary, str(into), run.elapsed))
+    return into
+
+
+def chosen_of(run: "Run", model: Seq2Seq) -> tuple[str, dict[str, Tensor]]:
+    """The candidate that is best on validation."""
+    best: dict[str, Tensor] = {}
+    name, value = "", -math.inf
+    for label, weights in candidates(run):
+        put(named(model), weights, label)
+        found = validate(model, run.held, run.target, run.device, step=run.step, samples=0, weights=label)
+        better = merit(found, run.chosen.metric) > value
+        run.watch(crowned(found) if better else found)
+        if better:
+            name, value = label, merit(found, run.chosen.metric)
+            best = {key: weight.detach().cpu().clone() for key, weight in weights.items()}
+    return name, best
+
+
+def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
+    """The length penalty that is best on validation, and every held-out corpus scored with it."""
+    tried: dict[float, Scored] = {}
+    for penalty in LENGTH_PENALTIES:
+        if tried and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
+            break
+        tried[penalty] = scored(model, run.held, run.target, run.device, Beam(size=BEAM, length_penalty=penalty))
+    metric = "chrf" if run.chosen.metric == "loss" else run.chosen.metric
+    penalty = max(tried, key=lambda one: tried[one].value(metric))
+    found = {"validation": tried[penalty]}
+    for corpus in run.prepared.split("test"):
+        search = Beam(size=BEAM, length_penalty=penalty)
+        found[corpus.name] = scored(model, read([corpus]), run.target, run.device, search)
+    return penalty, found
+
+
+def write_model(
+    run: "Run",
+    into: Path,
+    weights: dict[str, Tensor],
+    penalty: float,
+    scores: dict[str, Any],
+    answers: Sequence[Hypothesis],
+) -> None:
+    """The model directory, with its card."""
+    settings, prepared = run.settings, run.prepared
+    assert settings.model is not None
+    languages = (settings.source, settings.target)
+    learned = [one.plain if isinstance(one, Resampled) else one for one in run.corpora]
+    statistics = statistics_of(prepared, learned, answers)
+    longest = prepared.manifest["longest_tokens"]
+    text = card(
+        settings.model,
+        languages,
+        sum(weight.numel() for weight in weights.values()),
+        scores,
+        corpora=[one.name for one in learned],
+        pairs=statistics["pairs"],
+        fingerprint=prepared.fingerprint,
+        longest_tokens=longest,
+    )
+    write(
+        into,
+        model=settings.model,
+        weights={name: weight.float().numpy() for name, weight in weights.items()},
+        tokenizers={side: prepared.tokenizer(side) for side in ("source", "target")},
+        languages=languages,
+        tags=sorted({one["tag"] for one in prepared.manifest["corpora"] if one["tag"]}),
+        generation=Generation(beam=BEAM, length_penalty=penalty, limit=2 * longest + 10),
+        statistics=statistics,
+        scores=scores,
+        card=text,
+    )

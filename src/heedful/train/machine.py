@@ -1,0 +1,89 @@
+"""What this machine can do, and how it is made to do it: device, threads, memory allocator, number format."""
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from heedful.data.batch import Batch
+from heedful.errors import ConfigError
+from heedful.model.seq2seq import Seq2Seq
+
+# glibc's mallopt: parameters and values. By default it hands large blocks back to the system and asks for them again,
+# thousands of times per step, and every time the system clears the pages: a third of the time of a CPU step.
+MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: never), M_TOP_PAD
+
+
+def keep_memory() -> bool:
+    """Tell the allocator not to give memory back to the system; says whether there was one that listens."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # another C library
+        return False
+    return sum(int(mallopt(parameter, value)) for parameter, value in MALLOPT.items()) == len(MALLOPT)
+
+
+def device_of(asked: str | None, local_rank: int = 0) -> torch.device:
+    """What was asked for, or the best there is."""
+    if asked is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda", local_rank)
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(asked)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"train.device = {asked}: this machine cannot do that ({reason}). Leave it out.") from None
+    return torch.device("cuda", local_rank) if device.type == "cuda" and ":" not in asked else device
+
+
+def default_threads(ranks_here: int = 1) -> int:
+    """The processors we may use, shared by the processes of this machine."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(torch.get_num_threads() if ranks_here == 1 else cores, cores) // ranks_here)
+
+
+def casting(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """bf16: matrix products in bf16, everything that adds up in fp32 (`nn` sees to it); fp32: as it is."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def pace(
+    model: Seq2Seq, batches: Sequence[Batch], device: torch.device, precision: str, *, after: Callable[[], None]
+) -> float:
+    """Seconds that the batches take, forward and backward; `after` each, say for the optimiser."""
+    begin = time.perf_counter()
+    for batch in batches:
+        with casting(device, precision):
+            loss = model(batch.to(device)).smoothed
+        loss.backward()
+        after()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin
+
+
+def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.device) -> tuple[str, dict[str, float]]:
+    """bf16 where it gains a tenth or more on these batches; and the seconds that each takes.
+
+    A processor without bf16 units computes in bf16 too, only slower than in fp32: so it is measured, not looked up.
+    """
+
+    def forget() -> None:
+        model.zero_grad(set_to_none=True)
+
+    times: dict[str, float] = {}
+    for turn in range(3):  # the first is for warming up
+        for precision in ("fp32", "bf16"):
+            took = pace(model, batches, device, precision, after=forget)
+            if turn:
+                times[precision] = min(took, times.get(precision, took))
+    return ("bf16" if times["bf16"] < 0.9 * times["fp32"] else "fp32"), times
