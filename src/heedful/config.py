@@ -201,7 +201,7 @@ class Model(Section):
 
 Optimiser = Literal["adam", "adamw"]
 Schedule = Literal["constant", "inverse_sqrt", "linear", "cosine"]
-Time = Annotated[str, AfterValidator(_duration)]
+Time = Annotated[str, BeforeValidator(str), AfterValidator(_duration)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -369,9 +369,15 @@ def rooted(settings: Settings, root: Path) -> Settings:
 def explain(error: Mapping[str, Any]) -> str:
     """One of pydantic's findings, in our words."""
     place = error["loc"]
-    key = ".".join(str(part) for part in place)
+    kinds = {"transformer", "recurrent", "bottleneck"}  # pydantic puts what was chosen into the path
+    key = ".".join(str(part) for part in place if part not in kinds)
     if error["type"] == "extra_forbidden":
         return f"unknown key `{key}`" + did_you_mean(str(place[-1]), known_keys(place[:-1]))
+    if error["type"] == "union_tag_invalid":
+        kinds_known = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
+        return f"`{key}.kind` = {error['ctx']['tag']!r} is not known" + did_you_mean(error["ctx"]["tag"], kinds_known)
+    if error["type"] == "union_tag_not_found":
+        return f"`{key}.kind` is missing"
     if error["type"] == "missing":
         return f"`{key}` is missing"
     if error["type"] == "literal_error":
@@ -391,13 +397,14 @@ def explain(error: Mapping[str, Any]) -> str:
 
 def known_keys(place: tuple[Any, ...]) -> list[str]:
     """The keys of the section at a path such as ("data", "train", 0)."""
-    section: type[BaseModel] = Settings
+    sections: list[type[BaseModel]] = [Settings]
     for part in place:
-        if isinstance(part, str):
-            annotation = section.model_fields[part].annotation
-            found = [kind for kind in _classes(annotation) if issubclass(kind, Section)]
-            section = found[0]
-    return list(section.model_fields)
+        if isinstance(part, str) and part in sections[0].model_fields:
+            annotation = sections[0].model_fields[part].annotation
+            sections = [kind for kind in _classes(annotation) if issubclass(kind, Section)]
+        elif isinstance(part, str):  # the `kind` that was chosen, where there are several
+            sections = [one for one in sections if part in getattr(one.model_fields["kind"].annotation, "__args__", ())]
+    return list(sections[0].model_fields)
 
 
 def _classes(annotation: Any) -> list[type]:

@@ -20,7 +20,7 @@ def settings_of(
     out: str | None = None,
 ) -> Settings:
     """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
-    if len(files) == 1 and files[0].endswith(".toml"):
+    if is_configuration(files):
         if pair or validation or test:
             raise ConfigError(
                 "a .toml says which languages and files there are: leave out --pair, --validation and --test"
@@ -37,7 +37,14 @@ def settings_of(
         tree["data"]["folder"] = (Path(out) / "prepared").as_posix()
     for one in sets:
         put(tree, one)
-    return check(tree, where="the command line", root=Path.cwd())
+    return check(tree, where="the command line", root=Path.cwd() if out else None)
+
+
+def is_configuration(files: Sequence[str]) -> bool:
+    """Whether a heedful.toml is given, and not a corpus."""
+    if len(files) > 1 and any(file.endswith(".toml") for file in files):
+        raise ConfigError("a .toml names its corpora itself: give the .toml alone, or just the files")
+    return files[0].endswith(".toml")
 
 
 def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:

@@ -1,8 +1,11 @@
 """`heedful prepare`: from corpora to tokens, ready to train on."""
 
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -19,6 +22,10 @@ from rich.progress import (
 
 from heedful.config import Settings, load
 from heedful.errors import require
+
+if TYPE_CHECKING:
+    from heedful.data.prepare import Progress as Told
+    from heedful.data.prepare import Step
 
 MUCH = 0.2  # share of the pairs that no rule should have to leave out
 QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar on
@@ -40,13 +47,27 @@ def prepare(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("polars", extra="corpus", whose="heedful prepare")
     from heedful.corpus.shards import launcher
-    from heedful.data.prepare import Step, workers_for
     from heedful.data.prepare import prepare as make
+    from heedful.data.prepare import workers_for
 
     settings = load(config, sets)
     if on is None and workers is None:
         workers = workers_for(settings)
     console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()
+    with stages_shown(aside) as tell:
+        prepared = make(settings, launcher=launcher(on, workers), progress=tell)
+    place = escape(str(nearby(settings.data.folder)))
+    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
+    for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
+        console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
+    console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")
+    then = shlex.join(["heedful", "train", config, *(word for one in sets for word in ("--set", one))])
+    console.print(f"[bold]Done in {time.perf_counter() - begin:.1f} s.[/] Next: {escape(then)}", soft_wrap=True)
+
+
+@contextmanager
+def stages_shown(aside: Console) -> Iterator["Told"]:
+    """Gives what is to be told of every step: a bar per stage, or now and then a line where there is no terminal."""
     columns = (
         TextColumn("{task.description:>24}"),
         BarColumn(),
@@ -55,11 +76,11 @@ def prepare(
         TextColumn("·"),
         TimeRemainingColumn(),
     )
+    begin = spoken = time.perf_counter()
+    tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as progress:
-        tasks: dict[str, TaskID] = {}
-        spoken = begin
 
-        def tell(step: Step) -> None:
+        def tell(step: "Step") -> None:
             nonlocal spoken
             if not aside.is_terminal and (now := time.perf_counter()) - spoken > QUIET:
                 aside.print(
@@ -70,14 +91,13 @@ def prepare(
                 tasks[step.stage] = progress.add_task(step.stage)
             progress.update(tasks[step.stage], completed=step.done, total=step.shards)
 
-        prepared = make(settings, launcher=launcher(on, workers), progress=tell)
-    folder, here = Path(settings.data.folder), Path.cwd()
-    place = escape(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
-    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
-    for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
-        console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
-    console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")
-    console.print(f"[bold]Done in {time.perf_counter() - begin:.1f} s.[/]")
+        yield tell
+
+
+def nearby(place: str | Path) -> Path:
+    """A path as one would type it here."""
+    path, here = Path(place), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def summary(

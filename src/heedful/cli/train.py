@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.given import settings_of
+from heedful.cli.given import is_configuration, settings_of
 from heedful.errors import ConfigError, require
 
 
@@ -23,6 +23,9 @@ def train(
 ) -> None:
     """Train a translator. Repeating the command goes on where it stopped, to the bit.
 
+    Without a .toml and a --recipe the autopilot chooses the model and how it is trained, by the size of the corpus and
+    the speed of this machine; it says why, and writes it to autopilot.toml in --out.
+
     \b
       heedful train train.en train.de --out my-model --time 40m
       heedful train heedful.toml
@@ -30,6 +33,8 @@ def train(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("torch", extra="train", whose="heedful train")
     require("polars", extra="train", whose="heedful train")
+    if not out and not is_configuration(files):
+        raise ConfigError("say where the run and its model go, such as: --out my-model")
     given = settings_of(
         files, pair, [*asked(out, time, steps), *sets], validation=validation, test=test, recipe=recipe, out=out
     )

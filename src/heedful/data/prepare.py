@@ -135,7 +135,7 @@ def owned(folder: Path) -> Iterator[None]:
         yield
 
 
-def lock(stream: TextIO, folder: Path) -> None:
+def lock(stream: TextIO, folder: Path, whose: str = "heedful prepare") -> None:
     """The file is ours until it is closed; other machines know of it only where the disk tells them."""
     try:
         if os.name == "nt":  # pragma: no cover  # Windows
@@ -146,7 +146,7 @@ def lock(stream: TextIO, folder: Path) -> None:
             fcntl = import_module("fcntl")
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise HeedfulError(f"another heedful prepare is at work in {folder}; wait for it, or stop it") from None
+        raise HeedfulError(f"another {whose} is at work in {folder}; wait for it, or stop it") from None
     except OSError:  # pragma: no cover  # a file system without locks
         return
 

@@ -10,6 +10,7 @@ is ever unpickled.
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,7 +42,11 @@ class Checkpoint:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors of one file."""
-        return load_file(self.folder / f"{name}.safetensors")
+        path = self.folder / f"{name}.safetensors"
+        try:
+            return load_file(path)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise Damaged(f"{path} cannot be read: {error}") from None
 
 
 def name_of(step: int, prefix: str = "step") -> str:
@@ -82,7 +87,7 @@ def finish(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "ste
     part, whole = run / f".tmp-{name_of(step, prefix)}", run / name_of(step, prefix)
     write_synced(part / STATE, json.dumps(state, indent=1))
     files = {}
-    for path in sorted(part.iterdir()):
+    for path in files_in(part):
         with path.open("rb+") as stream:
             os.fsync(stream.fileno())
             files[path.name] = {"size": path.stat().st_size, "sha256": file_digest(stream, "sha256").hexdigest()}
@@ -125,7 +130,7 @@ def verify(folder: Path) -> Checkpoint:
         if manifest["format"] != FORMAT:
             raise Damaged(f"{folder} has format {manifest['format']}, this heedful reads {FORMAT}")
         listed = manifest["files"]
-        if STATE not in listed or {path.name for path in folder.iterdir()} != {*listed, MANIFEST}:
+        if STATE not in listed or {path.name for path in files_in(folder)} != {*listed, MANIFEST}:
             raise Damaged(f"{folder} does not hold the files that its manifest lists")
         for name, facts in listed.items():
             with (folder / name).open("rb") as stream:
@@ -141,28 +146,52 @@ def verify(folder: Path) -> Checkpoint:
     return Checkpoint(folder, state)
 
 
-def newest(run: Path, say: Callable[[str], None] = lambda _text: None) -> Checkpoint | None:
-    """The newest checkpoint that verifies; says aloud which ones it had to pass over."""
+def state_of(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint, unverified; nothing, where it cannot be read."""
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return state
+
+
+def newest(run: Path, say: Callable[[str], None] = lambda _text: None, *, regular: bool = False) -> Checkpoint | None:
+    """The newest checkpoint that verifies, or the newest regular one; says aloud which ones it had to pass over."""
     for folder in steps_in(run):
         try:
-            return verify(folder)
+            found = verify(folder)
         except Damaged as error:
             say(f"{error}; taking the checkpoint before it")
+            continue
+        if not regular or found.state["regular"]:
+            return found
     return None
 
 
+def set_aside(folder: Path) -> None:
+    """Keep a damaged checkpoint for whoever wants to look at it, under a name that nobody takes for a checkpoint's."""
+    aside = folder.with_name(f"damaged-{folder.name}")
+    if aside.exists():
+        retire(aside)
+    folder.rename(aside)
+
+
 def steps_in(run: Path, prefix: str = "step") -> list[Path]:
-    """The folders of checkpoints, newest first, verified or not."""
-    return sorted(run.glob(f"{prefix}-[0-9]*"), reverse=True) if run.is_dir() else []
+    """The folders of checkpoints, newest first, verified or not; a folder that cannot be read is not an empty one."""
+    try:
+        return sorted((path for path in run.iterdir() if re.fullmatch(rf"{prefix}-\d+", path.name)), reverse=True)
+    except FileNotFoundError:
+        return []
+
+
+def files_in(folder: Path) -> list[Path]:
+    """What is in a checkpoint, but for what file browsers leave behind."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def prune(run: Path, keep: int, prefix: str = "step", also: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest `keep`, and those named; only where the newest is whole."""
-    found = steps_in(run, prefix)
-    if len(found) <= keep:
-        return
-    verify(found[0])
-    for old in found[keep:]:
+    """Remove all but the newest `keep` and those named; right after a save, when the newest is known to be whole."""
+    for old in steps_in(run, prefix)[keep:]:
         if old.name not in also:
             retire(old)
 

@@ -30,7 +30,7 @@ class Clock:
     def position(self, step: int) -> float:
         """Where a step is on the way from 0 to `steps`: what is left of it is spread evenly up to the end.
 
-        p(k) = k before the first entry (a, b);  p(k) = p(a) + (steps - p(a)) (k - a) / (b - a) after it
+        p(k) = k before the first entry (a, b);  p(k) = steps - (steps - p(a)) (b - k) / (b - a) after it
         """
         at, here, end = 0, 0.0, self.steps
         for after, until in self.refits:
@@ -42,7 +42,7 @@ class Clock:
     def _between(self, here: float, at: int, end: int, step: int) -> float:
         if at == 0 and end == self.steps:
             return float(step)
-        return float(self.steps) if end <= at else here + (self.steps - here) * (step - at) / (end - at)
+        return float(self.steps) if end <= at else self.steps - (self.steps - here) * (end - step) / (end - at)
 
 
 def fitted(step: int, elapsed: float, rate: float, limit: float) -> int:

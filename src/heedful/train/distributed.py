@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, distributed, nn
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 
+PATIENCE = timedelta(days=1)  # the others wait while the first prepares the corpus; one that dies is noticed at once
 Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch
 
 
@@ -73,7 +75,7 @@ def joined(device: Callable[[int], torch.device]) -> Iterator[tuple[World, torch
     if started:
         if own.type == "cuda":
             torch.cuda.set_device(own)
-        distributed.init_process_group("nccl" if own.type == "cuda" else "gloo")
+        distributed.init_process_group("nccl" if own.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield world, own
     finally:

@@ -18,6 +18,7 @@ from heedful.train.checkpoint import replace_text
 from heedful.train.distributed import whole
 from heedful.train.events import Ended
 from heedful.train.optimise import averaged, named, put
+from heedful.train.report import REPORT, write_report
 from heedful.train.settle import fresh
 from heedful.train.statistics import statistics_of
 from heedful.train.validate import Scored, crowned, merit, read, scored, validate
@@ -44,17 +45,29 @@ def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
         yield "ema", whole(run.model, run.mean.own)
     if run.world.first:
         if run.best["step"] not in (None, run.step):
-            folder = run.folder / checkpoint.name_of(run.best["step"], "best")
-            yield "best", checkpoint.verify(folder).tensors("model")
+            for weights in kept(run, [run.folder / checkpoint.name_of(run.best["step"], "best")]):
+                yield "best", weights
         if run.chosen.average and not run.sharded:
-            folders = checkpoint.steps_in(run.folder)[: run.chosen.average]
-            yield "average", averaged(checkpoint.verify(folder).tensors("model") for folder in folders)
+            yield "average", averaged(kept(run, checkpoint.steps_in(run.folder)[: run.chosen.average]))
+
+
+def kept(run: "Run", folders: Sequence[Path]) -> Iterator[dict[str, Tensor]]:
+    """The weights of some checkpoints; one that was damaged, or never written on a full disk, is left out aloud."""
+    for folder in folders:
+        try:
+            found = checkpoint.verify(folder)
+        except checkpoint.Damaged as error:
+            run.warn(f"{error}; it is left out")
+            continue
+        yield found.tensors("model")
 
 
 def finish(run: "Run") -> Path:
     """Choose on validation, score with a beam, write the model directory; a finished run is left as it is."""
     into = run.folder / "model"
     if (into / MANIFEST).is_file() and run.already:
+        if run.world.first and not (run.folder / REPORT).is_file():
+            write_report(run.folder)
         return open_bundle(into).folder
     if not run.world.first:
         for _ in candidates(run):
@@ -70,6 +83,7 @@ def finish(run: "Run") -> Path:
     write_model(run, into, best, penalty, scores, found["validation"].answers)
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
     run.watch(Ended(run.step, run.ended or "", name, summary, str(into), run.elapsed))
+    write_report(run.folder)
     return into
 
 

@@ -17,7 +17,7 @@ bits of an uninterrupted one.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model.shard import shard
 from heedful.train import checkpoint
+from heedful.train.autopilot import pilot
 from heedful.train.clock import Clock, fitted
 from heedful.train.distributed import Averaged, InOrder, Sharded, Sums, Think, World, joined, whole
 from heedful.train.events import Began, Note, Refitted, Saved, Skipped, Stepped, Watch
@@ -77,19 +78,27 @@ def train(
     launcher: Launcher = HERE,
     progress: Progress = lambda _step: None,
 ) -> Path:
-    """Prepare, train, validate, save; gives the model directory. Repeated, it goes on where it stopped."""
+    """Prepare, train, validate, save; gives the model directory. Repeated, it goes on where it stopped.
+
+    Without a [model], the autopilot chooses everything that is not said.
+    """
     began = now()
     keep_memory()
     settings = settled(settings)
     asked = settings.train.device
-    with joined(lambda local_rank: device_of(asked, local_rank)) as (world, device):
-        speak = watch if world.first else lambda _event: None
+    with (
+        joined(lambda local_rank: device_of(asked, local_rank)) as (world, device),
+        Recorder(Path(settings.train.folder), watch, active=world.first) as record,
+    ):
+        if settings.model is None:
+            settings = pilot(
+                settings, world, device, launcher=launcher, progress=progress, watch=record, spent=lambda: now() - began
+            )
         prepared = prepared_by(world, settings, launcher, progress)
         learned, held = held_out(prepared, settings.train.validate_pairs)
         corpora = regularised(settings, prepared, learned)
-        settings = settle(settings, prepared, corpora, world, device, speak)
-        folder = Path(settings.train.folder)
-        with Recorder(folder, speak, active=world.first) as record, heard() as wish:
+        settings = settle(settings, prepared, corpora, world, device, record)
+        with heard() as wish:
             run = Run(settings, prepared, corpora, world, device, record, began, held)
             run.resume()
             run.go(wish)
@@ -177,7 +186,8 @@ class Run:
         self.model.train()
         while self.ended is None:
             self.step += 1
-            self.update(wish)
+            if self.update(wish) == "roll back":
+                continue  # now at a step whose looking and saving is done
             if self.step % self.chosen.log_every == 0 or self.step >= self.clock.end:
                 self.tell()
             if self.step % self.validate_every == 0 or self.step >= self.clock.end:
@@ -191,8 +201,8 @@ class Run:
             if self.asked and self.ended is None:
                 raise Interrupted(self.asked, self.step)
 
-    def update(self, wish: Wish) -> None:
-        """One step: gradient, guard, weights."""
+    def update(self, wish: Wish) -> Verdict:
+        """One step: gradient, guard, weights; gives the guard's verdict."""
         micros = self.plan.share(self.step - 1 + self.offset, self.world.rank, self.world.ranks)
         losses = self.sums([self.thought(number, micro) for number, micro in enumerate(micros)])
         totals = [math.fsum(float(one) for one in some) for some in zip(*map(plain_numbers, losses), strict=True)]
@@ -215,8 +225,9 @@ class Run:
             self.log.add(smoothed, nll, tokens, norm, rate)
         else:
             self.skip(verdict, smoothed / tokens, norm)
-        if end:
+        if end and verdict != "roll back":
             self.refit(int(end))
+        return verdict
 
     def thought(self, number: int, micro: Micro) -> Think:
         """The loss of one micro-batch, still to be computed; its dropout depends on nothing but its place."""
@@ -262,16 +273,13 @@ class Run:
     def roll_back(self) -> None:
         """Back to the last regular checkpoint, and past the batches that came after it."""
         bad, seen = self.step + self.offset, self.guard
-        for folder in checkpoint.steps_in(self.folder):
-            found = checkpoint.verify(folder)
-            if found.state["regular"]:
-                break
-        else:
+        found = checkpoint.newest(self.folder, self.warn, regular=True)
+        if found is None:
             raise HeedfulError("there is no checkpoint to go back to")
         self.restore(found)
-        self.offset = bad - self.step
+        self.offset = self.watch.offset = bad - self.step
         self.guard = seen.after_rolling_back(self.guard)
-        self.watch(Note(f"went back to step {self.step:,}; the batches after it are passed over", "warning", self.step))
+        self.warn(f"went back to step {self.step:,}; the batches after it are passed over")
 
     # ------------------------------------------------------------------------------------------------ the clock
 
@@ -431,13 +439,16 @@ class Run:
         with self.log.paused():
             self.guarded(lambda: self.write(regular=regular))
 
+    def warn(self, text: str) -> None:
+        """Say aloud what went wrong and was mended."""
+        self.watch(Note(text, "warning", self.step))
+
     def guarded(self, write: Any) -> None:
         """Training is worth more than one checkpoint: an error of the disk is a warning."""
         try:
             write()
         except OSError as error:
-            text = f"the checkpoint of step {self.step:,} could not be written ({error}); the last good one stays"
-            self.watch(Note(text, "warning", self.step))
+            self.warn(f"the checkpoint of step {self.step:,} could not be written ({error}); the last good one stays")
 
     def write(self, *, regular: bool) -> None:
         """Write, then forget the oldest."""
@@ -451,41 +462,64 @@ class Run:
             folder = self.folder / checkpoint.name_of(self.step)
             size = sum(path.stat().st_size for path in folder.iterdir())
             self.watch(Saved(self.step, folder.name, now() - begin, size))
-            keep = max(self.chosen.keep, self.chosen.average)
-            checkpoint.prune(self.folder, keep)
-            kept = {str(checkpoint.verify(one).state["best"]["step"]) for one in checkpoint.steps_in(self.folder)}
-            needed = frozenset(checkpoint.name_of(int(step), "best") for step in kept if step != "None")
-            checkpoint.prune(self.folder, 1, "best", needed)
+            self.forget()
+
+    def forget(self) -> None:
+        """Remove what is old: all but the newest, the last regular ones, and the best that those know of.
+
+        One that was saved because someone asked goes as soon as there is another: interrupted or not, a run has the
+        same checkpoints to roll back to and to average.
+        """
+        regular = [one.name for one in checkpoint.steps_in(self.folder) if checkpoint.state_of(one).get("regular")]
+        keep = max(self.chosen.keep, self.chosen.average)
+        checkpoint.prune(self.folder, 1, also=frozenset(regular[:keep]))
+        bests = [checkpoint.state_of(one).get("best", self.best)["step"] for one in checkpoint.steps_in(self.folder)]
+        needed = frozenset(checkpoint.name_of(step, "best") for step in bests if step is not None)
+        checkpoint.prune(self.folder, 1, "best", needed)
 
     def write_pieces(self, state: dict[str, Any]) -> None:
         """Every process its own file; the first makes a checkpoint of them when all are there."""
-        if self.world.first:
-            checkpoint.begin(self.folder, self.step)
-        self.world.wait()
-        failed = 0.0
+        part = self.folder / f".tmp-{checkpoint.name_of(self.step)}"
+        first = self.world.first
+        self.together(lambda: checkpoint.begin(self.folder, self.step) if first else None)
+        self.together(lambda: checkpoint.write_tensors(part, self.tensors()))
+        self.together(lambda: checkpoint.finish(self.folder, self.step, state) if first else None)
+
+    def together(self, act: Callable[[], object]) -> None:
+        """What all processes do with the disk: where one fails, all go on from here in the same way."""
+        failed: OSError | None = None
         try:
-            checkpoint.write_tensors(self.folder / f".tmp-{checkpoint.name_of(self.step)}", self.tensors())
-        except OSError:
-            failed = 1.0
-        if self.world.summed([failed], self.device)[0]:
-            raise OSError("a process could not write its piece")
-        if self.world.first:
-            checkpoint.finish(self.folder, self.step, state)
-        self.world.wait()
+            act()
+        except OSError as error:
+            failed = error
+        if self.world.summed([float(failed is not None)], self.device)[0]:
+            raise failed or OSError("another process could not write its part")
 
     def resume(self) -> None:
         """Go on from the newest good checkpoint, or write the first: a disk that cannot be written is known early."""
         if self.world.first:
             checkpoint.sweep(self.folder)
         self.world.wait()
-        found = checkpoint.newest(self.folder, lambda text: self.watch(Note(text, "warning")))
+        found = checkpoint.newest(self.folder, self.warn)
+        own = found.state["step"] if found else -1
+        if self.world.summed([abs(own - self.world.told([own], self.device)[0])], self.device)[0]:
+            raise HeedfulError(f"{self.folder}: the processes find different checkpoints; all need the same disk")
+        unread = [one for one in checkpoint.steps_in(self.folder) if found is None or one.name > found.folder.name]
         self.world.wait()
+        if found is None and unread:
+            raise HeedfulError(
+                f"{self.folder}: none of its checkpoints can be read. Name another folder (--out) for a new run, or "
+                "remove them (step-*) to begin this one anew"
+            )
         if found is None:
             self.write(regular=True)
             return
+        if self.world.first:
+            for one in unread:
+                checkpoint.set_aside(one)
         self.restore(found)
         self.already = self.ended is not None
-        self.watch.rewind(self.step)
+        self.watch.rewind(self.step, self.offset)
         self.before = found.state["elapsed"]
         made = found.state["made_by"]
         here = {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}

@@ -9,6 +9,7 @@ A run that is resumed reads its own heedful.toml, so nothing is measured twice a
 import json
 import time
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,20 @@ def choose(
         found["steps"] = max(20, int(0.9 * seconds(train.time) / each))  # a tenth for validating; corrected on the way
         say(f"steps {found['steps']:,}: what {train.time} has room for at {1 / each:.2f} steps/s; corrected on the way")
     steps = int(found.get("steps") or train.steps or 0)
+    if train.time is None:
+        say(f"about {spoken(each * steps)}: {steps:,} steps at {1 / each:.2f} steps/s, and validations")
     apart = max(steps // VALIDATIONS, min(steps // 4, int(VALIDATE_SECONDS / each)))
     found["validate_every"] = train.validate_every or max(1, apart)
     found["save_every"] = train.save_every or max(1, min(found["validate_every"], int(SAVE_SECONDS / each)))
     return settings.model_copy(update={"recipe": None, "train": train.model_copy(update=found)})
+
+
+def spoken(duration: float) -> str:
+    """Seconds as --time takes them, rounded up: 45s, 12m, 1h30m."""
+    if duration <= 90:
+        return f"{ceil(duration)}s"
+    hours, minutes = divmod(ceil(duration / 60), 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
 
 
 def step_seconds(model: Seq2Seq, batches: Sequence[Batch], device: torch.device, precision: str, train: Any) -> float:

@@ -1,0 +1,110 @@
+"""Does the autopilot choose at least as well as one who picks the right recipe?
+
+Under the same clock, from raw files to the finished model: `heedful train FILES --time 10m` against the same command
+with --recipe transformer-tiny and with --recipe transformer-base; the first 5,000 pairs of Multi30k en-de, and Tatoeba
+eng-por, 200 thousand pairs. The claim is about chrF of the validation set, decoded with the beam that each run chose.
+
+    python benchmarks/autopilot.py [--quick] [--time 10m] [--out DIR]
+
+HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository). --quick: one small corpus,
+one recipe and a short clock, to see that everything works; who wins by then is chance.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+PILOT = "autopilot"
+RECIPES = ("transformer-tiny", "transformer-base")
+
+
+def multi30k(into: Path, pairs: int) -> list[str]:
+    """The first pairs, and the validation set."""
+    files = []
+    for language in ("en", "de"):
+        file = into / f"train.{language}"
+        with gzip.open(DATA / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8") as lines:
+            file.write_text("".join(islice(lines, pairs)), encoding="utf-8", newline="\n")
+        files.append(str(file))
+    return [*files, *validation(DATA / "multi30k" / "val", "en", "de")]
+
+
+def tatoeba() -> list[str]:
+    """All training pairs, and the validation set."""
+    folder = DATA / "tatoeba-eng-por"
+    return [
+        *(str(folder / f"train.{language}.gz") for language in ("eng", "por")),
+        *validation(folder / "valid", "eng", "por"),
+    ]
+
+
+def validation(stem: Path, *languages: str) -> list[str]:
+    return [word for language in languages for word in ("--validation", f"{stem}.{language}.gz")]
+
+
+def trained(name: str, files: list[str], out: Path, clock: str) -> dict[str, float]:
+    """One run of the command; what its own records say of it."""
+    recipe = [] if name == PILOT else ["--recipe", name]
+    command = [sys.executable, "-m", "heedful", "train", *files, "--out", str(out), "--time", clock, *recipe]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (out.parent / f"{out.name}.log").write_text(done.stderr, encoding="utf-8")
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = [one for one in records if one["event"] == "stepped"][-1]
+    ended = next(one for one in records if one["event"] == "ended")
+    scores = {metric: one["value"] for metric, one in ended["scores"]["validation"].items()}
+    return {
+        "steps": last["step"],
+        "passes": last["epoch"],
+        "tokens/s": last["tokens"] / last["elapsed"],  # everything included
+        "seconds": ended["elapsed"],
+        "chrF": scores["chrf"],
+        "BLEU": scores["bleu"],
+    }
+
+
+def compared(corpus: str, files: list[str], folder: Path, clock: str, recipes: tuple[str, ...]) -> float:
+    """Every way on one corpus; by how much the autopilot's chrF is above the best recipe's."""
+    print(f"\n{corpus}, {clock}")
+    chrf = {}
+    for name in (PILOT, *recipes):
+        found = trained(name, files, folder / f"{corpus}-{name}", clock)
+        print(f"  {name:17}", *(f" {key} {value:,.1f}" for key, value in found.items()), flush=True)
+        chrf[name] = found["chrF"]
+    return chrf[PILOT] - max(chrf[name] for name in recipes)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true")
+    options.add_argument("--time", help="10m, or 20s if --quick")
+    options.add_argument("--out", help="a folder to keep the runs in")
+    given = options.parse_args()
+    header(__file__)
+    clock = given.time or ("20s" if given.quick else "10m")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(given.out or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        if given.quick:
+            few = ["--set", "train.validate_pairs=50"]
+            gain = compared("multi30k-1k", [*multi30k(folder, 1_000), *few], folder, clock, RECIPES[:1])
+            return verdict([("chrF above tiny's, 1 k pairs", gain, -10.0)])
+        gains = {
+            "5 k pairs": compared("multi30k-5k", multi30k(folder, 5_000), folder, clock, RECIPES),
+            "200 k pairs": compared("tatoeba-200k", tatoeba(), folder, clock, RECIPES),
+        }
+    return verdict([(f"chrF above the better recipe's, {name}", gain, 0.0) for name, gain in gains.items()])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Does a run go on with another number of processes, to the same bits? And what does that cost?
+
+Exact mode cuts every batch into the same four micro-batches and sums their gradients in one order. So a run may move
+from 1 to 2 to 4 processes and back, killed (kill -9, all of them) at each move, and end with the bits of one process.
+Its cost is measured against plain DistributedDataParallel: the same model, batches and processes, in turns.
+
+    python benchmarks/elastic.py [--quick]          (Linux; HEEDFUL_DATA holds multi30k)
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from heedful import config
+from heedful.data.plan import Micro
+from heedful.data.prepare import prepare
+from heedful.data.store import Prepared, open_prepared
+from heedful.model.seq2seq import Seq2Seq
+from heedful.train import checkpoint
+from heedful.train.distributed import Averaged, InOrder, Sums, Think, World, joined
+from heedful.train.optimise import norm_of, optimiser_of, scale, set_rate
+from heedful.train.settle import batch_of, fresh, plan_of
+from trainwork import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
+
+TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
+MODELS = {
+    name: {
+        "width": width, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+        "encoder": layer, "decoder": layer,
+    }
+    for name, width, layer in (("small", 32, TINY | {"layers": 1, "heads": 2, "inner": 64}), ("tiny", 128, TINY))
+}  # fmt: skip
+PIECES = {"vocabulary": 1000}
+MICRO = 4
+
+
+def moved(corpus: Path, run: Path, steps: int, crews: list[int]) -> float:
+    """Train with one number of processes after another, killing all at each move; the seconds it took."""
+    settings = settings_of(corpus, run, model=MODELS["small"], tokenizer=PIECES, **training(steps))
+    begin = time.perf_counter()
+    for number, ranks in enumerate(crews, 1):
+        running = Torchrun(ranks, settings, random.Random(number))
+        goal = checkpoint.name_of(steps * number // len(crews))
+        while number < len(crews) and running.poll() is None:
+            if any(one.name >= goal for one in checkpoint.steps_in(run)):
+                running.kill_all()
+            time.sleep(0.01)
+        if number == len(crews) and running.wait() != 0:
+            raise RuntimeError(run.with_suffix(".log").read_text())
+        print(f"{ranks} processes: to {checkpoint.steps_in(run)[0].name}", flush=True)
+    return time.perf_counter() - begin
+
+
+def training(steps: int) -> dict[str, object]:
+    """What is the same for everyone."""
+    return {"steps": steps, "batch_tokens": 1024, "save_every": 5, "validate_every": steps // 2, "validate_pairs": 8}
+
+
+# ------------------------------------------------------------------------------------------------ the cost
+
+
+def cost(corpus: Path, rounds: int) -> dict[str, list[float]]:
+    """Seconds per step of each way, round by round, of two processes with a thread each."""
+    settings = settings_of(corpus, corpus / "cost", model=MODELS["tiny"], tokenizer=PIECES, batch_tokens=4096)
+    prepare(settings)
+    command = ["--standalone", "--nproc-per-node=2", __file__, "--worker", str(write_settings(settings)), str(rounds)]
+    asked = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, list[float]] = json.loads(asked.stdout.splitlines()[-1])
+    return found
+
+
+def worker(path: str, rounds: int, block: int = 3) -> None:
+    """One of the two processes: the ways take turns, a few steps each."""
+    settings = config.load(path)
+    torch.set_num_threads(1)
+    with joined(lambda _rank: torch.device("cpu")) as (world, device):
+        prepared = open_prepared(settings.data.folder)
+
+        def way(sums: Callable[[Seq2Seq], Sums], micro_batches: int) -> Stepping:
+            return Stepping(settings, prepared, fresh(settings, prepared, device), sums, micro_batches, world)
+
+        ways = {
+            "exact": way(lambda model: InOrder(model, world), MICRO),
+            "plain, the same micro-batches": way(lambda model: Averaged(model, world, device), MICRO),
+            "plain, one for each process": way(lambda model: Averaged(model, world, device), world.ranks),
+        }
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(rounds + 1):  # the first is for warming up
+            for name, step in ways.items():
+                world.wait()
+                begin = time.perf_counter()
+                for own in range(block):
+                    step(number * block + own)
+                if number:
+                    times[name].append((time.perf_counter() - begin) / block)
+        if world.first:
+            print(json.dumps(times), flush=True)
+
+
+class Stepping:
+    """A step as the loop takes it: gradient, norm, clip, optimiser."""
+
+    def __init__(
+        self,
+        settings: config.Settings,
+        prepared: Prepared,
+        model: Seq2Seq,
+        sums: Callable[[Seq2Seq], Sums],
+        micro_batches: int,
+        world: World,
+    ) -> None:
+        train = settings.train.model_copy(update={"micro_batches": micro_batches})
+        self.corpora = prepared.train
+        self.plan = plan_of(settings.model_copy(update={"train": train}), prepared, self.corpora)
+        self.model, self.sums, self.world = model, sums(model), world
+        self.optimiser = optimiser_of(train, model)
+        set_rate(self.optimiser, 1e-4)
+
+    def __call__(self, number: int) -> None:
+        micros = self.plan.share(number, self.world.rank, self.world.ranks)
+        self.sums([self.thought(micro) for micro in micros])
+        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+        scale(gradients, min(1.0, 1.0 / norm_of(gradients)))
+        self.optimiser.step()
+
+    def thought(self, micro: Micro) -> Think:
+        return lambda model: model(batch_of(self.corpora, micro))
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="1 -> 2 -> 4 -> 1 once, and a shorter look at the cost")
+    options.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.worker:
+        worker(given.worker[0], int(given.worker[1]))
+        return 0
+    header(__file__)
+    crews, steps, rounds = ([1, 2, 4, 1], 40, 5) if given.quick else ([1, 2, 4, 1, 2, 4, 2, 1, 4, 1, 2, 1], 240, 25)
+    with tempfile.TemporaryDirectory(prefix="elastic-") as name:
+        folder = Path(name)
+        (folder / "corpus").mkdir()
+        corpus = write_multi30k(folder / "corpus", pairs=2000)
+        alone = moved(corpus, folder / "alone", steps, [1])
+        took = moved(corpus, folder / "moved", steps, crews)
+        print(f"one process {alone:.0f} s; {' -> '.join(map(str, crews))} {took:.0f} s, start-ups included")
+        same = outcome(folder / "alone") == outcome(folder / "moved")
+        ranks = [one["ranks"] for one in events(folder / "moved", "began")]
+        print(f"weights {outcome(folder / 'alone')['model.safetensors']}")
+        print(f"    and {outcome(folder / 'moved')['model.safetensors']}")
+        times = cost(corpus, rounds)
+    exact = times.pop("exact")
+    print(f"\nexact: {1000 * median(exact):.0f} ms per step of 4,096 tokens, two processes, tiny model")
+    shares = {}
+    for way, some in times.items():
+        ratios = [one / other for one, other in zip(some, exact, strict=True)]
+        shares[way] = median(ratios)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{way}: {1000 * median(some):.0f} ms; exact has {shares[way]:.2f} x its speed ({spread})")
+    return verdict(
+        [
+            ("same bits after every move as of one process", same, 1),
+            ("moves", len(ranks) - 1, len(crews) - 1),
+            *((f"speed of exact mode against DDP ({way})", share, 0.7) for way, share in shares.items()),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

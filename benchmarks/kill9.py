@@ -1,0 +1,154 @@
+"""Does a run that is killed again and again end with the bits of one that was never disturbed?
+
+A small Transformer on real text, trained by the real command in processes of its own; kill -9 at random moments, spread
+over the whole run. It saves after every step, so that many kills fall into a save. The same for one of two processes
+under torchrun, in exact mode (which must come to the bits of one process) and sharded (FSDP2): torchrun starts them
+again.
+
+    python benchmarks/kill9.py [--quick]          (Linux; HEEDFUL_DATA holds multi30k)
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from heedful.config import Settings
+from trainwork import Tally, Torchrun, events, outcome, settings_of, survive, write_multi30k, write_settings
+
+PIECES = {"vocabulary": 1000}
+LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "inner": 64, "dropout": 0.1}
+MODEL = {
+    "width": 32, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+    "encoder": LAYER, "decoder": LAYER,
+}  # fmt: skip
+TRAIN = {"batch_tokens": 256, "save_every": 1, "validate_pairs": 8}  # short steps: half of the time goes into saves
+
+
+Start = Callable[[], Any]  # something with the face of Popen
+
+
+class Command(subprocess.Popen[bytes]):
+    """`python -m heedful train heedful.toml`"""
+
+    def __init__(self, settings: Settings) -> None:
+        path = write_settings(settings)
+        with path.with_suffix(".log").open("ab") as log:
+            super().__init__(
+                [sys.executable, "-m", "heedful", "train", str(path)], stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        """kill -9"""
+        super().kill()
+        self.wait()
+
+
+@dataclass
+class Case:
+    """A way to train; what it comes to undisturbed, and how many seconds that takes after the first step began."""
+
+    name: str
+    settings: Callable[[Path], Settings]
+    start: Callable[[Settings], Start]
+    steps: int
+    digest: str = ""
+    seconds: float = 0.0
+
+    def undisturbed(self, folder: Path) -> None:
+        """Run it once, for reference."""
+        run = folder / f"{self.name}-reference"
+        process = self.start(self.settings(run))()
+        while not events(run, "began") and process.poll() is None:
+            time.sleep(0.02)
+        begin = time.perf_counter()
+        if process.wait() != 0:
+            raise RuntimeError(run.with_suffix(".log").read_text())
+        self.seconds, self.digest = time.perf_counter() - begin, digest_of(run)
+        print(f"{self.name}: undisturbed {self.seconds:.1f} s, sha256 {self.digest}", flush=True)
+
+    def killed(self, folder: Path, number: int, kills: int) -> Tally:
+        """Run it once more, and kill it."""
+        run = folder / f"{self.name}-{number}"
+        start = self.start(self.settings(run))
+        tally = survive(start, run, kills=kills, steps=self.steps, seconds=self.seconds, draw=random.Random(number))
+        same = tally.code == 0 and digest_of(run) == self.digest
+        if not same:
+            print(run.with_suffix(".log").read_text()[-4000:])
+        tally.same = same
+        print(
+            f"{self.name} {number}: {tally.kills} kills, {tally.inside} inside a save, {tally.unloadable} unloadable, "
+            f"{'the same bits' if same else 'OTHER BITS'}",
+            flush=True,
+        )
+        return tally
+
+
+def digest_of(run: Path) -> str:
+    """Of parameters, moments, mean, the finished model, and every decision."""
+    return sha256(repr(sorted(outcome(run).items())).encode()).hexdigest()
+
+
+def alone(settings: Settings) -> Start:
+    return lambda: Command(settings)
+
+
+def by_two(settings: Settings) -> Start:
+    """torchrun, which starts again what was killed: so it is itself started only once."""
+    return cache(lambda: Torchrun(2, settings, random.Random(1), restarts=100))
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="2 runs with 3 kills; of two processes, one kill")
+    given = options.parse_args()
+    header(__file__)
+    runs, kills, fewer_runs, fewer_kills = (2, 3, 1, 1) if given.quick else (20, 10, 5, 4)
+    steps = 100 if given.quick else 300
+    with tempfile.TemporaryDirectory(prefix="kill9-") as name:
+        folder = Path(name)
+        (folder / "corpus").mkdir()
+        corpus = write_multi30k(folder / "corpus", pairs=2000)
+
+        def settings(run: Path, **changes: object) -> Settings:
+            chosen = TRAIN | {"steps": steps, "validate_every": steps // 3, **changes}
+            made: Settings = settings_of(corpus, run, model=MODEL, tokenizer=PIECES, **chosen)
+            return made
+
+        single = Case("one process", settings, alone, steps)
+        single.undisturbed(folder)
+        claims = told(single, [single.killed(folder, number, kills) for number in range(runs)], runs, kills)
+        exact = Case("two processes", settings, by_two, steps, single.digest, single.seconds)
+        sharded = Case("two, sharded", lambda run: settings(run, parallel="fsdp", exact=False), by_two, steps)
+        for case in (exact,) if given.quick else (exact, sharded):
+            if not case.digest:
+                case.undisturbed(folder)
+            tallies = [case.killed(folder, number, fewer_kills) for number in range(fewer_runs)]
+            claims += told(case, tallies, fewer_runs, fewer_kills)
+        return verdict(claims)
+
+
+def told(case: Case, tallies: list[Tally], runs: int, kills: int) -> list[tuple[str, float, float]]:
+    """The claims about one way to train."""
+    return [
+        (f"{case.name}: kills", sum(one.kills for one in tallies), runs * kills),
+        (f"{case.name}: kills inside a save", sum(one.inside for one in tallies), int(case.start is alone)),
+        (f"{case.name}: minus unloadable", -sum(one.unloadable for one in tallies), 0),
+        (f"{case.name}: runs that end with the same sha256", sum(one.same for one in tallies), runs),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""How much memory does training take, and does it grow?
+
+The whole loop on Multi30k en-de, 4096 tokens per update: tiny for 2,000 steps, base for 30; a process each.
+Claim: the most that tiny holds in its last quarter is at most 2 % more than in its second, after all lengths were seen.
+
+    python benchmarks/train_memory.py [--quick]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from report import header, verdict
+
+
+def resident() -> float:
+    """Megabytes that this process holds now; Linux."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def child(size: str, steps: int, work: Path) -> None:
+    """Take the steps; print what was held after each."""
+    import torch
+
+    from heedful.data.prepare import prepare
+    from heedful.train.distributed import World
+    from heedful.train.loop import Run
+    from heedful.train.machine import keep_memory
+    from heedful.train.record import Recorder
+    from heedful.train.settle import choose
+    from heedful.train.signals import Wish
+    from heedful.train.validate import held_out
+    from train_speed import settings_of
+
+    keep_memory()
+    settings = settings_of(size, work, precision="bf16", ema=0.999)
+    prepared = prepare(settings)
+    corpora, held = held_out(prepared, 100)
+    device = torch.device("cpu")
+    settings = choose(settings, prepared, corpora, World(), device, lambda _event: None)
+    folder = Path(settings.train.folder)
+    folder.mkdir(exist_ok=True)
+    found = []
+    with Recorder(folder, lambda _event: None) as record:
+        run = Run(settings, prepared, corpora, World(), device, record, time.perf_counter(), held)
+        for _ in range(steps):
+            run.step += 1
+            run.update(Wish())
+            found.append(resident())
+    print(json.dumps(found))
+
+
+def held_by(size: str, steps: int, work: Path) -> list[float]:
+    command = [sys.executable, __file__, "--child", size, str(steps), str(work)]
+    return [float(value) for value in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)]
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="tiny only, 60 steps, with a looser bound")
+    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.child:
+        size, steps, work = given.child
+        child(size, int(steps), Path(work))
+        return 0
+    header(__file__)
+    claims = []
+    for size, steps in {"tiny": 60}.items() if given.quick else {"tiny": 2000, "base": 30}.items():
+        with tempfile.TemporaryDirectory() as work:
+            found = held_by(size, steps, Path(work))
+        quarter = len(found) // 4
+        parts = [max(found[begin : begin + quarter]) for begin in range(0, 4 * quarter, quarter)]
+        most = ", ".join(f"{part:,.0f}" for part in parts)
+        print(f"{size:5} {steps} steps, megabytes held, the most of each quarter: {most}")
+        if size == "tiny":
+            claims.append(("tiny: second quarter / last quarter", parts[1] / parts[3], 0.85 if given.quick else 0.98))
+    return verdict(claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Whatever happens to the files of a checkpoint: it is noticed, said, and the one before is taken."""
+
+import random
+import shutil
+
+import pytest
+
+from harm import damaged
+from heedful.errors import HeedfulError
+from heedful.train import checkpoint
+from heedful.train.loop import train
+from trainwork import at, events, outcome, settings_of
+
+
+class Crash(Exception):
+    pass
+
+
+def crash():
+    raise Crash
+
+
+@pytest.fixture(scope="module")
+def half(corpus, tmp_path_factory):
+    """A run that crashed at step 30, with checkpoints of steps 24 and 28."""
+    run = tmp_path_factory.mktemp("half") / "run"
+    with pytest.raises(Crash):
+        train(settings_of(corpus, run, log_every=1), watch=at(30, crash))
+    assert [one.name for one in checkpoint.steps_in(run)] == ["step-00000028", "step-00000024"]
+    return run
+
+
+def test_no_damage_goes_unnoticed(half, tmp_path):
+    run = shutil.copytree(half, tmp_path / "run")
+    new, old = checkpoint.steps_in(run)
+    draw = random.Random(1)
+    for _ in range(100):
+        what, mend = damaged(new, old, draw)
+        said = []
+        found = checkpoint.newest(run, said.append)
+        assert found is not None, what
+        assert found.folder == old, what
+        assert len(said) == 1, what
+        assert new.name in said[0], what
+        mend()
+    assert checkpoint.newest(run).folder == new
+
+
+def copied(half, run):
+    """The half of a run, somewhere else: `folder` is a key that may change."""
+    return shutil.copytree(half, run)
+
+
+def test_a_run_goes_on_from_the_one_before_and_says_so(corpus, half, tmp_path, uninterrupted):
+    run = copied(half, tmp_path / "run")
+    what, _ = damaged(run / "step-00000028", run / "step-00000024", random.Random(2))
+    train(settings_of(corpus, run, log_every=1))
+    assert outcome(run) == uninterrupted
+    warned = [one["text"] for one in events(run, "note") if one["level"] == "warning"]
+    assert any("step-00000028" in text and "taking the checkpoint before it" in text for text in warned), what
+    assert (run / "damaged-step-00000028").is_dir()  # for whoever wants to look at it
+
+
+def test_where_nothing_can_be_read_nothing_is_begun_anew(corpus, half, tmp_path):
+    run = copied(half, tmp_path / "run")
+    for folder in checkpoint.steps_in(run):
+        (folder / "state.json").unlink()
+    with pytest.raises(HeedfulError, match="none of its checkpoints can be read"):
+        train(settings_of(corpus, run, log_every=1))
+    assert len(checkpoint.steps_in(run)) == 2
+
+
+def test_damage_while_it_runs_does_not_stop_it(corpus, half, tmp_path, uninterrupted):
+    """An old checkpoint and the best one are harmed behind the run's back."""
+    run = copied(half, tmp_path / "run")
+
+    def harm():
+        for path in (*run.glob("step-*/state.json"), *run.glob("best-*/model.safetensors")):
+            path.write_bytes(path.read_bytes()[:10])
+
+    train(settings_of(corpus, run, log_every=1), watch=at(33, harm))
+    assert outcome(run) == uninterrupted

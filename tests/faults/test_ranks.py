@@ -1,0 +1,79 @@
+"""Many processes, some of which die: exact mode gives the bits of one process, and nobody waits for the dead."""
+
+import random
+import sys
+import time
+
+import pytest
+
+from heedful.train import checkpoint
+from trainwork import Crew, events, outcome, random_faults, settings_of, survive, train_child
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="PyTorch for Windows has no libuv for these"),
+]
+
+
+def reached(crew, run, step):
+    """Wait until a checkpoint is there."""
+    while crew.poll() is None and not any(one.name >= checkpoint.name_of(step) for one in checkpoint.steps_in(run)):
+        time.sleep(0.01)
+    assert crew.poll() is None, run.with_suffix(".log").read_text()
+
+
+def ended(crew, run):
+    assert crew.wait() == 0, run.with_suffix(".log").read_text()
+    return outcome(run)
+
+
+def test_other_numbers_of_processes_give_the_same_bits(corpus, tmp_path, uninterrupted):
+    """1 -> 2 -> 4 -> 1, each killed on the way."""
+    run, draw = tmp_path / "run", random.Random(1)
+    settings = settings_of(corpus, run)
+    for ranks, step in ((1, 8), (2, 16), (4, 28)):
+        crew = Crew(ranks, settings, draw)
+        reached(crew, run, step)
+        crew.kill_all()
+    assert ended(Crew(1, settings, draw), run) == uninterrupted
+    assert [one["ranks"] for one in events(run, "began")] == [1, 2, 4, 1]
+
+
+def test_one_of_two_is_killed_and_the_other_ends_by_itself(corpus, tmp_path, uninterrupted):
+    run, draw = tmp_path / "run", random.Random(2)
+    settings = settings_of(corpus, run, save_every=1)
+    tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
+    assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
+    assert outcome(run) == uninterrupted
+
+
+def test_a_sharded_run_survives_too(corpus, tmp_path):
+    sharded = {"parallel": "fsdp", "exact": False, "micro_batches": 4}
+    draw = random.Random(3)
+    crew = Crew(2, settings_of(corpus, tmp_path / "whole", **sharded), draw)
+    reached(crew, tmp_path / "whole", 4)
+    (tmp_path / "whole" / ".tmp-step-00000036").touch()  # the first process cannot make its folder there
+    whole = ended(crew, tmp_path / "whole")
+    assert "the checkpoint of step 36 could not be written" in (tmp_path / "whole.log").read_text()
+    assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
+    run = tmp_path / "killed"
+    settings = settings_of(corpus, run, save_every=1, **sharded)
+    tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
+    assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
+    assert outcome(run) == whole
+    alone = train_child(settings)
+    assert alone.wait(60) == 1
+    assert "is in 2 pieces; start as many processes" in run.with_suffix(".log").read_text()
+
+
+def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
+    """The storm hits single micro-batches, so one process at a time."""
+    faults = random_faults(random.Random(4), 40, 4, share=0.2)
+    pieces = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularisation": 0.2}
+    found = []
+    for ranks in (1, 2):
+        settings = settings_of(corpus, tmp_path / str(ranks), tokenizer=pieces)
+        found.append(ended(Crew(ranks, settings, random.Random(5), faults), tmp_path / str(ranks)))
+    assert found[0] == found[1]
+    assert found[0]["guard"]["rolled"]
+    assert found[0]["guard"]["skipped"] > 6
