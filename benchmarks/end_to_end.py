@@ -61,7 +61,9 @@ def main() -> int:
             f"# heedful train heedful.toml --time {command[6]}, where heedful.toml has recipe = {given.recipe}",
             flush=True,
         )
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr[-3000:])
         found = records(run)
     for one in found:
         if one["event"] == "note":

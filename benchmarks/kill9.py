@@ -34,7 +34,7 @@ MODEL = {
     "width": 32, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
     "encoder": LAYER, "decoder": LAYER,
 }  # fmt: skip
-TRAIN = {"batch_tokens": 256, "save_every": 1, "validate_pairs": 8}  # short steps: half of the time goes into saves
+TRAIN = {"batch_tokens": 400, "save_every": 1, "validate_pairs": 8}  # short steps: half of the time goes into saves
 
 
 Start = Callable[[], Any]  # something with the face of Popen
@@ -116,7 +116,7 @@ def main() -> int:
     given = options.parse_args()
     header(__file__)
     runs, kills, fewer_runs, fewer_kills = (2, 3, 1, 1) if given.quick else (20, 10, 5, 4)
-    steps = 100 if given.quick else 300
+    steps = 60 if given.quick else 300
     with tempfile.TemporaryDirectory(prefix="kill9-") as name:
         folder = Path(name)
         (folder / "corpus").mkdir()

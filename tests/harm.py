@@ -199,6 +199,20 @@ def calls(log: Path) -> Counter[str]:
     return Counter(name for name in names if name not in OTHER)
 
 
+def order(log: Path) -> list[tuple[str, str]]:
+    """What was synced to the disk and what was renamed, one after the other: ("sync", path), ("rename", new path)."""
+    opened: dict[str, str] = {}
+    found = []
+    for line in log.read_text(errors="replace").splitlines():
+        if done := re.search(r'openat\(\w+, "([^"]+)".* = (\d+)$', line):
+            opened[done[2]] = done[1]
+        elif done := re.search(r"f(?:data)?sync\((\d+)\) += 0$", line):
+            found.append(("sync", opened[done[1]]))
+        elif done := re.search(r'rename\w*\(.*"([^"]+)"(?:, 0)?\) += 0$', line):
+            found.append(("rename", done[1]))
+    return found
+
+
 @dataclass
 class Broken:
     """One way in which a save was broken, and what was found after it."""
@@ -218,11 +232,11 @@ def break_saves(folder: Path, result: Path, every: int = 1, only: tuple[str, ...
     for step in range(1, KEEP + 1):
         checkpoint.save(whole, step, tensors_of(step), state_of(step))
     shutil.copytree(whole, run)
-    if traced(lambda: step_on(run), log) != WELL:
+    if traced(lambda: step_on(run), folder / "clean") != WELL:
         raise RuntimeError("the save failed without help")
     plan = [
         (call, number, failure)
-        for call, count in sorted(calls(log).items())
+        for call, count in sorted(calls(folder / "clean").items())
         for number in range(1, count + 1)
         for failure in FAILURES
         if not only or call in only

@@ -47,23 +47,26 @@ def test_one_of_two_is_killed_and_the_other_ends_by_itself(corpus, tmp_path, uni
     assert outcome(run) == uninterrupted
 
 
-def test_a_sharded_run_survives_too(corpus, tmp_path):
-    sharded = {"parallel": "fsdp", "exact": False, "micro_batches": 4}
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
+    """Their bits depend on the number of processes, and on nothing else."""
+    chosen = {"parallel": parallel, "exact": False}
     draw = random.Random(3)
-    crew = Crew(2, settings_of(corpus, tmp_path / "whole", **sharded), draw)
+    crew = Crew(2, settings_of(corpus, tmp_path / "whole", **chosen), draw)
     reached(crew, tmp_path / "whole", 4)
     (tmp_path / "whole" / ".tmp-step-00000036").touch()  # the first process cannot make its folder there
     whole = ended(crew, tmp_path / "whole")
     assert "the checkpoint of step 36 could not be written" in (tmp_path / "whole.log").read_text()
-    assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
+
     run = tmp_path / "killed"
-    settings = settings_of(corpus, run, save_every=1, **sharded)
+    settings = settings_of(corpus, run, save_every=1, **chosen)
     tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
     assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == whole
-    alone = train_child(settings)
-    assert alone.wait(60) == 1
-    assert "is in 2 pieces; start as many processes" in run.with_suffix(".log").read_text()
+    if parallel == "fsdp":
+        assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
+        assert train_child(settings).wait(60) == 1
+        assert "is in 2 pieces; start as many processes" in run.with_suffix(".log").read_text()
 
 
 def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):

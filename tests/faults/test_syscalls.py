@@ -4,10 +4,21 @@ from collections import Counter
 
 import pytest
 
-from harm import FAILED, break_saves, broken_saves, why_not
+from harm import FAILED, break_saves, broken_saves, order, why_not
 from trainwork import SERVER
 
 WRITING = ("openat", "mkdir", "write", "fsync", "rename", "unlink", "unlinkat", "rmdir")
+
+
+def disk_first(acts, run):
+    """Every file and the folder is on the disk before the folder gets its name, and the name before LATEST tells it."""
+    appears, told = acts.index(("rename", f"{run}/step-00000003")), acts.index(("rename", f"{run}/LATEST"))
+    for name in ("/model.safetensors", "/optimiser.safetensors", "/state.json", "/MANIFEST.json", ""):
+        assert ("sync", f"{run}/.tmp-step-00000003{name}") in acts[:appears], name
+    assert ("sync", run) in acts[appears:told]
+    assert ("sync", f"{run}/.tmp-LATEST") in acts[appears:told]
+    gone = acts.index(("rename", f"{run}/.tmp-gone-step-00000001"))
+    assert ("sync", run) in acts[told:gone]  # nothing old is given up before the new is there for good
 
 
 @pytest.mark.slow
@@ -17,6 +28,7 @@ def test_a_save_broken_at_any_call_leaves_a_checkpoint_that_loads(tmp_path):
     child.start()
     child.join()
     assert child.exitcode == 0
+    disk_first(order(tmp_path / "clean"), str(tmp_path / "run"))
     every = list(broken_saves(tmp_path / "result"))
     assert not [one for one in every if one.wrong]
     codes = Counter(one.code for one in every)

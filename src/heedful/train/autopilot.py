@@ -92,7 +92,7 @@ BY_PASSES = ((3.0, 0.0), (6.0, 0.1), (20.0, 0.2), (inf, 0.3))  # where each pair
 BY_ROOM = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # where a token of the corpus has fewer weights than this
 
 LEAST_PAIRS = 500
-LEAST_TOKENS = 100_000  # to learn from: a hundred updates
+LEAST_TOKENS = 50_000  # to learn from: fifty updates
 COUNTED = 1_000_000  # pairs; from there on the vocabulary is the same
 LETTERS = 50_000  # pairs whose letters are counted
 BYTES = 256  # pieces that every vocabulary has

@@ -12,6 +12,7 @@ micro-batch): the processes only share the work. What differs is how the gradien
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -137,6 +138,8 @@ class Averaged:
 
     def __init__(self, model: nn.Module, world: World, device: torch.device) -> None:
         ids = [device.index] if device.type == "cuda" else None
+        # Its successor, `forward_sync_buffers`, is not in every PyTorch that we run on.
+        warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
         self.model = nn.parallel.DistributedDataParallel(
             model, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
         )

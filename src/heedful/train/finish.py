@@ -106,7 +106,7 @@ def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
     """The length penalty that is best on validation, and every held-out corpus scored with it."""
     tried: dict[float, Scored] = {}
     for penalty in LENGTH_PENALTIES:
-        if tried and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
+        if tried and not run.already and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
             break
         tried[penalty] = scored(model, run.held, run.target, run.device, Beam(size=BEAM, length_penalty=penalty))
     metric = "chrf" if run.chosen.metric == "loss" else run.chosen.metric
