@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from torch import nn
 
 from report import header, verdict
 
@@ -29,6 +30,7 @@ from heedful import config
 from heedful.data.plan import Micro
 from heedful.data.prepare import prepare
 from heedful.data.store import Prepared, open_prepared
+from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 from heedful.train import checkpoint
 from heedful.train.distributed import Averaged, InOrder, Sums, Think, World, joined
@@ -144,7 +146,12 @@ class Stepping:
         self.optimiser.step()
 
     def thought(self, micro: Micro) -> Think:
-        return lambda model: model(batch_of(self.corpora, micro))
+        def think(model: nn.Module) -> Loss:
+            loss: Loss = model(batch_of(self.corpora, micro))
+            loss.smoothed.backward()
+            return loss
+
+        return think
 
 
 def main() -> int:

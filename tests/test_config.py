@@ -41,6 +41,7 @@ def test_the_least_one_may_write(tmp_path):
         ({"model": {"decoder": {"kind": "recurent"}}}, r"decoder.kind` = 'recurent' .* mean `recurrent`\?"),
         ({"model": {"encoder": {"layers": 3}}}, r"`model.encoder.kind` is missing"),
         ({"train": {"time": 40}}, r"`train.time`: a time is written like 90s, 40m"),
+        ({"train": {"ema": 1.5}}, r"`train.ema`: input should be less than 1, not 1.5"),
         ({"train": {"time": "0s"}}, r"`train.time`: a time must be longer than nothing"),
         ({"train": {"refits": [[1, 2]]}}, r"`refits` repeat a run that is over"),
         ({"train": {"exact": True, "parallel": "fsdp"}}, r"`exact` sums whole gradients"),

@@ -203,6 +203,7 @@ Optimiser = Literal["adam", "adamw"]
 Schedule = Literal["constant", "inverse_sqrt", "linear", "cosine"]
 Time = Annotated[str, BeforeValidator(str), AfterValidator(_duration)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Off = Literal[False]  # `clip = false`: what a recipe switches on can be switched off
 
 
 class Train(Section):
@@ -216,7 +217,7 @@ class Train(Section):
     steps: Many | None = None  # updates
     time: Time | None = None  # such as "40m" or "1h30m"
     refits: tuple[tuple[int, int], ...] = ()  # after step a, the last step was taken to be b
-    patience: Many | None = None  # validations in a row without a better one, before it ends early
+    patience: Many | Off | None = None  # validations in a row without a better one, before it ends early
 
     batch_tokens: Many = 4096  # of the longer side, padding included, in one update
     micro_batches: Many | None = None  # parts that an update's batch is cut into; a multiple of the processes
@@ -230,11 +231,11 @@ class Train(Section):
     betas: tuple[Share, Share] = (0.9, 0.98)
     epsilon: Positive = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of matrices, not of biases and norms
-    clip: Positive | None = 1.0  # the gradient's longest norm
+    clip: Positive | Off = 1.0  # the gradient's longest norm
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # validate and keep a running mean of the weights
+    ema: Annotated[float, Field(gt=0, lt=1)] | Off = False  # validate and keep a running mean of the weights
     average: Annotated[int, Field(ge=0)] = 0  # at the end, try the mean of this many last checkpoints
-    spike: Positive | None = 6.0  # skip a step whose gradient is so many deviations above the last ones
+    spike: Positive | Off = 6.0  # skip a step whose gradient is so many deviations above the last ones
 
     device: str | None = None  # cpu, cuda, mps
     threads: Many | None = None  # of one process
@@ -320,6 +321,7 @@ def check(tree: Mapping[str, Any], *, where: str = "the configuration", root: Pa
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         found = error.errors()
+        found = [one for one in found if one["loc"][-1:] != ("literal[False]",)]  # its sibling says more
         inner = {one["loc"][:depth] for one in found for depth in range(len(one["loc"]))}
         raise ConfigError(f"{where}: " + "; ".join(explain(one) for one in found if one["loc"] not in inner)) from None
     return settings if root is None else rooted(settings, root)
@@ -366,11 +368,14 @@ def rooted(settings: Settings, root: Path) -> Settings:
     return settings.model_copy(update={"data": moved_data, "train": moved_train})
 
 
+# What pydantic puts into the path of a key that may be several things.
+CHOSEN = ("transformer", "recurrent", "bottleneck", "constrained-float", "constrained-int", "literal[False]")
+
+
 def explain(error: Mapping[str, Any]) -> str:
     """One of pydantic's findings, in our words."""
     place = error["loc"]
-    kinds = {"transformer", "recurrent", "bottleneck"}  # pydantic puts what was chosen into the path
-    key = ".".join(str(part) for part in place if part not in kinds)
+    key = ".".join(str(part) for part in place if part not in CHOSEN)
     if error["type"] == "extra_forbidden":
         return f"unknown key `{key}`" + did_you_mean(str(place[-1]), known_keys(place[:-1]))
     if error["type"] == "union_tag_invalid":

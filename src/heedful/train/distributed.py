@@ -26,7 +26,7 @@ from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 
 PATIENCE = timedelta(days=1)  # the others wait while the first prepares the corpus; one that dies is noticed at once
-Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch
+Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch, its gradient left in the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,7 @@ class InOrder:
         for think in thoughts:
             for weight in self.weights:
                 weight.grad = None
-            loss = think(self.model)
-            loss.smoothed.backward()
-            losses.append(loss)
+            losses.append(think(self.model))
             for own in self.everyones():
                 if total is None:
                     total = own
@@ -151,9 +149,7 @@ class Averaged:
         losses = []
         for number, think in enumerate(thoughts, 1):
             with self.model.no_sync() if number < len(thoughts) else nullcontext():
-                loss = think(self.model)
-                loss.smoothed.backward()
-            losses.append(loss)
+                losses.append(think(self.model))
         return losses
 
 
@@ -170,9 +166,7 @@ class Sharded:
         losses = []
         for number, think in enumerate(thoughts, 1):
             self.model.set_requires_gradient_sync(number == len(thoughts))
-            loss = think(self.model)
-            loss.smoothed.backward()
-            losses.append(loss)
+            losses.append(think(self.model))
         return losses
 
 

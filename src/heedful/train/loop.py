@@ -212,7 +212,7 @@ class Run:
         self.asked = next((code for code, count in zip(CODES.values(), asked, strict=True) if count), 0)
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         norm = norm_of(gradients) * self.sums.scale / tokens
-        verdict, self.guard = self.guard.judge(smoothed, norm, self.chosen.spike)
+        verdict, self.guard = self.guard.judge(smoothed, norm, self.chosen.spike or None)
         if verdict == "take":
             clip = min(1.0, self.chosen.clip / norm) if self.chosen.clip and norm > 0 else 1.0
             scale(gradients, clip * self.sums.scale / tokens)
@@ -230,7 +230,7 @@ class Run:
         return verdict
 
     def thought(self, number: int, micro: Micro) -> Think:
-        """The loss of one micro-batch, still to be computed; its dropout depends on nothing but its place."""
+        """The loss and gradient of one micro-batch, still to be computed; its dropout depends on its place alone."""
 
         def think(model: torch.nn.Module) -> Loss:
             batch = batch_of(self.corpora, micro).to(self.device)
@@ -240,6 +240,7 @@ class Run:
             try:
                 with casting(self.device, self.chosen.precision or "fp32"):
                     loss: Loss = model(batch)
+                loss.smoothed.backward()
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 raise out_of_memory(error, batch, self.chosen.micro_batches or 1) from error
             return loss
@@ -319,8 +320,10 @@ class Run:
     def announce(self) -> None:
         """What is about to happen."""
         pairs = sum(corpus.rows for corpus in self.corpora)
-        passes = self.plan.epoch(self.clock.end)
-        reached = sum((one.epoch + one.fraction) * c.rows for one, c in zip(passes, self.corpora, strict=True)) / pairs
+        # By the plain tokens: those of every epoch to come would all have to be drawn first.
+        plain = [corpus.plain if isinstance(corpus, Resampled) else corpus for corpus in self.corpora]
+        passes = plan_of(self.settings, self.prepared, plain).epoch(self.clock.end)
+        reached = sum((one.epoch + one.fraction) * c.rows for one, c in zip(passes, plain, strict=True)) / pairs
         self.watch(
             Began(
                 step=self.step,
