@@ -30,11 +30,11 @@ def ask():
 
 PIECES = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularisation": 0.2}
 KINDS = {
-    "recurrent": {"model": RECURRENT, "optimiser": "adam", "schedule": "cosine", "ema": None},
+    "recurrent": {"model": RECURRENT, "optimiser": "adam", "schedule": "cosine", "ema": False},
     "in bf16": {"precision": "bf16", "micro_batches": 1, "exact": False},
     "with words cut anew": {"tokenizer": PIECES, "micro_batches": 2},
-    "averaged": {"average": 3, "keep": 2, "ema": None, "weight_decay": 0.1},
-    "without a validation set": {"validation": False, "clip": None, "metric": "loss"},
+    "averaged": {"average": 3, "keep": 2, "ema": False, "weight_decay": 0.1},
+    "without a validation set": {"validation": False, "clip": False, "metric": "loss"},
 }
 
 

@@ -9,7 +9,7 @@ from heedful.train.loop import train
 from heedful.train.settle import ASKED, FREE, SETTLED, flat
 from trainwork import MODEL, outcome, settings_of, write_corpus
 
-SHORT = {"steps": 4, "save_every": 4, "validate_every": 4, "validate_pairs": 2, "ema": None}
+SHORT = {"steps": 4, "save_every": 4, "validate_every": 4, "validate_pairs": 2, "ema": False}
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_a_run_stops_when_it_gets_no_better(corpus, tmp_path):
     """A learning rate that nothing survives: the first validations are the best."""
     settings = settings_of(
         corpus, tmp_path / "run", steps=60, learning_rate=10.0, validate_every=4, validate_pairs=2, patience=2,
-        metric="loss", ema=None,
+        metric="loss", ema=False,
     )  # fmt: skip
     train(settings)
     (ended,) = events(tmp_path / "run", "ended")
