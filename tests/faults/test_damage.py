@@ -80,3 +80,20 @@ def test_damage_while_it_runs_does_not_stop_it(corpus, half, tmp_path, uninterru
 
     train(settings_of(corpus, run, log_every=1), watch=at(33, harm))
     assert outcome(run) == uninterrupted
+
+
+def test_weights_that_are_gone_in_the_end_are_left_out(corpus, tmp_path):
+    """A learning rate that nothing survives: the best weights are early ones, and someone deletes them."""
+    run = tmp_path / "run"
+
+    def harm():
+        for folder in run.glob("best-*"):
+            shutil.rmtree(folder)
+        (run / "step-00000012" / "model.safetensors").write_bytes(b"")
+
+    hopeless = {"learning_rate": 10.0, "schedule": "constant", "metric": "loss", "ema": False, "average": 3}
+    settings = settings_of(corpus, run, steps=16, validate_every=4, validate_pairs=2, log_every=1, **hopeless)
+    assert train(settings, watch=at(15, harm)).is_dir()
+    assert outcome(run)["best"]["step"] < 16
+    left_out = [one["text"] for one in events(run, "note") if one["text"].endswith("it is left out")]
+    assert [("best-" in text, "step-00000012" in text) for text in left_out] == [(True, False), (False, True)]
