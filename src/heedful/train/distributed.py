@@ -25,7 +25,7 @@ from torch import Tensor, distributed, nn
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 
-PATIENCE = timedelta(days=1)  # the others wait while the first prepares the corpus; one that dies is noticed at once
+PATIENCE = timedelta(minutes=30)  # the others wait while the first prepares: a large corpus is prepared beforehand
 Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch, its gradient left in the weights
 
 
