@@ -55,6 +55,8 @@ class Command(subprocess.Popen[bytes]):
         super().kill()
         self.wait()
 
+    kill_all = kill
+
 
 @dataclass
 class Case:

@@ -62,7 +62,7 @@ class Cluster:
             "RAY_health_check_period_ms": "300",
             "RAY_health_check_timeout_ms": "1000",
             "RAY_health_check_failure_threshold": "3",
-            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",  # a busy machine takes longer than thirty seconds
+            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "60",  # a busy machine takes longer than thirty seconds
             **environment,
         }
         self.started = 0

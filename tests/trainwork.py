@@ -187,6 +187,8 @@ class Child:
         self.process.kill()
         self.process.join()
 
+    kill_all = kill
+
 
 def train_child(settings: config.Settings, faults: "Faults | None" = None, **environment: str) -> Child:
     """`heedful train heedful.toml`"""
@@ -216,7 +218,7 @@ class Crew:
         codes = [one.poll() for one in self.ranks]
         return None if None in codes else max(codes, key=abs)
 
-    def wait(self, timeout: float = 120.0) -> int | None:
+    def wait(self, timeout: float = 300.0) -> int | None:
         """The worst exit code, when all have ended; those that hang are killed and told of."""
         end = time.monotonic() + timeout
         for one in self.ranks:
@@ -273,6 +275,9 @@ class Tally:
     same: bool = False  # bits, at the end
 
 
+PATIENCE = 300.0  # seconds until a start that does not get anywhere is called one that hangs
+
+
 def survive(
     start: Callable[[], Any], run: Path, *, kills: int, steps: int, seconds: float, draw: random.Random
 ) -> Tally:
@@ -285,8 +290,12 @@ def survive(
     while True:
         before = len(events(run, "began"))
         process = start()
+        begin = time.monotonic()
         while tally.kills < kills and process.poll() is None and len(events(run, "began")) == before:
             time.sleep(0.02)
+            if time.monotonic() - begin > PATIENCE:
+                process.kill_all()
+                raise AssertionError(f"{run} did not begin again:\n{run.with_suffix('.log').read_text()}")
         if tally.kills < kills and process.poll() is None:
             found = checkpoint.newest(run)
             left = seconds * (1.0 - found.state["step"] / (1.2 * steps)) if found else seconds

@@ -3,11 +3,13 @@
 import random
 import sys
 import time
+from functools import cache
 
 import pytest
 
+import memory
 from heedful.train import checkpoint
-from trainwork import Crew, events, outcome, random_faults, settings_of, survive, train_child
+from trainwork import Crew, Torchrun, events, outcome, random_faults, settings_of, survive, train_child
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,6 +46,17 @@ def test_one_of_two_is_killed_and_the_other_ends_by_itself(corpus, tmp_path, uni
     settings = settings_of(corpus, run, save_every=1)
     tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
     assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
+    assert outcome(run) == uninterrupted
+
+
+@pytest.mark.skipif(not memory.MEASURABLE, reason="torchrun's processes are found through Linux's /proc")
+def test_torchrun_starts_again_what_was_killed(corpus, tmp_path, uninterrupted):
+    """Its store still knows the addresses of the dead."""
+    run, draw = tmp_path / "run", random.Random(6)
+    settings = settings_of(corpus, run, save_every=1)
+    start = cache(lambda: Torchrun(2, settings, draw, restarts=10))
+    tally = survive(start, run, kills=3, steps=40, seconds=2.0, draw=draw)
+    assert (tally.kills, tally.unloadable, tally.code) == (3, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == uninterrupted
 
 

@@ -13,6 +13,7 @@ from heedful.errors import HeedfulError
 from heedful.train import checkpoint
 from heedful.train.events import Stepped
 from heedful.train.loop import Interrupted, out_of_memory, train
+from heedful.train.record import METRICS
 from trainwork import RECURRENT, at, events, outcome, random_faults, settings_of, storm
 
 
@@ -59,6 +60,19 @@ def test_a_finished_run_is_left_as_it_is(corpus, tmp_path):
     assert train(settings) == model
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.safetensors")} == before
     assert len(events(tmp_path / "run", "ended")) == 1
+
+
+def test_a_run_killed_while_it_finishes_is_finished(corpus, tmp_path):
+    """Its model is there, but nobody was told how good it is."""
+    run = tmp_path / "run"
+    train(settings_of(corpus, run, steps=4, validate_pairs=2))
+    lines = (run / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
+    assert '"ended"' in lines[-1]
+    (run / METRICS).write_text("".join(lines[:-1]), encoding="utf-8")
+    (run / "report.html").unlink()
+    train(settings_of(corpus, run, steps=4, validate_pairs=2))
+    assert len(events(run, "ended")) == 1
+    assert "nrefs:1|case:mixed" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_checkpoints_that_stay_are_those_that_are_needed(corpus, tmp_path):

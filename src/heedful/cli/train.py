@@ -1,5 +1,6 @@
 """`heedful train`: from sentence pairs to a model directory."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -19,6 +20,7 @@ def train(
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where no suffix says them."),
     validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: some are held out)."),
     test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="Write curves for TensorBoard beside the run."),
     sets: list[str] = typer.Option([], "--set", help="A setting, such as train.batch_tokens=8192."),
 ) -> None:
     """Train a translator. Repeating the command goes on where it stopped, to the bit.
@@ -39,10 +41,20 @@ def train(
         files, pair, [*asked(out, time, steps), *sets], validation=validation, test=test, recipe=recipe, out=out
     )
     from heedful.cli.watch import watching
+    from heedful.train.events import Event
     from heedful.train.loop import train as run
+    from heedful.train.tensorboard import FOLDER, TensorBoard
 
-    with watching(given) as (watch, progress):
-        run(given, watch=watch, progress=progress)
+    with ExitStack() as stack:
+        watch, progress = stack.enter_context(watching(given))
+        curves = stack.enter_context(TensorBoard(Path(given.train.folder) / FOLDER)) if tensorboard else None
+
+        def told(event: Event) -> None:
+            watch(event)
+            if curves:
+                curves(event)
+
+        run(given, watch=told, progress=progress)
 
 
 def asked(out: str | None, time: str | None, steps: int | None) -> list[str]:

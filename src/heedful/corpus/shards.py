@@ -391,13 +391,25 @@ def _connected(address: str) -> Iterator[Any]:
         if address != "auto":
             host, _, port = address.removeprefix("ray://").rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would wait for a minute
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        _start(ray, address)
     except (ray.exceptions.RayError, OSError, RuntimeError) as error:
         raise HeedfulError(f"--on {address}: cannot connect to a Ray cluster ({error}). {HOW_TO_START}") from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, address: str) -> None:
+    """Connect; the server that a cluster starts for a client from outside is given a second and a third chance."""
+    for chance in (1, 2, 3):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionAbortedError:  # it did not start in time
+            if chance == 3:
+                raise
+        else:
+            return
 
 
 HOW_TO_START = """A cluster and whoever uses it share a secret token:

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from heedful.nn.layers import precise
 
 CHUNK = 512  # tokens whose logits are held at once: fewer starve the matrix product, more leave the cache
+EVEN = 64  # tokens; the last chunk is filled up to a multiple of it, as a product of a new size costs 20 ms to set up
 
 
 class Loss(NamedTuple):
@@ -127,13 +128,16 @@ def _forward(
     of_states = torch.empty_like(states) if wants else None
     of_weight = torch.zeros_like(weight, dtype=exact) if wants else None
     of_bias = torch.zeros_like(bias, dtype=exact) if wants and bias is not None else None
-    buffer = table.new_empty(min(rows, tokens), vocabulary)
+    buffer = table.new_empty(min(rows, tokens) + EVEN - 1, vocabulary)
     order = torch.arange(min(rows, tokens), device=states.device)
     nll, flat = states.new_zeros((), dtype=exact), states.new_zeros((), dtype=exact)
     for begin in range(0, tokens, rows):
         some, gold = states[begin : begin + rows].to(low), targets[begin : begin + rows]
-        here = (order[: len(some)], gold)
-        logits = torch.mm(some, table.t(), out=buffer[: len(some)])
+        count = len(some)
+        here = (order[:count], gold)
+        some = F.pad(some, (0, 0, 0, -count % EVEN))
+        filled = torch.mm(some, table.t(), out=buffer[: len(some)])
+        logits = filled[:count]
         if offset is not None:
             logits.add_(offset)
         # log sum exp = top - log p(top): safe, because p(top) >= 1 / V never underflows.
@@ -143,15 +147,16 @@ def _forward(
         log_p = at_gold - norm
         nll -= log_p.sum()
         if smoothing:
-            flat += (norm - torch.mv(some.to(exact), uniform) - level).sum()
+            flat += (norm - torch.mv(some[:count].to(exact), uniform) - level).sum()
         if of_states is None or of_weight is None:
             continue
         p.index_put_(here, (log_p.exp() - (1.0 - smoothing)).to(low))  # scatter_ would copy the whole chunk twice
-        of_states[begin : begin + rows] = p @ table
+        filled[count:] = 0.0
+        of_states[begin : begin + rows] = (filled @ table)[:count]
         if low == exact:
-            of_weight.addmm_(p.t(), some)
+            of_weight.addmm_(filled.t(), some)
         else:
-            of_weight.add_(p.t() @ some)
+            of_weight.add_(filled.t() @ some)
         if of_bias is not None:
             of_bias.add_(p.sum(0, dtype=exact))
     if smoothing and of_states is not None and of_weight is not None:

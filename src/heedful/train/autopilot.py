@@ -327,16 +327,15 @@ def measured(settings: Settings, prepared: Prepared, corpora: Corpora, world: Wo
     probe = {"batch_tokens": max(PROBE, settings.clean.longest_tokens + 2), "micro_batches": 1}
     plan = plan_of(settings.model_copy(update={"train": settings.train.model_copy(update=probe)}), prepared, corpora)
     batches = [batch_of(corpora, micro) for number in range(PROBES) for micro in plan.batch(7 * number)]
-    tokens = world.ranks * sum(len(batch.targets) for batch in batches)
     model = fresh(settings, prepared, device)
     if device.type == "cpu":
-        precision, times = faster_precision(model, batches, device)
-        why = f"bf16 is {times['fp32'] / times['bf16']:.2f} x as fast as fp32 here"
-        return Speed(tokens / times[settings.train.precision or precision], precision, why)
+        precision, speeds = faster_precision(model, batches, device)
+        why = f"bf16 is {speeds['bf16'] / speeds['fp32']:.2f} x as fast as fp32 here"
+        return Speed(world.ranks * speeds[settings.train.precision or precision], precision, why)
     precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     for _ in range(2):  # the first is for warming up
-        took = pace(model, batches, device, precision, after=lambda: model.zero_grad(set_to_none=True))
-    return Speed(tokens / took, precision, "what this device has units for")
+        speed = pace(model, batches, device, precision, after=lambda: model.zero_grad(set_to_none=True))
+    return Speed(world.ranks * speed, precision, "what this device has units for")
 
 
 # --------------------------------------------------------------------------------------------------------- the file

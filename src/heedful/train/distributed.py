@@ -14,7 +14,7 @@ micro-batch): the processes only share the work. What differs is how the gradien
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 
 PATIENCE = timedelta(minutes=30)  # the others wait while the first prepares: a large corpus is prepared beforehand
+ANSWER = timedelta(seconds=3)  # for a process that is there
 Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch, its gradient left in the weights
 
 
@@ -76,12 +77,38 @@ def joined(device: Callable[[int], torch.device]) -> Iterator[tuple[World, torch
     if started:
         if own.type == "cuda":
             torch.cuda.set_device(own)
-        distributed.init_process_group("nccl" if own.type == "cuda" else "gloo", timeout=PATIENCE)
+        backend, store = "nccl" if own.type == "cuda" else "gloo", meeting_of(world)
+        named = {"store": store, "rank": world.rank, "world_size": ranks} if store else {}
+        distributed.init_process_group(backend, timeout=PATIENCE, **named)
     try:
         yield world, own
     finally:
         if started:
             distributed.destroy_process_group()
+
+
+def meeting_of(world: World) -> Any:
+    """Where the processes of this start find each other's addresses; None: wherever PyTorch looks by itself.
+
+    torchrun's store outlives the processes that torchrun starts again, and so do the addresses of the dead in it, which
+    the next ones would try (PyTorch's issue 135712). So the first process opens a store of its own and tells its port
+    through torchrun's; whoever is told the port of a dead one asks again.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store: Any = distributed.TCPStore  # type: ignore[attr-defined]  # there, but not for the type checker
+    host = os.environ["MASTER_ADDR"]
+    known = store(host, int(os.environ["MASTER_PORT"]), is_master=False)
+    if world.first:
+        own = store(host, 0, is_master=True, wait_for_workers=False)
+        known.set("heedful", str(own.port))
+        return own
+    while True:
+        port = int(known.get("heedful"))
+        with suppress(distributed.DistError):
+            own = store(host, port, is_master=False, timeout=ANSWER)
+            own.set_timeout(PATIENCE)
+            return own
 
 
 class Sums(Protocol):
@@ -175,17 +202,21 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def whole(model: Seq2Seq, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Whole tensors, from pieces that lie as the model's weights do; every process must call it."""
+def whole(model: Seq2Seq, pieces: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Whole tensors, from pieces that lie as the model's weights do; every process must call it, the first gets them.
+
+    One after the other: a process that only gives its pieces never holds more than one tensor.
+    """
     from torch.distributed.tensor import DTensor
 
     result = {}
     for name, weight in model.named_parameters():
+        tensor = pieces[name]
         if isinstance(weight, DTensor):
-            sharded = DTensor.from_local(
-                pieces[name], weight.device_mesh, weight.placements, shape=weight.shape, stride=weight.stride()
-            )
-            result[name] = sharded.full_tensor()
-        else:
-            result[name] = pieces[name]
+            mesh, placements = weight.device_mesh, weight.placements
+            tensor = DTensor.from_local(
+                tensor, mesh, placements, shape=weight.shape, stride=weight.stride()
+            ).full_tensor()
+        if world.first:
+            result[name] = tensor
     return result

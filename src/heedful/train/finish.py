@@ -14,7 +14,7 @@ from heedful.data.store import MANIFEST
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam
 from heedful.train import checkpoint
-from heedful.train.checkpoint import replace_text
+from heedful.train.checkpoint import records, replace_text
 from heedful.train.distributed import whole
 from heedful.train.events import Ended
 from heedful.train.optimise import averaged, named, put
@@ -39,10 +39,10 @@ def work_after(run: "Run", validation_seconds: float) -> float:
 
 
 def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """The weights that may be the best: every process takes part in gathering them."""
-    yield "last", whole(run.model, named(run.model))
+    """The weights that may be the best: every process takes part in gathering them, the first has them."""
+    yield "last", whole(run.model, named(run.model), run.world)
     if run.mean:
-        yield "ema", whole(run.model, run.mean.own)
+        yield "ema", whole(run.model, run.mean.own, run.world)
     if run.world.first:
         if run.best["step"] not in (None, run.step):
             for weights in kept(run, [run.folder / checkpoint.name_of(run.best["step"], "best")]):
@@ -65,7 +65,7 @@ def kept(run: "Run", folders: Sequence[Path]) -> Iterator[dict[str, Tensor]]:
 def finish(run: "Run") -> Path:
     """Choose on validation, score with a beam, write the model directory; a finished run is left as it is."""
     into = run.folder / "model"
-    if (into / MANIFEST).is_file() and run.already:
+    if run.already and (into / MANIFEST).is_file() and any(one["event"] == "ended" for one in records(run.watch.path)):
         if run.world.first and not (run.folder / REPORT).is_file():
             write_report(run.folder)
         return open_bundle(into).folder

@@ -153,7 +153,9 @@ class Run:
             shard(self.model)
         self.optimiser = optimiser_of(self.chosen, self.model)
         self.mean = Mean(self.model, self.chosen.ema) if self.chosen.ema else None
-        self.judge = fresh(settings, prepared, device) if self.mean or self.sharded else self.model
+        self.judge = self.model  # whom the first process validates
+        if world.first and (self.mean or self.sharded):
+            self.judge = fresh(settings, prepared, device)
         self.sums = self._sums()
 
         self.step = 0
@@ -363,10 +365,11 @@ class Run:
         return self.chosen.validate_every or 1
 
     def judged(self) -> tuple[Seq2Seq, str]:
-        """The model to validate, with the weights that would be kept; and what to call them."""
-        if self.judge is not self.model:
-            pieces = self.mean.own if self.mean else named(self.model)
-            put(named(self.judge), whole(self.model, pieces), "validation")
+        """The model to validate, with the weights that would be kept, on the first process; and what to call them."""
+        if self.mean or self.sharded:
+            found = whole(self.model, self.mean.own if self.mean else named(self.model), self.world)
+            if self.world.first:
+                put(named(self.judge), found, "validation")
         return self.judge, "ema" if self.mean else "last"
 
     def validate(self) -> None:

@@ -16,6 +16,8 @@ from heedful.model.seq2seq import Seq2Seq
 # glibc's mallopt: parameters and values. By default it hands large blocks back to the system and asks for them again,
 # thousands of times per step, and every time the system clears the pages: a third of the time of a CPU step.
 MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: never), M_TOP_PAD
+PRECISIONS = ("fp32", "bf16")
+PROBING = 10.0  # seconds that measuring may take, and what was begun is ended
 
 
 def keep_memory() -> bool:
@@ -57,22 +59,34 @@ def casting(device: torch.device, precision: str) -> AbstractContextManager[obje
 
 
 def pace(
-    model: Seq2Seq, batches: Sequence[Batch], device: torch.device, precision: str, *, after: Callable[[], None]
+    model: Seq2Seq,
+    batches: Sequence[Batch],
+    device: torch.device,
+    precision: str,
+    *,
+    after: Callable[[], None],
+    within: float = PROBING / 4,
 ) -> float:
-    """Seconds that the batches take, forward and backward; `after` each, say for the optimiser."""
-    begin = time.perf_counter()
+    """Target tokens per second of forward, backward and what comes `after` each, say the optimiser.
+
+    Of slow batches only the first, those that are begun `within` so many seconds.
+    """
+    tokens, begin = 0, time.perf_counter()
     for batch in batches:
+        if time.perf_counter() - begin > within:
+            break
         with casting(device, precision):
             loss = model(batch.to(device)).smoothed
         loss.backward()
         after()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        tokens += len(batch.targets)
+    return tokens / (time.perf_counter() - begin)
 
 
 def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.device) -> tuple[str, dict[str, float]]:
-    """bf16 where it gains a tenth or more on these batches; and the seconds that each takes.
+    """bf16 where it gains a tenth or more on these batches; and the tokens per second of each format.
 
     A processor without bf16 units computes in bf16 too, only slower than in fp32: so it is measured, not looked up.
     """
@@ -80,10 +94,13 @@ def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.dev
     def forget() -> None:
         model.zero_grad(set_to_none=True)
 
-    times: dict[str, float] = {}
-    for turn in range(3):  # the first is for warming up
-        for precision in ("fp32", "bf16"):
-            took = pace(model, batches, device, precision, after=forget)
-            if turn:
-                times[precision] = min(took, times.get(precision, took))
-    return ("bf16" if times["bf16"] < 0.9 * times["fp32"] else "fp32"), times
+    begin = time.perf_counter()
+    speeds = dict.fromkeys(PRECISIONS, 0.0)
+    for turn in range(3):
+        for precision in PRECISIONS:
+            speed = pace(model, batches if turn else batches[:1], device, precision, after=forget)
+            if turn:  # the first is for warming up
+                speeds[precision] = max(speed, speeds[precision])
+        if turn and time.perf_counter() - begin > PROBING:
+            break
+    return ("bf16" if speeds["bf16"] > 1.1 * speeds["fp32"] else "fp32"), speeds
