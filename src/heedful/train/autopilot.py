@@ -79,7 +79,7 @@ class Scale:
 
 SCALES = (
     Scale(0, 1_000, 200),
-    Scale(3_000, 2_000, 150),
+    Scale(3_000, 4_000, 150),
     Scale(15_000, 6_000, 80),
     Scale(100_000, 8_000, 40),
     Scale(400_000, 16_000, 20),
@@ -99,12 +99,12 @@ BYTES = 256  # pieces that every vocabulary has
 REPEATS = 20  # passes; those after them teach little more (Muennighoff et al. 2023)
 LONGEST = 3 * 3600.0  # seconds, where no time is given
 SHARE = 0.8  # of the time for steps; the rest is for validating, saving and decoding
-UPDATES = 2_000  # at least, as far as smaller batches can make them
+UPDATES = 1_000  # at least, as far as smaller batches can make them
 LEAST_BATCH = 1024  # tokens; smaller ones waste the processor
 PROBE, PROBES = 2048, 2  # tokens of the batches that are measured, and how many
 WARMUP, MOST_WARMUP = 0.06, 400  # share of the steps, and steps
 MEAN, LONGEST_MEAN = 0.05, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
-REGULARISED = 40  # passes from which on words are cut anew in each
+REGULARISED = 150  # passes from which on words are cut anew in each; with fewer it costs more than it gives
 PATIENCE = 6  # validations
 
 
