@@ -172,7 +172,7 @@ def test_what_follows_is_within_its_bounds(pairs, size, time, speed):
     assert 1024 <= batch <= size.batch_tokens
     assert batch == 1024 or steps >= autopilot.UPDATES
     assert 1 <= found["train.warmup_steps"] <= 400
-    assert found["train.warmup_steps"] <= max(1, 0.08 * steps)
+    assert found["train.warmup_steps"] <= max(1, autopilot.WARMUP * steps)
     assert 0.5 <= found["train.ema"] <= 0.999
     assert 0 < found["train.learning_rate"] < 0.01
     assert "train.steps" not in found  # the clock says
@@ -201,7 +201,7 @@ def test_many_passes_cut_words_anew():
 def test_steps_that_were_asked_for_are_kept():
     given = asked(steps=300)
     choices = fitted(given, MULTI30K, BY_NAME["tiny"], Speed(11_000, "fp32", "x"), 3600.0)
-    assert values(choices)["train.warmup_steps"] == 18
+    assert values(choices)["train.warmup_steps"] == 60
     assert settings_with([Choice("tokenizer.vocabulary", 500), *choices], given).train.steps == 300
 
 

@@ -102,8 +102,8 @@ SHARE = 0.8  # of the time for steps; the rest is for validating, saving and dec
 UPDATES = 1_000  # at least, as far as smaller batches can make them
 LEAST_BATCH = 1024  # tokens; smaller ones waste the processor
 PROBE, PROBES = 2048, 2  # tokens of the batches that are measured, and how many
-WARMUP, MOST_WARMUP = 0.06, 400  # share of the steps, and steps
-MEAN, LONGEST_MEAN = 0.05, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
+WARMUP, MOST_WARMUP = 0.2, 400  # share of the steps, and steps
+MEAN, LONGEST_MEAN = 0.5, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
 REGULARISED = 150  # passes from which on words are cut anew in each; with fewer it costs more than it gives
 PATIENCE = 6  # validations
 
