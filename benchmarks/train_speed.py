@@ -32,7 +32,7 @@ from heedful.data.prepare import prepare
 from heedful.data.store import Prepared
 from heedful.train.distributed import World
 from heedful.train.loop import Run
-from heedful.train.machine import keep_memory
+from heedful.train.machine import casting, keep_memory
 from heedful.train.record import METRICS, Recorder
 from heedful.train.settle import batch_of
 from heedful.train.signals import Wish
@@ -86,11 +86,11 @@ class BareLoop:
 
     def __init__(self, size: str, vocabulary: int, precision: str) -> None:
         self.model = Bare(vocabulary=vocabulary, **SIZES[size]).train()  # type: ignore[arg-type]
-        self.low = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.precision, self.low = precision, torch.bfloat16 if precision == "bf16" else torch.float32
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
     def step(self, batch: Batch) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.low is torch.bfloat16):
+        with casting(torch.device("cpu"), self.precision):  # products of few sizes for it too
             tokens, mask = batch.source
             loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.real, self.low)
         self.optimiser.zero_grad(set_to_none=True)

@@ -296,3 +296,18 @@ def test_prepare_names_the_next_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[-1].endswith(f"Next: heedful train {path} --set tokenizer.vocabulary=70")
     assert config.load(path).source == "en"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "--out"),
+        (["--out", "run", "--time", "1m", "--steps", "5"], "not both"),
+        (["--out", "run", "--set", "model.dropout=0.2"], "--recipe"),
+    ],
+)
+def test_a_command_that_cannot_be_meant_says_what_to_type(options, told, tmp_path):
+    files = [str(write_corpus(tmp_path) / f"train.{side}") for side in ("en", "de")]
+    result = CliRunner().invoke(app, ["train", *files, *options])
+    assert result.exit_code != 0
+    assert told in str(result.exception)

@@ -37,6 +37,11 @@ def train(
     require("polars", extra="train", whose="heedful train")
     if not out and not is_configuration(files):
         raise ConfigError("say where the run and its model go, such as: --out my-model")
+    if not recipe and not is_configuration(files) and any(one.startswith("model.") for one in sets):
+        raise ConfigError(
+            "the autopilot chooses the [model] as a whole. Start from a recipe: --recipe transformer-tiny --set ...; "
+            "or let it choose, change the autopilot.toml that it writes, and train with that"
+        )
     given = settings_of(
         files, pair, [*asked(out, time, steps), *sets], validation=validation, test=test, recipe=recipe, out=out
     )

@@ -4,14 +4,15 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError
 from heedful.model.seq2seq import Seq2Seq
+from heedful.train.even import EvenProducts
 
 # glibc's mallopt: parameters and values. By default it hands large blocks back to the system and asks for them again,
 # thousands of times per step, and every time the system clears the pages: a third of the time of a CPU step.
@@ -53,9 +54,15 @@ def default_threads(ranks_here: int = 1) -> int:
     return max(1, min(torch.get_num_threads() if ranks_here == 1 else cores, cores) // ranks_here)
 
 
-def casting(device: torch.device, precision: str) -> AbstractContextManager[object]:
+@contextmanager
+def casting(device: torch.device, precision: str) -> Iterator[None]:
     """bf16: matrix products in bf16, everything that adds up in fp32 (`nn` sees to it); fp32: as it is."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+    with ExitStack() as stack:
+        if precision == "bf16":
+            stack.enter_context(torch.autocast(device.type, torch.bfloat16))
+            if device.type == "cpu":
+                stack.enter_context(EvenProducts())
+        yield
 
 
 def pace(
