@@ -4,7 +4,9 @@ Under the same clock, from raw files to the finished model: `heedful train FILES
 with --recipe transformer-tiny and with --recipe transformer-base; the first 5,000 pairs of Multi30k en-de, and Tatoeba
 eng-por, 200 thousand pairs. The claim is about chrF of the validation set, decoded with the beam that each run chose.
 
-    python benchmarks/autopilot.py [--quick] [--time 10m] [--out DIR]
+    python benchmarks/autopilot.py [--quick] [--time 10m] [--at-once 1] [--out DIR]
+
+--at-once 2 shares the processors between two runs, with the same number of threads for each: half the waiting.
 
 HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository). --quick: one small corpus,
 one recipe and a short clock, to see that everything works; who wins by then is chance.
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -51,11 +54,13 @@ def validation(stem: Path, *languages: str) -> list[str]:
     return [word for language in languages for word in ("--validation", f"{stem}.{language}.gz")]
 
 
-def trained(name: str, files: list[str], out: Path, clock: str) -> dict[str, float]:
+def trained(name: str, files: list[str], out: Path, clock: str, threads: int) -> dict[str, float]:
     """One run of the command; what its own records say of it."""
     recipe = [] if name == PILOT else ["--recipe", name]
     command = [sys.executable, "-m", "heedful", "train", *files, "--out", str(out), "--time", clock, *recipe]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command += ["--set", f"train.threads={threads}"]
+    alone = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     (out.parent / f"{out.name}.log").write_text(done.stderr, encoding="utf-8")
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
@@ -73,21 +78,30 @@ def trained(name: str, files: list[str], out: Path, clock: str) -> dict[str, flo
     }
 
 
-def compared(corpus: str, files: list[str], folder: Path, clock: str, recipes: tuple[str, ...]) -> float:
-    """Every way on one corpus; by how much the autopilot's chrF is above the best recipe's."""
-    print(f"\n{corpus}, {clock}")
-    chrf = {}
-    for name in (PILOT, *recipes):
-        found = trained(name, files, folder / f"{corpus}-{name}", clock)
-        print(f"  {name:17}", *(f" {key} {value:,.1f}" for key, value in found.items()), flush=True)
-        chrf[name] = found["chrF"]
-    return chrf[PILOT] - max(chrf[name] for name in recipes)
+def gains(
+    corpora: dict[str, list[str]], folder: Path, clock: str, recipes: tuple[str, ...], at_once: int
+) -> list[float]:
+    """Every way on every corpus; by how much the autopilot's chrF is above the best recipe's, for each corpus."""
+    threads = max(1, (os.cpu_count() or 1) // at_once)
+    runs = [(corpus, name) for corpus in corpora for name in (PILOT, *recipes)]
+
+    def run(one: tuple[str, str]) -> float:
+        corpus, name = one
+        found = trained(name, corpora[corpus], folder / f"{corpus}-{name}", clock, threads)
+        print(f"{corpus:12} {name:17}", *(f" {key} {value:,.1f}" for key, value in found.items()), flush=True)
+        return found["chrF"]
+
+    print(f"{clock} each, {at_once} at once, {threads} threads each", flush=True)
+    with ThreadPoolExecutor(at_once) as pool:
+        chrf = dict(zip(runs, pool.map(run, runs), strict=True))
+    return [chrf[corpus, PILOT] - max(chrf[corpus, name] for name in recipes) for corpus in corpora]
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true")
     options.add_argument("--time", help="10m, or 25s if --quick")
+    options.add_argument("--at-once", type=int, default=1)
     options.add_argument("--out", help="a folder to keep the runs in")
     given = options.parse_args()
     header(__file__)
@@ -97,13 +111,15 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         if given.quick:
             few = ["--set", "train.validate_pairs=50"]
-            gain = compared("multi30k-1k", [*multi30k(folder, 1_000), *few], folder, clock, RECIPES[:1])
+            corpora = {"multi30k-1k": [*multi30k(folder, 1_000), *few]}
+            (gain,) = gains(corpora, folder, clock, RECIPES[:1], given.at_once)
             return verdict([("chrF above tiny's, 1 k pairs", gain, -5.0)])
-        gains = {
-            "5 k pairs": compared("multi30k-5k", multi30k(folder, 5_000), folder, clock, RECIPES),
-            "200 k pairs": compared("tatoeba-200k", tatoeba(), folder, clock, RECIPES),
-        }
-    return verdict([(f"chrF above the better recipe's, {name}", gain, 0.0) for name, gain in gains.items()])
+        corpora = {"multi30k-5k": multi30k(folder, 5_000), "tatoeba-200k": tatoeba()}
+        found = gains(corpora, folder, clock, RECIPES, given.at_once)
+    names = ("5 k pairs", "200 k pairs")
+    return verdict(
+        [(f"chrF above the better recipe's, {name}", one, 0.0) for name, one in zip(names, found, strict=True)]
+    )
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ SCALES = (
 )
 
 # Dropout keeps a model from learning pairs by heart, and costs progress. The lesser of two is enough:
-BY_PASSES = ((3.0, 0.0), (6.0, 0.1), (20.0, 0.2), (inf, 0.3))  # where each pair is seen fewer times than this
+BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (40, 0.3), (150, 0.2), (inf, 0.3))  # where a pair is seen fewer times
 BY_ROOM = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # where a token of the corpus has fewer weights than this
 
 LEAST_PAIRS = 500
@@ -104,7 +104,7 @@ LEAST_BATCH = 1024  # tokens; smaller ones waste the processor
 PROBE, PROBES = 2048, 2  # tokens of the batches that are measured, and how many
 WARMUP, MOST_WARMUP = 0.2, 400  # share of the steps, and steps
 MEAN, LONGEST_MEAN = 0.5, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
-REGULARISED = 150  # passes from which on words are cut anew in each; with fewer it costs more than it gives
+CUT_ANEW = ((40, 0.0), (150, 0.05), (inf, 0.1))  # where a pair is seen fewer times: how often a merge is left out
 PATIENCE = 6  # validations
 
 
@@ -254,16 +254,21 @@ def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float,
         why = f"{passes:.3g} passes over {facts.pairs:,} pairs, about {took}; --time says how long it may take"
         choices.append(Choice("train.steps", steps, why))
         choices.append(Choice("train.patience", PATIENCE, "validations in a row without a better one end it early"))
-    if passes >= REGULARISED and given.tokenizer.kind in ("bpe", "unigram"):
+    regularisation = below(CUT_ANEW, passes)
+    if regularisation and given.tokenizer.kind in ("bpe", "unigram"):
         why = f"words are cut anew in each of {passes:.0f} passes, so that none is learned by heart"
-        choices.insert(0, Choice("tokenizer.regularisation", 0.1, why))
+        choices.insert(0, Choice("tokenizer.regularisation", regularisation, why))
     return choices
+
+
+def below(table: Iterable[tuple[float, float]], value: float) -> float:
+    """What the first line says whose bound is above the value."""
+    return next(found for bound, found in table if value < bound)
 
 
 def dropout_of(size: Size, facts: Facts, passes: float) -> tuple[float, str]:
     """The lesser of BY_PASSES and BY_ROOM, and why."""
-    by_passes = next(dropout for below, dropout in BY_PASSES if passes < below)
-    by_room = next(dropout for below, dropout in BY_ROOM if size.weights < below * facts.tokens)
+    by_passes, by_room = below(BY_PASSES, passes), below(BY_ROOM, size.weights / facts.tokens)
     if by_passes <= by_room:
         return by_passes, f"each pair is seen {passes:.3g} times"
     return by_room, f"there are {facts.tokens / size.weights:.2g} tokens of text for each weight"

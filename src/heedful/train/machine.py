@@ -19,6 +19,7 @@ from heedful.train.even import EvenProducts
 MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: never), M_TOP_PAD
 PRECISIONS = ("fp32", "bf16")
 PROBING = 10.0  # seconds that measuring may take, and what was begun is ended
+ROUNDS = 8  # at most; the best of each format counts, as others may be at work for a moment
 
 
 def keep_memory() -> bool:
@@ -103,11 +104,11 @@ def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.dev
 
     begin = time.perf_counter()
     speeds = dict.fromkeys(PRECISIONS, 0.0)
-    for turn in range(3):
+    for turn in range(ROUNDS):
         for precision in PRECISIONS:
             speed = pace(model, batches if turn else batches[:1], device, precision, after=forget)
             if turn:  # the first is for warming up
                 speeds[precision] = max(speed, speeds[precision])
-        if turn and time.perf_counter() - begin > PROBING:
+        if turn and time.perf_counter() - begin > PROBING / 2:
             break
     return ("bf16" if speeds["bf16"] > 1.1 * speeds["fp32"] else "fp32"), speeds
