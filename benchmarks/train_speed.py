@@ -156,23 +156,15 @@ def command_rate(settings: Settings, steps: int, *, ranks: int = 1, warm_up: int
         start = [sys.executable, "-m", "heedful"]
         if ranks > 1:
             start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "-m", "heedful"]
-        process = subprocess.Popen(
-            [*start, "train", str(folder / "heedful.toml")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        os.set_blocking(process.stderr.fileno(), False)
+        said = folder / "stderr"
+        with said.open("wb") as errors:
+            command = [*start, "train", str(folder / "heedful.toml")]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
-            while True:
-                time.sleep(0.5)
-                seen = stepped(folder / "run" / METRICS)
-                if len(seen) > warm_up + steps:
-                    break
+            while len(seen := stepped(folder / "run" / METRICS)) <= warm_up + steps:
                 if process.poll() is not None:
-                    raise SystemExit(f"heedful train ended: {process.stderr.read()}")
-                process.stderr.read()
+                    raise SystemExit(f"heedful train ended: {said.read_text()}")
+                time.sleep(0.5)
         finally:
             process.terminate()
             process.wait()
