@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -166,17 +167,16 @@ def step_on(run: Path) -> int:
 
 def traced(work: Callable[[], int], log: Path, inject: str | None = None) -> int:
     """Do something in a fork under strace, which may make a call of it fail; gives the exit code."""
-    ready, go = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            os.close(go)
-            os.read(ready, 1)  # until strace is there
+            signal.sigwait({signal.SIGUSR1})  # until strace is there; a read would be one of the calls that it counts
             code = work()
         finally:
             os._exit(code)
-    os.close(ready)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     injecting = ["-e", f"inject={inject}"] if inject else []
     strace = subprocess.Popen(
         ["strace", "-f", "-p", str(child), "-e", "trace=%file,%desc", *injecting, "-o", str(log)],
@@ -186,7 +186,7 @@ def traced(work: Callable[[], int], log: Path, inject: str | None = None) -> int
         if strace.poll() is not None:
             raise RuntimeError("strace could not attach")
         time.sleep(0.002)
-    os.close(go)
+    os.kill(child, signal.SIGUSR1)
     _, status = os.waitpid(child, 0)
     strace.wait()
     return os.waitstatus_to_exitcode(status)
