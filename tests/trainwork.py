@@ -284,7 +284,7 @@ def survive(
     """Start, kill at a random moment, look whether a checkpoint loads, start again; at last let it end.
 
     `seconds` are those that an uninterrupted run takes after its first step has begun. The kills spread evenly over
-    what is left: with k of them to come, the next falls somewhere in the first 1.6 / (k + 1) of it.
+    what is left: with k of them to come, the next falls somewhere in the first 1.2 / (k + 1) of it.
     """
     tally = Tally()
     while True:
@@ -299,7 +299,7 @@ def survive(
         if tally.kills < kills and process.poll() is None:
             found = checkpoint.newest(run)
             left = seconds * (1.0 - found.state["step"] / (1.2 * steps)) if found else seconds
-            end = time.monotonic() + draw.uniform(0.0, 1.6 * left / (kills - tally.kills + 1))
+            end = time.monotonic() + draw.uniform(0.0, 1.2 * left / (kills - tally.kills + 1))
             while time.monotonic() < end and process.poll() is None:
                 time.sleep(0.002)
         if tally.kills == kills or process.poll() is not None:
