@@ -283,7 +283,7 @@ def survive(
 ) -> Tally:
     """Start, kill at a random moment, look whether a checkpoint loads, start again; at last let it end.
 
-    `seconds` are those that an uninterrupted run takes after its first step has begun. The kills spread evenly over
+    `seconds` are those that an uninterrupted run takes after its first step has begun. The kills spread over
     what is left: with k of them to come, the next falls somewhere in the first 1.2 / (k + 1) of it.
     """
     tally = Tally()

@@ -162,6 +162,9 @@ def test_dropout_says_which_of_the_two_reasons_it_was():
     big = Facts(4_500_000, 126_000_000)
     assert dropout_of(BY_NAME["tiny"], TATOEBA, 2.5) == (0.0, "each pair is seen 2.5 times")
     assert dropout_of(BY_NAME["base"], big, 50) == (0.1, "there are 2.9 tokens of text for each weight")
+    assert dropout_of(BY_NAME["base"], big, 50, 0.2)[0] == 0.1  # never more because of the third
+    few = Facts(5_000, 79_000)
+    assert dropout_of(BY_NAME["tiny"], few, 60, 0.2) == (0.2, "each pair is seen 60 times, but its words are cut anew")
 
 
 @settings(deadline=None)
@@ -200,6 +203,14 @@ def test_many_passes_cut_words_anew(minutes, dropout, regularisation):
     found = values(choices_for(Facts(5_000, 79_000), "tiny", minutes * MINUTE))
     assert found["model.dropout"] == dropout
     assert found.get("tokenizer.regularisation") == regularisation
+
+
+@pytest.mark.parametrize("tokenizer", [{"kind": "words"}, {"regularisation": 0.0}])
+def test_words_that_are_not_cut_anew_need_all_the_dropout(tokenizer):
+    given = check({**autopilot.written(asked(time="10m")), "tokenizer": tokenizer}, root=Path("/run"))
+    found = values(fitted(given, Facts(5_000, 79_000), BY_NAME["tiny"], Speed(CORES["tiny"], "bf16", ""), 10 * MINUTE))
+    assert found["model.dropout"] == 0.3
+    assert "tokenizer.regularisation" not in found
 
 
 def test_steps_that_were_asked_for_are_kept():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heedful.train.even import LEAST, PARTS, SMALL, even
+from heedful.train.even import LEAST, PARTS, SMALL, STACKS, even
 from heedful.train.machine import casting
 
 CPU = torch.device("cpu")
@@ -48,6 +48,18 @@ def test_it_is_the_product_of_autocast(shape: tuple[int, ...], dtype: torch.dtyp
         assert mine.dtype == its.dtype
         assert mine.shape == its.shape
         torch.testing.assert_close(mine, its, rtol=2e-2, atol=2e-2 * float(its.abs().max()))
+
+
+def test_only_large_products_are_filled() -> None:
+    layer = nn.Linear(24, 8)
+    with casting(CPU, "bf16"):
+        names = [layer(torch.randn(rows, 24)).grad_fn.name() for rows in (LEAST, LEAST - 1)]
+    assert [name == "_LinearBackward" for name in names] == [True, False]
+
+
+def test_rows_can_be_stacked() -> None:
+    assert even(LEAST) % STACKS == 0
+    assert LEAST // PARTS % STACKS == 0  # and so every larger size can
 
 
 def test_a_slice_of_a_larger_tensor_is_read_as_it_lies() -> None:

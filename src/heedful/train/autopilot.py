@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import ceil, inf, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import RootModel
@@ -88,7 +88,7 @@ SCALES = (
 )
 
 # Dropout keeps a model from learning pairs by heart, and costs progress. The lesser of two is enough:
-BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (40, 0.3), (150, 0.2), (inf, 0.3))  # where a pair is seen fewer times
+BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (inf, 0.3))  # where each pair is seen fewer times than this
 BY_ROOM = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # where a token of the corpus has fewer weights than this
 
 LEAST_PAIRS = 500
@@ -104,7 +104,8 @@ LEAST_BATCH = 1024  # tokens; smaller ones waste the processor
 PROBE, PROBES = 2048, 2  # tokens of the batches that are measured, and how many
 WARMUP, MOST_WARMUP = 0.2, 400  # share of the steps, and steps
 MEAN, LONGEST_MEAN = 0.5, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
-CUT_ANEW = ((40, 0.0), (150, 0.05), (inf, 0.1))  # where a pair is seen fewer times: how often a merge is left out
+# Where each pair is seen fewer times than this: how much words are cut anew, and the dropout that is enough beside it.
+CUT_ANEW = ((40, (0.0, inf)), (150, (0.05, 0.2)), (inf, (0.1, 0.3)))
 PATIENCE = 6  # validations
 
 
@@ -134,6 +135,7 @@ class Speed:
     why: str
 
 
+Found = TypeVar("Found")
 Left = Callable[[], float]  # seconds that are left
 Meter = Callable[[Size], Speed]
 
@@ -239,7 +241,9 @@ def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float,
     rate = float(f"{size.learning_rate * sqrt(batch / 4096):.2g}")
     warmup = max(1, min(MOST_WARMUP, int(WARMUP * steps)))
     decay = round(min(LONGEST_MEAN, 1 - 1 / max(2.0, MEAN * steps)), 4)
-    dropout, why_dropout = dropout_of(size, facts, passes)
+    cuts = given.tokenizer.kind in ("bpe", "unigram") and "regularisation" not in given.tokenizer.model_fields_set
+    regularisation, enough = below(CUT_ANEW, passes) if cuts else (0.0, inf)
+    dropout, why_dropout = dropout_of(size, facts, passes, enough)
     why_size = f"size {size.name}, which learns {speed.tokens:,.0f} tokens a second here"
     choices = [
         *shape(given, size, dropout, why_dropout, why_size),
@@ -254,21 +258,22 @@ def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float,
         why = f"{passes:.3g} passes over {facts.pairs:,} pairs, about {took}; --time says how long it may take"
         choices.append(Choice("train.steps", steps, why))
         choices.append(Choice("train.patience", PATIENCE, "validations in a row without a better one end it early"))
-    regularisation = below(CUT_ANEW, passes)
-    if regularisation and given.tokenizer.kind in ("bpe", "unigram"):
+    if regularisation:
         why = f"words are cut anew in each of {passes:.0f} passes, so that none is learned by heart"
         choices.insert(0, Choice("tokenizer.regularisation", regularisation, why))
     return choices
 
 
-def below(table: Iterable[tuple[float, float]], value: float) -> float:
+def below(table: Iterable[tuple[float, Found]], value: float) -> Found:
     """What the first line says whose bound is above the value."""
     return next(found for bound, found in table if value < bound)
 
 
-def dropout_of(size: Size, facts: Facts, passes: float) -> tuple[float, str]:
-    """The lesser of BY_PASSES and BY_ROOM, and why."""
+def dropout_of(size: Size, facts: Facts, passes: float, enough: float = inf) -> tuple[float, str]:
+    """The lesser of BY_PASSES and BY_ROOM, and no more than is `enough` where words are cut anew; and why."""
     by_passes, by_room = below(BY_PASSES, passes), below(BY_ROOM, size.weights / facts.tokens)
+    if enough < min(by_passes, by_room):
+        return enough, f"each pair is seen {passes:.3g} times, but its words are cut anew"
     if by_passes <= by_room:
         return by_passes, f"each pair is seen {passes:.3g} times"
     return by_room, f"there are {facts.tokens / size.weights:.2g} tokens of text for each weight"

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -57,12 +57,14 @@ def default_threads(ranks_here: int = 1) -> int:
 
 @contextmanager
 def casting(device: torch.device, precision: str) -> Iterator[None]:
-    """bf16: matrix products in bf16, everything that adds up in fp32 (`nn` sees to it); fp32: as it is."""
-    with ExitStack() as stack:
-        if precision == "bf16":
-            stack.enter_context(torch.autocast(device.type, torch.bfloat16))
-            if device.type == "cpu":
-                stack.enter_context(EvenProducts())
+    """bf16: matrix products in bf16 (on a processor, of few sizes), everything that adds up in fp32 (`nn` sees to it);
+    fp32: as it is.
+    """
+    low = precision == "bf16"
+    with (
+        torch.autocast(device.type, torch.bfloat16) if low else nullcontext(),
+        EvenProducts() if low and device.type == "cpu" else nullcontext(),
+    ):
         yield
 
 
