@@ -119,9 +119,18 @@ def test_require_is_silent_when_the_package_is_there():
 
 
 def test_the_public_names():
-    assert heedful.__all__ == ["HeedfulError", "Hypothesis", "__version__", "check", "prepare", "train"]
+    assert heedful.__all__ == [
+        "HeedfulError",
+        "Hypothesis",
+        "Translation",
+        "__version__",
+        "check",
+        "load",
+        "prepare",
+        "train",
+    ]
     assert all(hasattr(heedful, name) for name in heedful.__all__)
-    assert all(callable(getattr(heedful, name)) for name in ("check", "prepare", "train"))
+    assert all(callable(getattr(heedful, name)) for name in ("check", "load", "prepare", "train"))
 
 
 @pytest.mark.parametrize("name", modules())

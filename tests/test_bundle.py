@@ -70,7 +70,7 @@ def made(folder: Path, kind: str = "bpe", model: config.Model = MODEL, seed: int
         "languages": ("en", "de"),
         "tags": ["<2de>"],
         "generation": Generation(beam=4, limit=99),
-        "statistics": {"lengths": {"mean": 12.5}, "scripts": ["Latin"]},
+        "statistics": {"lengths": {"source": {"mean": 12.5, "longest": 30}}, "scripts": {"source": {"LATIN": 1.0}}},
         "scores": SCORED,
         "card": "# A model\n",
     }
@@ -121,7 +121,7 @@ def test_what_goes_in_comes_out(kind, tmp_path):
     for place in (tmp_path / "run" / "model", str(tmp_path / "run")):
         bundle = open_bundle(place)
         assert (bundle.folder, bundle.description, bundle.model) == (written.folder, written.description, MODEL)
-        assert (bundle.statistics["lengths"]["mean"], bundle.scores) == (12.5, SCORED)
+        assert (bundle.statistics["lengths"]["source"]["mean"], bundle.scores) == (12.5, SCORED)
         assert bundle.generation == Generation(beam=4, limit=99)
         for side in SIDES:
             assert bundle.tokenizer(side).encode(TEXTS) == MADE[kind].encode(TEXTS)
@@ -277,6 +277,7 @@ def test_a_manifest_that_lies(change, says, copied):
         (b'{"files": {}, "files": {}}', "twice"),
         (b'{"a":' * 100_000, "is not JSON"),
         (b"\xff{}", "is not JSON"),
+        (b'{"format_version": "\\ud800"}', "is not JSON"),
         (b'{"format_version": 1' + b"0" * 5000 + b"}", "is not JSON"),
         (b" " * (LARGEST + 1), "is larger than"),
     ],
@@ -468,6 +469,9 @@ def test_a_sentencepiece_model_that_lies_is_refused_or_harmless(kind, tmp_path):
         (GENERATION, b'{"length_penalty": 1e999}', "'length_penalty': Input should be less"),
         (GENERATION, b'{"code": "import os"}', "'code': Extra inputs"),
         (STATISTICS, b'{"mean": Infinity}', "Infinity is not a number"),
+        (STATISTICS, b'{"lengths": {"source": {"longest": "x"}}}', "'lengths.source.longest': Input should be"),
+        (STATISTICS, b'{"scripts": {"source": ["LATIN"]}}', "'scripts.source': Input should be"),
+        (STATISTICS, b'{"alignment": {"step": "naive", "head": -1}}', "'alignment.head': Input should be"),
         (SCORES, b"41.2", "is not a JSON object"),
         (VOCABULARY, b"{}", "its pieces are not those of the tokenizers"),
         (VOCABULARY, b" " * ((1 << 25) + 1), "is larger than 33,554,432 bytes"),

@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import Any
 
 from heedful.errors import HeedfulError
-from heedful.types import Hypothesis
+from heedful.types import Hypothesis, Translation
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["HeedfulError", "Hypothesis", "__version__", "check", "prepare", "train"]
+__all__ = ["HeedfulError", "Hypothesis", "Translation", "__version__", "check", "load", "prepare", "train"]
 
 _VERBS = {  # imported when first asked for
     "check": "heedful.corpus.check",
+    "load": "heedful.translate",
     "prepare": "heedful.data.prepare",
     "train": "heedful.train.loop",
 }

@@ -136,6 +136,41 @@ class Generation(Part):
     limit: Annotated[int, Field(ge=1, le=65_536)] = 256  # most tokens of a translation
 
 
+class Known(Part):
+    """A part of the training statistics: keys that a newer heedful adds are passed over, none is needed."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class Lengths(Known):
+    """Of one side, in tokens."""
+
+    mean: float = 0.0
+    p99: int = 1
+    longest: Many = 1
+
+
+class Links(Known):
+    """How to read links of words off the attention; nothing of a model that does not look."""
+
+    step: Literal["naive", "shifted"] | None = None
+    layer: Annotated[int, Field(ge=0)] | None = None  # None: the mean of all
+    head: Annotated[int, Field(ge=0)] | None = None
+
+
+class Statistics(Known):
+    """training_statistics.json: what later input is held to."""
+
+    pairs: int | None = None
+    fingerprint: str | None = None
+    lengths: dict[Side, Lengths] | None = None
+    ratio: float | None = None
+    scripts: dict[Side, dict[str, float]] | None = None
+    usual: dict[Literal["input", "output"], dict[str, float]] | None = None
+    confidence: dict[str, float] | None = None
+    alignment: Links | None = None
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A model directory that was verified: all of it but the weights, which `read_weights` gives."""
@@ -196,13 +231,14 @@ def verified(folder: Path) -> Bundle:
     trees = {name: parsed(contents[name], folder / name) for name in (CONFIG, GENERATION, STATISTICS, SCORES)}
     described = Description.check(trees[CONFIG], folder / CONFIG)
     generation = Generation.check(trees[GENERATION], folder / GENERATION)
+    statistics = Statistics.check(trees[STATISTICS], folder / STATISTICS).model_dump(exclude_unset=True)
     check_sizes(folder, described, shapes_of(folder / WEIGHTS, described.dtype))
     if not set(described.files.values()) <= contents.keys() - ALWAYS:
         raise refused(folder / MANIFEST, "does not list the tokenizers")
     tokenizers = {side: tokenizer_of(folder, described, side) for side in SIDES}
     if contents[VOCABULARY] != dumped(vocabulary_of(tokenizers)):
         raise refused(folder / VOCABULARY, "its pieces are not those of the tokenizers")
-    return Bundle(folder, described, tokenizers, generation, trees[STATISTICS], trees[SCORES])
+    return Bundle(folder, described, tokenizers, generation, statistics, trees[SCORES])
 
 
 def listed(folder: Path) -> dict[str, bytes]:
@@ -320,6 +356,7 @@ def parsed(data: bytes, path: Path) -> dict[str, Any]:
 
     try:
         tree = json.loads(data.decode(), object_pairs_hook=once, parse_constant=never)
+        json.dumps(tree, ensure_ascii=False).encode()  # no half characters, which JSON can spell
     except (ValueError, RecursionError) as error:
         raise refused(path, f"is not JSON ({str(error)[:200]!a})") from None
     if not isinstance(tree, dict):

@@ -79,3 +79,38 @@ class Found:
     def best(self) -> Hypothesis:
         """The first of the hypotheses."""
         return self.hypotheses[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Something odd about an input or an output, by a name that docs/flags.md explains."""
+
+    name: str
+    side: str  # "input" or "output"
+    detail: str  # one short sentence for a person, with the numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a translation, and how sure the model was of it."""
+
+    text: str
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A text and what the model says about it; of several sentences, their values are joined and summed."""
+
+    source: str
+    text: str
+    score: float  # ranks the alternatives
+    log_probability: float  # of all tokens and ends
+    tokens: tuple[Token, ...] = ()
+    alignment: tuple[tuple[int, int], ...] | None = None  # (source word, target word), from 0, where it was asked for
+    flags: tuple[Flag, ...] = ()
+    alternatives: tuple["Translation", ...] = ()  # the others of the n best
+    weights: tuple[tuple[float, ...], ...] | None = None  # of each target word on each source word, where asked for
+
+    def __str__(self) -> str:
+        return self.text

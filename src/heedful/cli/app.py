@@ -8,9 +8,12 @@ import typer
 
 from heedful import __version__
 from heedful.cli.check import check
+from heedful.cli.compare import compare
+from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
 from heedful.cli.prepare import prepare
 from heedful.cli.train import train
+from heedful.cli.translate import translate
 from heedful.errors import HeedfulError
 from heedful.text.normalise import visible
 
@@ -27,12 +30,18 @@ app = typer.Typer(
   heedful check train.en train.de    what is wrong with these files, and what mends it
   heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenise
   heedful train heedful.toml         a translator of your own
+  heedful translate my-model < in.en one line in, one line out
+  heedful evaluate new test.de       how good translations are
+  heedful compare test.de old new    which of them are better, and is it luck
   heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
 app.command("check")(check)
 app.command("prepare")(prepare)
 app.command("train")(train)
+app.command("translate")(translate)
+app.command("evaluate")(evaluate)
+app.command("compare")(compare)
 app.command("info")(info)
 
 

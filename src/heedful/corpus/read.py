@@ -335,8 +335,8 @@ def jsonl(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:
 def tmx(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
     """Translation memory exchange 1.4, unit by unit; `pt` finds pt-BR; inline tags go, the text they mark stays."""
     raw, number = Raw([], [], []), 0
-    for number, unit in enumerate(_units(path), 1):
-        left, right = _variant(unit, source), _variant(unit, target)
+    for number, unit in enumerate(units(path), 1):
+        left, right = variant(unit, source), variant(unit, target)
         if left is None or right is None:
             raw.reasons[len(raw.lines)] = f"no {source if left is None else target} in this unit"
         raw.source.append(left)  # type: ignore[attr-defined]
@@ -349,7 +349,8 @@ def tmx(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  #
         yield raw
 
 
-def _units(path: Path) -> Iterator[ElementTree.Element]:
+def units(path: Path) -> Iterator[ElementTree.Element]:
+    """The units of a translation memory, one by one."""
     try:
         with told(path), opened(path) as stream:
             events = ElementTree.iterparse(stream, events=("start", "end"))
@@ -373,12 +374,12 @@ def named(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _variant(unit: ElementTree.Element, wanted: str) -> str | None:
+def variant(unit: ElementTree.Element, wanted: str) -> str | None:
     """The segment in a language: the very one, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
     found: dict[str, str] = {}
-    for variant in unit:
-        code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
-        for segment in variant:
+    for one in unit:
+        code = next((one.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in one.attrib), "")
+        for segment in one:
             if named(segment) == "seg":
                 found.setdefault(code.lower().replace("_", "-"), text_in(segment))
     wanted = wanted.lower().replace("_", "-")

@@ -162,9 +162,9 @@ class _Hunt:
         if self.tracing:
             self._record(judged)
         if kept and not self.done:
-            # Rows that are missing (a tiny vocabulary has fewer continuations) follow along without any hope.
-            hopeless = replace(kept[-1], total=-torch.inf)
-            self.live = kept + [hopeless] * (size - len(kept))
+            self.live = kept
+            if len(kept) < size:  # a tiny vocabulary has fewer continuations: the others follow along without any hope
+                self.live = kept + [replace(kept[-1], total=-torch.inf)] * (size - len(kept))
 
     def _settled(self, live: float, length: int) -> bool:
         options = self.options

@@ -1,7 +1,8 @@
 """One token after another: greedy search and sampling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from heedful.search.rules import Rules, begin
 from heedful.search.top import best
 from heedful.types import Candidate, Found, Hypothesis, Trace
 
-Choose = Callable[[Tensor], Tensor]  # shaped log-probabilities [R, V] -> tokens [R]
+Choose = Callable[[Tensor, Sequence[int]], Tensor]  # shaped log-probabilities [R, V], whose sentences -> tokens [R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +26,27 @@ class Greedy:
         self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
     ) -> list[Found]:
         """One hypothesis per sentence."""
-        return generate(decoder, memory, rules, best, look=look, trace=trace)
+        return generate(decoder, memory, rules, lambda shaped, _: best(shaped), look=look, trace=trace)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p"""
+    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p
+
+    Every sentence has a source of chance of its own, made from the seed and its number (its place in the batch, if no
+    numbers are given): what is drawn for it does not depend on the batch it is in.
+    """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
+    numbers: tuple[int, ...] | None = None
 
     def __call__(
         self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
     ) -> list[Found]:
-        """One hypothesis per sentence; the same seed and batch give the same tokens."""
+        """One hypothesis per sentence."""
         filters: list[Filter] = [*rules.filters]
         if self.temperature != 1.0:
             filters.append(Temperature(self.temperature))
@@ -48,10 +54,17 @@ class Sample:
             filters.append(TopK(self.top_k))
         if self.top_p is not None:
             filters.append(TopP(self.top_p))
-        generator = torch.Generator(memory.mask.device).manual_seed(self.seed)
+        numbers = range(len(memory.mask)) if self.numbers is None else self.numbers
+        if len(numbers) != len(memory.mask):
+            raise ValueError(f"{len(numbers)} numbers were given for {len(memory.mask)} sentences")
+        chance = [Random(f"{self.seed} {number}").random for number in numbers]
 
-        def draw(shaped: Tensor) -> Tensor:
-            return torch.multinomial(shaped.softmax(-1), 1, generator=generator).squeeze(1)
+        def draw(shaped: Tensor, sentences: Sequence[int]) -> Tensor:
+            reached = shaped.double().softmax(-1).cumsum(-1)
+            drawn = torch.tensor([[chance[sentence]()] for sentence in sentences], dtype=torch.float64)
+            # right: never a token that adds nothing to the sum
+            chosen = torch.searchsorted(reached, drawn.to(reached) * reached[:, -1:], right=True)
+            return chosen.squeeze(1).clamp(max=shaped.size(1) - 1)
 
         return generate(decoder, memory, replace(rules, filters=tuple(filters)), draw, look=look, trace=trace)
 
@@ -92,7 +105,7 @@ def generate(
             step = walk.step(last)
             if step.maps is not None:
                 steps.append(step.maps)
-            chosen = choose(step.shaped)
+            chosen = choose(step.shaped, alive)
             said, values = chosen.tolist(), step.model.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
             stay = []
             for row, (sentence, token, value) in enumerate(zip(alive, said, values, strict=True)):

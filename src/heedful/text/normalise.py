@@ -25,6 +25,7 @@ JOINED = (  # scripts whose letters join, and emoji: there U+200C and U+200D car
     "\u2600-\u27bf\u2190-\u21ff\u2b00-\u2bff\U0001f000-\U0001faff"
 )
 CHANGES = {  # in this order: each leaves nothing for those before it
+    "halves": Change(re.compile("[\ud800-\udfff]"), "\ufffd", "a lone surrogate is half a character"),
     "separators": Change(
         re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"), " ", "other programs would split a line at them"
     ),

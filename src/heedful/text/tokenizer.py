@@ -206,15 +206,14 @@ class Table:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of every row; UNK is shown as U+2047."""
-        silent = {number for number, piece in enumerate(self.listed) if piece in SPECIAL or is_tag(piece)}
-        return [
-            "".join(
-                "\u2047" if number == UNK else self.listed[number] for number in row if number not in silent - {UNK}
-            )
-            .replace("\u2581", " ")
-            .removeprefix(" ")
-            for row in rows
-        ]
+        return ["".join(self.said[number] for number in row).removeprefix(" ") for row in rows]
+
+    @cached_property
+    def said(self) -> list[str]:
+        """What each id says; special tokens and tags say nothing."""
+        silent = [piece in SPECIAL or is_tag(piece) for piece in self.listed]
+        texts = ["" if mute else piece.replace("\u2581", " ") for piece, mute in zip(self.listed, silent, strict=True)]
+        return [*texts[:UNK], "\u2047", *texts[UNK + 1 :]]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for."""

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from heedful.align import Looked, Reading, association, best_reading
 from heedful.bundle import Generation, card, open_bundle, write
 from heedful.data.prepare import Resampled
 from heedful.data.store import MANIFEST
+from heedful.engines.face import Question, Search
+from heedful.engines.torch import Torch, search_of
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam
+from heedful.text.tokenizer import EOS
 from heedful.train import checkpoint
 from heedful.train.checkpoint import records, replace_text
 from heedful.train.distributed import whole
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from heedful.train.loop import Run
 
 BEAM = 5
+LOOKED_AT, RELATED = 200, 5_000  # pairs: of validation, and of training
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
 
 
@@ -80,7 +85,7 @@ def finish(run: "Run") -> Path:
     scores = {corpus: {one.name: asdict(one) for one in some.scores} for corpus, some in found.items()}
     for corpus, some in found.items():
         replace_text(run.folder / f"{corpus}.hypotheses", "".join(text + "\n" for text in some.outputs))
-    write_model(run, into, best, penalty, scores, found["validation"].answers)
+    write_model(run, into, best, penalty, scores, found["validation"].answers, reading_of(run, model))
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
     run.watch(Ended(run.step, run.ended or "", name, summary, str(into), run.elapsed))
     write_report(run.folder)
@@ -108,14 +113,36 @@ def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
     for penalty in LENGTH_PENALTIES:
         if tried and not run.already and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
             break
-        tried[penalty] = scored(model, run.held, run.target, run.device, Beam(size=BEAM, length_penalty=penalty))
+        tried[penalty] = scored(model, run.held, run.target, run.device, beam(penalty))
     metric = "chrf" if run.chosen.metric == "loss" else run.chosen.metric
     penalty = max(tried, key=lambda one: tried[one].value(metric))
     found = {"validation": tried[penalty]}
     for corpus in run.prepared.split("test"):
-        search = Beam(size=BEAM, length_penalty=penalty)
-        found[corpus.name] = scored(model, read([corpus]), run.target, run.device, search)
+        found[corpus.name] = scored(model, read([corpus]), run.target, run.device, beam(penalty))
     return penalty, found
+
+
+def beam(penalty: float) -> Beam:
+    """As `heedful translate` will search."""
+    found = search_of(Search(BEAM, length_penalty=penalty))
+    assert isinstance(found, Beam)
+    return found
+
+
+def reading_of(run: "Run", model: Seq2Seq) -> Reading | None:
+    """The head that aligns words best, for `heedful translate --alignment best`; None of a model that does not look."""
+    rows = [row for row in range(len(run.held)) if run.held.sources[row] and run.held.targets[row]][:LOOKED_AT]
+    corpus = run.corpora[0].plain if isinstance(run.corpora[0], Resampled) else run.corpora[0]
+    pairs = corpus.pairs(range(min(corpus.rows, RELATED)))
+    engine = Torch(model, run.device)
+    looks: list[Looked] = []
+    for row in rows:
+        source, target = run.held.sources[row], run.held.targets[row]
+        attention = engine.given([Question((*source, EOS), 1)], [target], attention=True)[0].attention
+        if attention is None or attention.shape[-1] <= len(source):
+            return None
+        looks.append((attention[..., :-1], source, target))
+    return best_reading(looks, association((source.tolist(), target.tolist()) for source, target in pairs))
 
 
 def write_model(
@@ -125,13 +152,14 @@ def write_model(
     penalty: float,
     scores: dict[str, Any],
     answers: Sequence[Hypothesis],
+    reading: Reading | None,
 ) -> None:
     """The model directory, with its card."""
     settings, prepared = run.settings, run.prepared
     assert settings.model is not None
     languages = (settings.source, settings.target)
     learned = [one.plain if isinstance(one, Resampled) else one for one in run.corpora]
-    statistics = statistics_of(prepared, learned, answers)
+    statistics = statistics_of(prepared, learned, answers, reading)
     longest = prepared.manifest["longest_tokens"]
     text = card(
         settings.model,

@@ -3,22 +3,31 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from heedful.align import Reading
 from heedful.data.plan import BLOCK
 from heedful.data.store import Prepared, Stored
+from heedful.sentinel import usual
 from heedful.types import Hypothesis
 
 SAMPLE = 20_000  # texts that scripts are counted in
+USUAL = 5_000  # pairs that the alarms look at
 SHARES = (0.01, 0.05, 0.5)  # quantiles of confidence
 SIDES = ("source", "target")
 
 
-def statistics_of(prepared: Prepared, corpora: Sequence[Stored], answers: Sequence[Hypothesis]) -> dict[str, Any]:
-    """Pairs, lengths and scripts of both sides; and log p per token of what the model said of the validation set."""
+def statistics_of(
+    prepared: Prepared, corpora: Sequence[Stored], answers: Sequence[Hypothesis], reading: Reading | None = None
+) -> dict[str, Any]:
+    """Pairs, lengths and scripts of both sides; log p per token of what the model said of the validation set; which
+    alarms training itself would set off; how to read links of words off the model's attention.
+    """
     lengths = [lengths_of(corpora, side) for side in range(2)]
+    texts = [texts_of(corpora, side) for side in SIDES]
     sure = [answer.log_probability / (len(answer.tokens) + 1) for answer in answers]
     return {
         "pairs": sum(corpus.rows for corpus in corpora),
@@ -28,8 +37,10 @@ def statistics_of(prepared: Prepared, corpora: Sequence[Stored], answers: Sequen
             for side, some in zip(SIDES, lengths, strict=True)
         },
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
-        "scripts": {side: scripts(texts_of(corpora, side)) for side in SIDES},
+        "scripts": {side: scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
+        "usual": usual(zip(*(side[:USUAL] for side in texts), strict=True)),
         "confidence": {f"p{round(100 * share)}": float(np.quantile(sure, share)) for share in SHARES} if sure else {},
+        "alignment": asdict(reading) if reading else {},
     }
 
 

@@ -1,0 +1,238 @@
+"""How well does the attention of trained models align words?
+
+Error rates against links that people drew, of given translations (teacher forcing): by the mean of all heads, naive
+and shifted by one step, and by the head that training chose without gold links; beside a diagonal, a random one, and
+the aligner whose output is shipped with the gold links. All of it is far from what the models learned: the
+German-English gold is parliament text in small letters, the Japanese-English one an encyclopaedia of Kyoto (25 words a
+sentence, many names), while the models know captions, and sentences of up to 16 words of a textbook. Claims: what
+training chooses is no worse than the better mean by more than 0.02, for every model; and for a Transformer between
+English and German it beats the diagonal.
+
+    python benchmarks/alignment.py --de MODEL [MODEL ...] --ja MODEL [--quick]
+
+--de: models between English and German; --ja: between English and Japanese. --quick: a model is trained for 25 seconds
+on Multi30k, and held to the diagonal only on sentences of its own domain.
+"""
+
+import argparse
+import gzip
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import heedful
+from heedful.align import READINGS, Reading, hard, of_words
+from heedful.metrics.alignment import Agreement, Gold, Links, agreement, parse, parse_gold
+from heedful.translate import Translator, encoded
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+GOLD = DATA / "gold-alignments"
+FILES = {"de": ("deen-bicici", 0), "ja": ("jaen", 1)}  # source and target of the file; the number of its first word
+
+Pair = tuple[list[str], list[str]]  # the words of both sides
+
+
+def gold_of(language: str) -> tuple[list[Pair], list[Gold]]:
+    """Sentence pairs, foreign words first, and their links; those that lead nowhere are left out."""
+    name, first = FILES[language]
+    pairs, links = [], []
+    texts = (GOLD / f"{name}.src-tgt").read_text(encoding="utf-8").splitlines()
+    for text, drawn in zip(texts, (GOLD / f"{name}.gold").read_text(encoding="utf-8").splitlines(), strict=True):
+        source, target = (side.split() for side in text.split(" ||| "))
+        gold = parse_gold(drawn, first=first)
+        inside = [
+            frozenset((s, t) for s, t in some if s < len(source) and t < len(target))
+            for some in (gold.sure, gold.possible)
+        ]
+        pairs.append((source, target))
+        links.append(Gold(*inside))
+    return pairs, links
+
+
+def turned(links: Links) -> Links:
+    return frozenset((target, source) for source, target in links)
+
+
+def token_of(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
+    """The word that the first letter of each piece is in, where the text was the words with spaces between them."""
+    owner = [number for number, word in enumerate(words) for _ in word]
+    numbers, at = [], 0
+    for piece in pieces:
+        body = piece.replace("\u2581", "")
+        byte = int(body[3:5], 16) if body.startswith("<0x") else None
+        length = len(body) if byte is None else int(not 0x80 <= byte < 0xC0)
+        numbers.append(owner[min(at - (byte is not None and not length), len(owner) - 1)])
+        at += length
+    return numbers
+
+
+def aligned(translator: Translator, pairs: Sequence[Pair], readings: dict[str, Reading]) -> dict[str, list[Links]]:
+    """Links of every pair, source first, by every reading."""
+    texts = [[" ".join(side) for side in sides] for sides in zip(*pairs, strict=True)]
+    answers = translator.given(*texts, attention=True)
+    ids = encoded(translator.source, texts[0])
+    found: dict[str, list[Links]] = {name: [] for name in readings}
+    for answer, own, (source, target) in zip(answers, ids, pairs, strict=True):
+        assert answer.attention is not None
+        tokens = answer.hypothesis.tokens
+        owners = token_of(translator.target.pieces(tokens), target), token_of(translator.source.pieces(own), source)
+        for name, reading in readings.items():
+            weights = of_words(reading(answer.attention[..., -1 - len(own) : -1], len(tokens)), *owners)
+            found[name].append(frozenset(hard(weights)))
+    return found
+
+
+def diagonal(pairs: Sequence[Pair]) -> list[Links]:
+    return [frozenset((min(len(s) - 1, int((j + 0.5) * len(s) / len(t))), j) for j in range(len(t))) for s, t in pairs]
+
+
+def chance(pairs: Sequence[Pair]) -> list[Links]:
+    draw = random.Random(1)
+    return [frozenset((draw.randrange(len(s)), j) for j in range(len(t))) for s, t in pairs]
+
+
+def shown(name: str, one: Agreement) -> float:
+    print(f"  {name:28} precision {one.precision:.3f}  recall {one.recall:.3f}  AER {one.error_rate:.3f}", flush=True)
+    return one.error_rate
+
+
+def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gold]) -> tuple[str, Agreement]:
+    """The best that any head and step would have given: chosen on the gold itself, so nobody could have it."""
+    answer = translator.given([" ".join(pairs[0][0])], [" ".join(pairs[0][1])], attention=True)[0]
+    assert answer.attention is not None
+    layers, heads = answer.attention.shape[:2]
+    readings = {
+        f"{step} layer {layer} head {head}": Reading(step, layer, head)
+        for step in READINGS
+        for layer in range(layers)
+        for head in range(heads)
+    }
+    rated = {name: agreement(links, gold) for name, links in aligned(translator, pairs, readings).items()}
+    best = min(rated, key=lambda name: rated[name].error_rate)
+    return best, rated[best]
+
+
+def short(pairs: Sequence[Pair], translator: Translator) -> list[int]:
+    """Which of them are no longer than what the model was trained on."""
+    ids = encoded(translator.source, [" ".join(source) for source, _ in pairs])
+    return [row for row, one in enumerate(ids) if len(one) <= translator.longest]
+
+
+def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float]]:
+    pairs, gold = gold_of(language)
+    print(f"\n{FILES[language][0]}: {len(pairs)} pairs, {sum(len(one.sure) for one in gold):,} sure links")
+    flat = shown("diagonal", agreement(diagonal(pairs), gold))
+    shown("random", agreement(chance(pairs), gold))
+    shipped = GOLD / f"{FILES[language][0]}.awesome-align.out"
+    if shipped.is_file():
+        lines = shipped.read_text(encoding="utf-8").splitlines()
+        shown("awesome-align (shipped)", agreement([parse(line) for line in lines], gold))
+    claims = []
+    for folder in models:
+        translator = heedful.load(folder)
+        languages = translator.bundle.description
+        backwards = languages.source[:2] == "en"  # the files have the foreign side first
+        mine = [(target, source) for source, target in pairs] if backwards else pairs
+        theirs = [Gold(turned(one.sure), turned(one.possible)) for one in gold] if backwards else gold
+        kind = f"{languages.model.decoder.kind} {languages.source}-{languages.target}"
+        readings = {
+            "mean, naive": Reading("naive"),
+            "mean, shifted": Reading("shifted"),
+            "best": translator.reading("best"),
+        }
+        rates = {
+            name: shown(f"{kind}: {name}", agreement(links, theirs))
+            for name, links in aligned(translator, mine, readings).items()
+        }
+        told = readings["best"]
+        print(f"    best: {told.step}, layer {told.layer}, head {told.head}")
+        name, one = every_head(translator, mine, theirs)
+        shown(f"{kind}: {name}, by gold", one)
+        if known := short(mine, translator):
+            some = [mine[row] for row in known], [theirs[row] for row in known]
+            print(f"    of {len(known)} pairs no longer than those of training:")
+            for way, links in {"diagonal": diagonal(some[0]), **aligned(translator, some[0], readings)}.items():
+                shown(f"    {way}", agreement(links, some[1]))
+        if language == "de" and languages.model.decoder.kind == "transformer":
+            claims.append((f"{kind}: AER of the diagonal - best head's", flat - rates["best"], 0.0))
+        claims.append(
+            (
+                f"{kind}: AER of the better mean - best head's",
+                min(rates["mean, naive"], rates["mean, shifted"]) - rates["best"],
+                -0.02,
+            )
+        )
+    return claims
+
+
+def lines(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        return stream.read().splitlines()
+
+
+def quick() -> int:
+    """Own domain, no gold: whether links of the best head join words that are known to belong together."""
+    known = {
+        "a": "ein eine einen einem einer eines",
+        "man": "mann",
+        "woman": "frau",
+        "dog": "hund",
+        "two": "zwei",
+        "and": "und",
+    }
+    with tempfile.TemporaryDirectory() as name:
+        files = [str(DATA / "multi30k" / f"train.{side}.gz") for side in ("en", "de")]
+        command = [
+            sys.executable,
+            "-m",
+            "heedful",
+            "train",
+            *files,
+            "--out",
+            name,
+            "--time",
+            "30s",
+            "--recipe",
+            "transformer-tiny",
+        ]
+        subprocess.run([*command, "--set", "train.validate_pairs=50"], check=True, capture_output=True)
+        translator = heedful.load(name)
+        sides = [lines(DATA / "multi30k" / f"val.{side}.gz")[:100] for side in ("en", "de")]
+        pairs = [(one.split(), other.split()) for one, other in zip(*sides, strict=True)]
+
+        def right(links: Sequence[Links]) -> float:
+            judged = [
+                source[s].lower() in known and target[t].lower() in known[source[s].lower()].split()
+                for some, (source, target) in zip(links, pairs, strict=True)
+                for s, t in some
+                if any(target[t].lower() in words.split() for words in known.values())
+            ]
+            return float(np.mean(judged))
+
+        found = aligned(translator, pairs, {"best": translator.reading("best")})["best"]
+        return verdict(
+            [("share of known words linked rightly, above the diagonal's", right(found) - right(diagonal(pairs)), -0.3)]
+        )
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true")
+    options.add_argument("--de", nargs="+", default=[], metavar="MODEL")
+    options.add_argument("--ja", nargs="+", default=[], metavar="MODEL")
+    given = options.parse_args()
+    header(__file__)
+    if given.quick:
+        return quick()
+    return verdict([claim for language in ("de", "ja") for claim in report(language, getattr(given, language))])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

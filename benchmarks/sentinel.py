@@ -1,0 +1,452 @@
+"""The sentinel's exam: does it find what is wrong with a translation, and nothing where nothing is?
+
+Good are translations by people, in both directions: captions (Multi30k), everyday sentences (Tatoeba), news (newstest),
+news and encyclopaedia from English (NTREX, FLORES), software (Debian). Any alarm about an output there is a false one.
+Faults of every mechanical kind are planted into the same pairs; one is found when an alarm of its kind rings. The
+thresholds of `heedful.sentinel` were chosen on every other line of what training does not see; the claims are measured
+on the lines between, and both are shown. There is no model here, so nothing is known of probabilities.
+
+    python benchmarks/sentinel.py [--quick]
+
+HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository).
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from heedful.sentinel import Flag, input_flags, output_flags
+from heedful.sentinel.alarms import addresses
+from heedful.sentinel.numbers import NUMBER, numbers
+from heedful.text.tokenizer import Tokenizer, train
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from plant import DATA, lines
+
+Corpus = tuple[str, str, list[str], list[str]]
+NEWS = "newstest/newstest{}.en-{}.*"
+CORPORA: dict[str, dict[str, Corpus]] = {  # family -> name -> sides, files to train on, for the exam (none: a half)
+    "captions": {
+        "multi30k de": ("en", "de", ["multi30k/train.*"], ["multi30k/test_2016_flickr.*", "multi30k/val.*"]),
+        "multi30k fr": ("en", "fr", ["multi30k/train.*"], ["multi30k/test_2016_flickr.*", "multi30k/val.*"]),
+    },
+    "everyday": {
+        "tatoeba pt": ("eng", "por", ["tatoeba-eng-por/train.*"], ["tatoeba-eng-por/test.*"]),
+        "tatoeba ru": ("eng", "rus", ["tatoeba-eng-rus/train.*"], ["tatoeba-eng-rus/test.*"]),
+    },
+    "news": {
+        f"newstest {code}": ("en", code, [NEWS.format(year, code) for year in old], [NEWS.format(new, code)])
+        for code, old, new in (("de", (2015, 2016), 2017), ("ru", (2015, 2016), 2017), ("fr", (2013, 2014), 2015))
+    },
+    "from English": {
+        "ntrex es": ("src.eng", "ref.spa", ["ntrex/newstest2019-*.txt"], []),
+        "ntrex cs": ("src.eng", "ref.ces", ["ntrex/newstest2019-*.txt"], []),
+        **{
+            f"flores {code}": ("en", code, ["flores-bergamot/dev.*"], ["flores-bergamot/test.*"])
+            for code in ("de", "fr", "pt", "ru")
+        },
+    },
+    "software": {
+        f"debian {code}": ("en", code, [f"debian-parallel/en-{code}.*"], []) for code in ("de", "pt_BR", "ru")
+    },
+}  # fmt: skip
+TAUGHT = 5_000  # pairs of each corpus that its vocabulary and statistics come from
+
+# ------------------------------------------------------------------------------------------------------------- courses
+
+
+class Pair(NamedTuple):
+    """A source and a translation."""
+
+    source: str
+    output: str
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class Course:
+    """One corpus in one direction: what training would know of it, and pairs that it does not see."""
+
+    name: str
+    family: str
+    tokenizer: Tokenizer
+    statistics: dict[str, Any]
+    pairs: tuple[Pair, ...]
+
+    def half(self, first: int) -> "Course":
+        """Every other pair."""
+        return replace(self, pairs=self.pairs[first::2])
+
+    def flags(self, pairs: Sequence[Pair]) -> list[tuple[Flag, ...]]:
+        """What the sentinel says of some pairs."""
+        lengths = [
+            map(len, self.tokenizer.encode(side)) for side in zip(*((p.source, p.output) for p in pairs), strict=True)
+        ]
+        return [
+            output_flags(*pair[:2], tokens=b, source_tokens=a, finished=pair.finished, statistics=self.statistics)
+            for pair, a, b in zip(pairs, *lengths, strict=True)
+        ]
+
+
+def read(patterns: Iterable[str], source: str, target: str) -> list[tuple[str, str]]:
+    """The pairs of some files."""
+    sides = [
+        [line for name in patterns for line in lines(name.replace("*", code) + ".gz")] for code in (source, target)
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def courses(kind: str) -> list[Course]:
+    """Every corpus in both directions; one vocabulary for each corpus."""
+    made = []
+    for family, corpora in CORPORA.items():
+        for name, (source, target, taught, held) in corpora.items():
+            old, new = read(taught, source, target), read(held, source, target)
+            if not new:
+                new, old = old[: len(old) // 2], old[len(old) // 2 :]
+            old = Random(0).sample(old, min(TAUGHT, len(old)))
+            tokenizer = train(kind, [text for pair in old for text in pair], 4_000)
+            for way, direction in ((1, "en-"), (-1, "-en")):
+                pairs = tuple(Pair(pair[::way][0], pair[::way][1]) for pair in new if all(pair))
+                known = statistics(tokenizer, [pair[::way] for pair in old])
+                made.append(Course(f"{name} {direction}", family, tokenizer, known, pairs))
+    return made
+
+
+def statistics(tokenizer: Tokenizer, pairs: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Of training_statistics.json, what the alarms of outputs read and what does not need a model."""
+    from heedful.train.statistics import SIDES, scripts
+
+    texts = dict(zip(SIDES, zip(*pairs, strict=True), strict=True))
+    tokens = [sum(map(len, tokenizer.encode(texts[side]))) for side in SIDES]
+    return {"ratio": tokens[1] / tokens[0], "scripts": {side: scripts(texts[side]) for side in SIDES}}
+
+
+# -------------------------------------------------------------------------------------------------------------- faults
+
+ADDRESSES = (
+    "https://www.example.org/a/path?page=2#part",
+    "http://example.com",
+    "ftp://ftp.example.net/pub/file-1.2.tar.gz",
+    "www.example.org/~user/index.html",
+    "info@example.org",
+    "first.last+news@mail.example.co.uk",
+    "@example_user",
+)
+FOREIGN = {
+    "LATIN": "A sentence in the letters of Rome, which nobody asked for.",
+    "CYRILLIC": "Предложение на русском языке, о котором никто не просил.",
+    "GREEK": "Μια πρόταση στα ελληνικά που κανείς δεν ζήτησε.",
+    "ARABIC": "جملة بالعربية لم يطلبها أحد من المترجم.",
+    "HEBREW": "משפט בעברית שאף אחד לא ביקש.",
+    "DEVANAGARI": "हिन्दी में एक वाक्य जो किसी ने नहीं माँगा।",
+    "HANGUL": "아무도 부탁하지 않은 한국어 문장입니다.",
+    "CJK": "没有人要求的一个中文句子。",
+    "HIRAGANA": "だれも頼んでいない日本語の文です。",
+}
+
+Spoil = Callable[[Random, Pair, Course], Pair | None]  # None: this pair cannot carry the fault
+
+
+class Fault(NamedTuple):
+    """How a pair is spoilt, and the alarms of which one must ring."""
+
+    spoil: Spoil
+    flags: tuple[str, ...]
+
+
+def numbered(change: Callable[[Random, str], str]) -> Fault:
+    """A number that stands once on each side is changed in the translation."""
+
+    def spoil(draw: Random, pair: Pair, _: Course) -> Pair | None:
+        found = list(NUMBER.finditer(pair.output))
+        values = [[*numbers(match[0])] for match in found]
+        wanted = [[*numbers(match[0])] for match in NUMBER.finditer(pair.source)]
+        once = [m for m, value in zip(found, values, strict=True) if values.count(value) == wanted.count(value) == 1]
+        if not once or addresses(pair.source):
+            return None
+        match = draw.choice(once)
+        other = change(draw, match[0])
+        if numbers(other).keys() == numbers(match[0]).keys():
+            return None
+        return pair._replace(output=pair.output[: match.start()] + other + pair.output[match.end() :])
+
+    return Fault(spoil, ("numbers",))
+
+
+def digit_changed(draw: Random, number: str) -> str:
+    place = draw.choice([place for place, letter in enumerate(number) if letter.isdigit()])
+    other = draw.choice([digit for digit in "0123456789" if digit != number[place]])
+    return number[:place] + other + number[place + 1 :]
+
+
+def digits_swapped(draw: Random, number: str) -> str:
+    places = [place for place in range(len(number) - 1) if number[place : place + 2].isdigit()]
+    if not places:
+        return number
+    place = draw.choice(places)
+    return number[:place] + number[place + 1] + number[place] + number[place + 2 :]
+
+
+def digit_lost(draw: Random, number: str) -> str:
+    place = draw.choice([place for place, letter in enumerate(number) if letter.isdigit()])
+    return number[:place] + number[place + 1 :] if sum(map(str.isdigit, number)) > 1 else number
+
+
+def mark_lost(_: Random, number: str) -> str:
+    return "".join(filter(str.isdigit, number))
+
+
+def addressed(change: Callable[[Random, str], str]) -> Fault:
+    """Both sides end with an address, but that of the translation is changed."""
+
+    def spoil(draw: Random, pair: Pair, _: Course) -> Pair:
+        address = draw.choice(ADDRESSES)
+        return Pair(f"{pair.source} ({address})", f"{pair.output} {change(draw, address)}".rstrip())
+
+    return Fault(spoil, ("urls",))
+
+
+def letter_changed(draw: Random, address: str) -> str:
+    place = draw.choice([place for place in range(len(address) // 2, len(address)) if address[place].isalnum()])
+    other = draw.choice([letter for letter in "abcxyz0189" if letter != address[place]])
+    return address[:place] + other + address[place + 1 :]
+
+
+def copied(draw: Random, pair: Pair, but: int) -> Pair | None:
+    """The source as it is, or but for some words, where people translated most of its words."""
+    words, other = pair.source.split(), pair.output.split()
+    if len(words) < (12 if but else 4) or len(set(words) & set(other)) > len(words) / 2:
+        return None
+    for _ in range(but):
+        words[draw.randrange(len(words))] = draw.choice(other)
+    return pair._replace(output=" ".join(words))
+
+
+def repeated(least: int, most: int, times: tuple[int, int]) -> Spoil:
+    """So many words are said so many times."""
+
+    def spoil(draw: Random, pair: Pair, _: Course) -> Pair | None:
+        words = pair.output.split()
+        size = draw.randint(least, most)
+        if len(words) < size:
+            return None
+        place = draw.randrange(len(words) - size + 1)
+        said = words[place : place + size] * draw.randint(*times)
+        return pair._replace(output=" ".join([*words[:place], *said, *words[place + size :]]))
+
+    return spoil
+
+
+def stammered(draw: Random, pair: Pair, _: Course) -> Pair | None:
+    """The end of a word is repeated."""
+    words = pair.output.split()
+    places = [place for place, word in enumerate(words) if len(word) > 3 and word.isalpha()]
+    if not places:
+        return None
+    place, size = draw.choice(places), draw.randint(1, 3)
+    words[place] += words[place][-size:] * draw.randint(8, 20)
+    return pair._replace(output=" ".join(words))
+
+
+def cut(_: Random, pair: Pair, __: Course) -> Pair | None:
+    words = pair.output.split()
+    return pair._replace(output=" ".join(words[: len(words) // 3])) if len(words) >= 6 else None
+
+
+def babbled(draw: Random, pair: Pair, course: Course) -> Pair:
+    """Other sentences follow, until it is three times as long."""
+    output = pair.output
+    while len(output) < 3 * len(pair.output):
+        output += " " + draw.choice(course.pairs).output
+    return pair._replace(output=output)
+
+
+def in_other_script(draw: Random, pair: Pair, course: Course) -> Pair:
+    """Another sentence, in a script that is not the target's."""
+    own = course.statistics["scripts"]["target"]
+    return pair._replace(output=FOREIGN[draw.choice([script for script in FOREIGN if own.get(script, 0) < 0.05])])
+
+
+def unfinished(_: Random, pair: Pair, __: Course) -> Pair:
+    words = pair.output.split()
+    return Pair(pair.source, " ".join(words[: -(-2 * len(words) // 3)]), finished=False)
+
+
+LONG = ("looping", "length")
+FAULTS = {
+    "number lost": numbered(lambda _draw, _number: ""),
+    "digit changed": numbered(digit_changed),
+    "digits swapped": numbered(digits_swapped),
+    "digit lost": numbered(digit_lost),
+    "decimal mark lost": numbered(mark_lost),
+    "address lost": addressed(lambda _draw, _address: ""),
+    "address changed": addressed(letter_changed),
+    "copied": Fault(lambda draw, pair, _course: copied(draw, pair, but=0), ("copied", "script")),
+    "copied but for a word": Fault(lambda draw, pair, _course: copied(draw, pair, but=1), ("copied", "script")),
+    "empty": Fault(lambda _draw, pair, _course: pair._replace(output=""), ("empty",)),
+    "blank": Fault(lambda _draw, pair, _course: pair._replace(output=" \u00a0"), ("empty",)),
+    "word repeated": Fault(repeated(1, 1, (5, 12)), ("looping",)),
+    "phrase repeated": Fault(repeated(2, 5, (3, 8)), ("looping",)),
+    "sentence repeated": Fault(lambda _draw, pair, _course: pair._replace(output=" ".join([pair.output] * 3)), LONG),
+    "characters repeated": Fault(stammered, ("looping",)),
+    "cut to a third": Fault(cut, ("length",)),
+    "three times as long": Fault(babbled, ("length",)),
+    "other script": Fault(in_other_script, ("script",)),
+    "unfinished": Fault(unfinished, ("unfinished",)),
+}  # fmt: skip
+
+
+def planted(fault: Fault, given: Sequence[Course], each: int, seed: int) -> list[tuple[Course, Pair]]:
+    """So many spoilt pairs, drawn from all courses alike, none twice."""
+    draw, drawn = Random(seed), set[Pair]()
+    spoilt: list[tuple[Course, Pair]] = []
+    for _ in range(1_000 * each):
+        course = draw.choice(given)
+        pair = draw.choice(course.pairs)
+        other = None if pair in drawn else fault.spoil(draw, pair, course)
+        drawn.add(pair)
+        if other is not None:
+            spoilt.append((course, other))
+        if len(spoilt) == each:
+            break
+    return spoilt
+
+
+# ---------------------------------------------------------------------------------------------------------------- exam
+
+
+def recall(fault: Fault, given: Sequence[Course], each: int, seed: int) -> tuple[int, int, list[Pair]]:
+    """How many faults were planted, how many found, and those that were not."""
+    spoilt = planted(fault, given, each, seed)
+    missed = [
+        pair
+        for course, pair in spoilt
+        if not {flag.name for flag in course.flags([pair])[0]} & set(fault.flags)
+    ]  # fmt: skip
+    return len(spoilt), len(spoilt) - len(missed), missed
+
+
+def sampled(given: Sequence[Course], good: int) -> list[Course]:
+    """Of every family as many pairs, of every course of a family too."""
+    families = Counter(course.family for course in given)
+    shares = [good // len(families) // families[course.family] for course in given]
+    return [
+        replace(one, pairs=tuple(Random(seed).sample(one.pairs, share)))
+        for seed, (one, share) in enumerate(zip(given, shares, strict=True))
+    ]
+
+
+def answered(course: Course) -> Iterable[tuple[str, list[Pair]]]:
+    """Real systems and what they said, where HEEDFUL_DATA has that: of FLORES."""
+    family, code, direction = course.name.split()
+    way, target = (f"en-{code}", code) if direction == "en-" else (f"{code}-en", "en")
+    for system in ("bergamot-tiny", "bergamot-base-memory"):
+        name = f"flores-bergamot/test.{way}.{system}.{target}.gz"
+        if family == "flores" and (DATA / name).exists():
+            yield (
+                f"{system} {way}",
+                [Pair(pair.source, said) for pair, said in zip(course.pairs, lines(name), strict=True)],
+            )
+
+
+def counted(flags: Sequence[tuple[Flag, ...]]) -> tuple[int, str]:
+    """How many pairs have a flag, and how often each."""
+    kinds = Counter(flag.name for some in flags for flag in some)
+    return sum(map(bool, flags)), ", ".join(f"{kind} {times}" for kind, times in kinds.items())
+
+
+def clipped(text: str, most: int = 110) -> str:
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def microseconds(given: Sequence[Course]) -> float:
+    """Time of the processor per pair, input and output; the best of twenty rounds, as others use the machine too."""
+    work = [(course.statistics, pair) for course in given for pair in course.pairs[:100]]
+    rounds = []
+    for _ in range(20):
+        begin = time.process_time()
+        for known, pair in work:
+            input_flags(pair.source, (), known)
+            output_flags(*pair[:2], tokens=9, source_tokens=9, statistics=known)
+        rounds.append((time.process_time() - begin) / len(work) * 1e6)
+    return min(rounds)
+
+
+def examine_faults(chosen: Sequence[Course], examined: Sequence[Course], each: int) -> tuple[int, int]:
+    """How many faults were planted and found, with a table of kinds and some that were missed."""
+    print(f"{'fault':24} planted  found  recall   (where thresholds were chosen)")
+    total, before, examples = Counter[str](), Counter[str](), list[str]()
+    for seed, (name, fault) in enumerate(FAULTS.items()):
+        count, hits, missed = recall(fault, examined, each, seed)
+        others, others_found, _ = recall(fault, chosen, each, 100 + seed)
+        total.update(planted=count, found=hits)
+        before.update(planted=others, found=others_found)
+        examples += [f"{name}: {clipped(pair.source)!r} -> {clipped(pair.output)!r}" for pair in missed[:3]]
+        print(f"{name:24} {count:7} {hits:6} {hits / count:7.1%}   ({others_found / others:.1%})", flush=True)
+    share, share_before = (some["found"] / some["planted"] for some in (total, before))
+    print(f"{'all':24} {total['planted']:7} {total['found']:6} {share:7.1%}   ({share_before:.1%})")
+    print("\nmissed, at most three of each kind", *examples, sep="\n")
+    return total["planted"], total["found"]
+
+
+def examine_good(chosen: Sequence[Course], examined: Sequence[Course], good: int) -> tuple[int, int]:
+    """How many good pairs there were and how many rang, with a table of corpora and every false alarm."""
+    print(f"\n{'good translations':20} pairs  false alarms  (where thresholds were chosen)")
+    total = alarms = alarms_before = 0
+    examples: list[str] = []
+    for course, other in zip(sampled(examined, good), sampled(chosen, good), strict=True):
+        flags, size = course.flags(course.pairs), len(course.pairs)
+        (count, listed), (before, _) = counted(flags), counted(other.flags(other.pairs))
+        total, alarms, alarms_before = total + size, alarms + count, alarms_before + before
+        print(f"{course.name:20} {size:5} {count:4} {count / size:6.2%}   ({before / size:.2%})  {listed}".rstrip())
+        examples += [
+            f"{flag.name}: {flag.detail} {clipped(pair.source)!r} -> {clipped(pair.output)!r}"
+            for pair, some in zip(course.pairs, flags, strict=True)
+            for flag in some
+        ]
+    print(f"{'all':20} {total:5} {alarms:4} {alarms / total:6.2%}   ({alarms_before / total:.2%})")
+    print("\nevery false alarm", *examples, sep="\n")
+    return total, alarms
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="words for tokens, fewer faults and pairs")
+    quick = options.parse_args().quick
+    header(__file__)
+    each, good = (20, 1_500) if quick else (110, 5_040)
+    every = courses("words" if quick else "bpe")
+    chosen, examined = ([course.half(first) for course in every] for first in range(2))
+    faults, found = examine_faults(chosen, examined, each)
+    pairs, alarms = examine_good(chosen, examined, good)
+
+    print(f"\n{'real systems':30} pairs  alarms")
+    for course in every:
+        for system, said in answered(course):
+            count, listed = counted(course.flags(said))
+            print(f"{system:30} {len(said):5} {count:4} {count / len(said):6.2%}  {listed}")
+
+    cost = {family: microseconds([course for course in examined if course.family == family]) for family in CORPORA}
+    print(f"\nmicroseconds per pair: {', '.join(f'{family} {time:.0f}' for family, time in cost.items())}\n")
+    return verdict(
+        [
+            ("faults planted", faults, 350 if quick else 2_000),
+            ("mechanical faults found", found / faults, 0.99),
+            ("good pairs", pairs, 1_400 if quick else 5_000),
+            ("minus false alarms, % of good pairs", -100 * alarms / pairs, -0.5),
+            ("minus microseconds per caption or everyday sentence", -max(cost["captions"], cost["everyday"]), -50),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The face that all engines have: sources as tokens in, hypotheses out.
+
+    answers = engine.answers([Question(tokens=(57, 12, EOS), limit=20)], Search(beam=5))
+
+`Question`, `Search` and `Answer` are plain values, so an engine may live in another process or another language.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from heedful.errors import HeedfulError
+from heedful.types import Hypothesis
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p; the seed and the question's number decide."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < inf:
+            raise HeedfulError(
+                f"a temperature must be above 0, not {self.temperature}; for the best token, do not draw"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise HeedfulError(f"top-k must leave at least 1 token, not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise HeedfulError(f"top-p is a share of all probability, above 0 and up to 1, not {self.top_p}")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to look for answers: the `best` of a beam, or `best` draws."""
+
+    beam: int = 5
+    best: int = 1
+    length: str = "power"
+    length_penalty: float = 1.0
+    draw: Draw | None = None
+    attention: bool = False  # whether answers come with their cross-attention
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One source, with a tag before it and the end token after it where the model expects them."""
+
+    tokens: tuple[int, ...]
+    limit: int  # most steps of an answer
+    prefix: tuple[int, ...] = ()  # what an answer must begin with
+    number: int = 0  # its place among all that is asked: draws depend on it, and not on the batch it is in
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A hypothesis, and (on request) where each of its steps looked."""
+
+    hypothesis: Hypothesis
+    attention: NDArray[Any] | None = None  # [layers, heads, steps, slots]
+
+
+class Engine(Protocol):
+    """Anything that can answer."""
+
+    name: str
+
+    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
+        """Up to `search.best` answers to each question, best first; the questions are one batch."""
+        ...
+
+    def given(
+        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[Answer]:
+        """What the model says of given answers: log p of every token and of the end after them, and where it looked."""
+        ...

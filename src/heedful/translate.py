@@ -1,0 +1,326 @@
+"""The translator: text in, `Translation` out, order kept.
+
+    translator = heedful.load("runs/en-de")
+    translator("Good morning")                                  # Translation(text="Guten Morgen", score=-0.41, ...)
+    translator(["One.", "Two."], beam=1)                        # a list gives a list
+    translator("Good morning", best=3, alignment="shifted")     # .alternatives, .alignment
+
+A text may have several lines and any length: lines are translated one by one and stay lines, a line that is longer than
+those the model was trained on is cut into sentences, and blank lines stay blank. What goes together into a batch is
+decided here alone, in `batches`; engines know tokens only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from heedful.align import SPACE, Array, Links, Reading, hard, soft
+from heedful.bundle import Bundle, open_bundle
+from heedful.engines.face import Answer, Draw, Engine, Question, Search
+from heedful.errors import HeedfulError, did_you_mean, require
+from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
+from heedful.text.normalise import normalise
+from heedful.text.segments import segments
+from heedful.text.tokenizer import EOS, Tokenizer
+from heedful.types import Token, Translation
+
+BATCH_TOKENS = 2048  # of sources in one batch, padding included
+ROWS = 128  # sentences in one batch at most
+
+
+def _torch(bundle: Bundle, **options: Any) -> Engine:
+    require("torch", extra="train", whose="heedful.load")
+    from heedful.engines.torch import opened
+
+    return opened(bundle, **options)
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {"torch": _torch}
+
+
+def load(folder: str | Path, *, engine: str = "torch", **options: Any) -> "Translator":
+    """A translator from a model directory or a run; everything is verified before anything is allocated."""
+    if engine not in ENGINES:
+        raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
+    bundle = open_bundle(folder)
+    return Translator(bundle, ENGINES[engine](bundle, **options))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to translate; what is None is as the model directory says."""
+
+    beam: int | None = None
+    best: int = 1
+    length_penalty: float | None = None
+    draw: Draw | None = None
+    prefix: str = ""  # how the translation must begin
+    tag: str | None = None  # put before the source, as in training
+    alignment: str | None = None  # naive, shifted, or best: the head that training found to align best
+    least: float | None = None  # of a word's attention that makes a link; None: each word has its strongest
+    soft: bool = False  # whether the weights themselves are given beside the links
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a line that is translated by itself."""
+
+    text: str
+    gap: str  # the space after it
+    ids: tuple[int, ...]
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment and one answer to it."""
+
+    segment: Segment
+    answer: Answer
+    text: str
+
+
+class Translator:
+    """A model and its tokenizers."""
+
+    def __init__(self, bundle: Bundle, engine: Engine) -> None:
+        self.bundle, self.engine = bundle, engine
+        self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
+        self.longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
+        self.unknown = unknown_ids(self.source)
+
+    @overload
+    def __call__(self, texts: str, **options: Any) -> Translation: ...
+    @overload
+    def __call__(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
+    def __call__(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """One text or many; `options` are those of `Options`."""
+        many = [texts] if isinstance(texts, str) else list(texts)
+        found = list(self.stream([many], Options(**options)))
+        return found[0] if isinstance(texts, str) else found
+
+    def stream(self, windows: Iterable[Sequence[str]], options: Options) -> Iterator[Translation]:
+        """Every text of every window, in order; those of one window are translated together."""
+        asked, search = 0, self.search(options)
+        for texts in windows:
+            lines = [[normalise(line)[0] for line in text.split("\n")] for text in texts]
+            flat = [line for some in lines for line in some]
+            segmented = self.segmented(flat, options, asked)
+            every = [segment for some in segmented for segment in some]
+            asked += len(every)
+            answers = iter(self.answered([segment.question for segment in every], search))
+            found = iter(
+                [
+                    self.line(line, some, [next(answers) for _ in some], options)
+                    for line, some in zip(flat, segmented, strict=True)
+                ]
+            )
+            for text, some in zip(texts, lines, strict=True):
+                yield together(text, [next(found) for _ in some])
+
+    def search(self, options: Options) -> Search:
+        """What the engine is told."""
+        usual = self.bundle.generation
+        beam = usual.beam if options.beam is None else options.beam
+        penalty = usual.length_penalty if options.length_penalty is None else options.length_penalty
+        if beam < 1 or options.best < 1:
+            raise HeedfulError("a beam, and the best of it, must be 1 or more")
+        return Search(
+            max(beam, options.best), options.best, usual.length, penalty, options.draw, options.alignment is not None
+        )
+
+    def segmented(self, lines: Sequence[str], options: Options, asked: int) -> list[list[Segment]]:
+        """What of each line is translated by itself: nothing of a blank one, mostly all of it."""
+        found: list[list[Segment]] = []
+        tag = self.tag(options.tag)
+        prefix = tuple(encoded(self.target, [options.prefix])[0])
+        for line, ids in zip(lines, self.source.encode(lines), strict=True):
+            parts = [(line, "", ids)] if line else []
+            if len(ids) > self.longest:
+                cut = segments(line, self.fits)
+                parts = [
+                    (text, gap, own)
+                    for (text, gap), own in zip(cut, self.source.encode([text for text, _ in cut]), strict=True)
+                ]
+            row: list[Segment] = []
+            for text, gap, own in parts:
+                limit = max(min(self.bundle.generation.limit, 2 * len(own) + 10), len(prefix) + 10)
+                question = Question((*tag, *own, EOS), limit, () if row else prefix, asked)
+                row.append(Segment(text, gap, tuple(own), question))
+                asked += 1
+            found.append(row)
+        return found
+
+    def tag(self, name: str | None) -> tuple[int, ...]:
+        """The tokens that a tag is: one, or none."""
+        return () if name is None else (self.source.tag(name),)
+
+    def fits(self, text: str) -> bool:
+        """Whether it is no longer than what was trained on."""
+        return len(self.source.encode([text])[0]) <= self.longest
+
+    def answered(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
+        """The answers to all questions, in their order, batch by batch."""
+        answers: dict[int, tuple[Answer, ...]] = {}
+        for rows in batches([len(question.tokens) for question in questions]):
+            answers |= zip(rows, self.engine.answers([questions[row] for row in rows], search), strict=True)
+        return [answers[row] for row in range(len(questions))]
+
+    def line(
+        self, line: str, some: Sequence[Segment], answers: Sequence[tuple[Answer, ...]], options: Options
+    ) -> Translation:
+        """One line from its segments: the best answer to each, and as alternatives the second of each, the third ..."""
+        count = max(map(len, answers), default=1)
+        ranked = [[every[min(rank, len(every) - 1)] for every in answers] for rank in range(count)]
+        first, *others = [self.ranked(line, some, chosen, options) for chosen in ranked]
+        return replace(first, alternatives=tuple(others))
+
+    def ranked(self, line: str, some: Sequence[Segment], chosen: Sequence[Answer], options: Options) -> Translation:
+        """One answer to each segment, joined."""
+        hypotheses = [answer.hypothesis for answer in chosen]
+        texts = [one_line(text) for text in self.target.decode([one.tokens for one in hypotheses])]
+        parts = [Part(*three) for three in zip(some, chosen, texts, strict=True)]
+        text = "".join(part.text + part.segment.gap for part in parts)
+        sure = fsum(one.log_probability for one in hypotheses)
+        flags = dict.fromkeys(
+            flag
+            for segment in some
+            for flag in input_flags(segment.text, segment.ids, self.bundle.statistics, self.unknown)
+        )
+        flags |= dict.fromkeys(
+            output_flags(
+                line,
+                text,
+                log_probability=sure,
+                tokens=sum(len(one.tokens) for one in hypotheses),
+                source_tokens=sum(len(segment.ids) for segment in some),
+                finished=all(one.finished for one in hypotheses),
+                statistics=self.bundle.statistics,
+                ends=max(1, len(some)),
+            )
+        )
+        tokens = tuple(
+            Token(piece.replace(SPACE, " "), value)
+            for one in hypotheses
+            for piece, value in zip(
+                self.target.pieces(one.tokens), one.log_probabilities, strict=False
+            )  # the end apart
+        )
+        score = fsum(one.score for one in hypotheses)
+        found = Translation(line, text, score, sure, tokens, flags=tuple(flags))
+        if options.alignment is None:
+            return found
+        weights = self.weights(parts, self.reading(options.alignment))
+        shown = tuple(tuple(row) for row in weights.round(4).tolist()) if options.soft else None
+        return replace(found, alignment=hard(weights, options.least), weights=shown)
+
+    # ------------------------------------------------------------------------------------------------ given answers
+
+    def given(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False, tag: str | None = None
+    ) -> list[Answer]:
+        """What the model says of given translations: log p of every token and end, and (on request) where it looked."""
+        if len(sources) != len(targets):
+            raise HeedfulError(f"{len(sources):,} sources but {len(targets):,} translations: they must be as many")
+        first = self.tag(tag)
+        questions = [Question((*first, *ids, EOS), 1) for ids in encoded(self.source, sources)]
+        wanted = encoded(self.target, targets)
+        lengths = [max(len(one.tokens), len(other) + 1) for one, other in zip(questions, wanted, strict=True)]
+        found: dict[int, Answer] = {}
+        for rows in batches(lengths):
+            some = [questions[row] for row in rows], [wanted[row] for row in rows]
+            found |= zip(rows, self.engine.given(*some, attention=attention), strict=True)
+        return [found[row] for row in range(len(questions))]
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        alignment: str = "best",
+        *,
+        least: float | None = None,
+        tag: str | None = None,
+    ) -> list[Links]:
+        """Which words of given translations came from which: (source word, target word), from 0."""
+        reading = self.reading(alignment)
+        answers = self.given(sources, targets, attention=True, tag=tag)
+        return [
+            hard(self.looked(answer, ids, reading), least)
+            for answer, ids in zip(answers, encoded(self.source, sources), strict=True)
+        ]
+
+    # ---------------------------------------------------------------------------------------------------- alignment
+
+    def reading(self, name: str) -> Reading:
+        """How to read links off attention."""
+        if name != "best":
+            return Reading(name)
+        told = self.bundle.statistics.get("alignment")
+        if not told:
+            raise HeedfulError(f"{self.bundle.folder} does not say which head aligns best: take naive or shifted")
+        return Reading(**told)
+
+    def looked(self, answer: Answer, ids: Sequence[int], reading: Reading) -> Array:
+        """How much each word of an answer looked at each word of its segment."""
+        attention, tokens = answer.attention, answer.hypothesis.tokens
+        if attention is None or attention.shape[-1] <= len(ids):
+            raise HeedfulError("this model does not look at the words of its source, so there is no alignment")
+        first = attention.shape[-1] - 1 - len(ids)  # a tag; the last is the end token
+        return soft(attention[..., first:-1], self.source.pieces(ids), self.target.pieces(tokens), reading)
+
+    def weights(self, parts: Sequence[Part], reading: Reading) -> Array:
+        """The same of a whole line, whose segments look at themselves alone."""
+        blocks, at = [], (0, 0)
+        for part in parts:
+            block = self.looked(part.answer, part.segment.ids, reading)
+            blocks.append((at, block))
+            glued = not part.segment.gap  # the last word goes on in the next segment
+            at = tuple(count + max(0, more - glued) for count, more in zip(at, block.shape, strict=True))
+        whole = np.zeros([max((at[axis] + block.shape[axis] for at, block in blocks), default=0) for axis in (0, 1)])
+        for (row, column), block in blocks:
+            whole[row : row + block.shape[0], column : column + block.shape[1]] += block
+        return whole
+
+
+def encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Ids of every text, normalised as training text was."""
+    return tokenizer.encode([normalise(text)[0] for text in texts])
+
+
+def one_line(text: str) -> str:
+    """Without the line breaks that a model can spell with bytes: a line in is a line out."""
+    return text.replace("\r", " ").replace("\n", " ").strip()
+
+
+def batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Which questions go together: of like length, so that little is padded; the longest first, so that memory shows
+    early whether it is enough.
+    """
+    found: list[list[int]] = []
+    longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if found and len(found[-1]) < ROWS and (len(found[-1]) + 1) * longest <= BATCH_TOKENS:
+            found[-1].append(row)
+        else:
+            found.append([row])
+            longest = lengths[row]
+    return found
+
+
+def together(text: str, lines: Sequence[Translation]) -> Translation:
+    """The lines of one text as one translation."""
+    if len(lines) == 1:
+        return replace(lines[0], source=text)
+    return Translation(
+        text,
+        "\n".join(line.text for line in lines),
+        fsum(line.score for line in lines),
+        fsum(line.log_probability for line in lines),
+        tuple(token for line in lines for token in line.tokens),
+        None,
+        tuple(dict.fromkeys(flag for line in lines for flag in line.flags)),
+    )

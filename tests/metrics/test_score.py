@@ -1,0 +1,140 @@
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+import heedful
+from heedful.errors import HeedfulError
+from heedful.metrics import METRICS, Options, interval, score
+from heedful.metrics.score import MOST, sentence_scores
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wmt22-systems"
+HYPOTHESES = ["The cat sat on the mat.", "A dog!", ""]
+REFERENCES = ["The cat sat on a mat.", "The dog!", "Nothing."]
+OTHERS = ["The cat sat on the mat!", "A dog!", "Nothing at all."]
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("bleu", sacrebleu.corpus_bleu),
+        ("chrf", sacrebleu.corpus_chrf),
+        ("chrf++", lambda *given: sacrebleu.corpus_chrf(*given, word_order=2)),
+        ("ter", sacrebleu.corpus_ter),
+    ],
+)
+def test_the_number_is_that_of_sacrebleu(name, theirs):
+    for references in ([REFERENCES], [REFERENCES, OTHERS]):
+        found = score(name, HYPOTHESES, references)
+        assert found.value == theirs(HYPOTHESES, references).score
+        assert f"version:{sacrebleu.__version__}" in found.signature
+        assert f"nrefs:{len(references)}" in found.signature
+    assert score(name, HYPOTHESES, REFERENCES) == score(name, HYPOTHESES, [REFERENCES])
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_copy_is_perfect(name):
+    assert score(name, REFERENCES, REFERENCES).value == pytest.approx(0.0 if name == "ter" else 100.0)
+    assert score(name, REFERENCES, [OTHERS, REFERENCES]).value == pytest.approx(0.0 if name == "ter" else 100.0)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_an_interval_is_around_its_score_and_sacrebleu_s(name):
+    hypotheses, references = HYPOTHESES * 20, OTHERS * 20
+    found = interval(name, hypotheses, references, samples=50)
+    assert found.value == score(name, hypotheses, references).value
+    assert found.mean - found.margin < found.value < found.mean + found.margin
+    assert "bs:50|seed:12345" in found.signature
+
+
+def test_an_interval_is_that_of_sacrebleu():
+    hypotheses, references = HYPOTHESES * 20, REFERENCES * 20
+    theirs = sacrebleu.BLEU().corpus_score(hypotheses, [references], n_bootstrap=1000)
+    found = interval("bleu", hypotheses, references)
+    assert f"{found.mean:.6f} ± {found.margin:.6f}" in theirs.format(width=6)
+
+
+def test_options_change_the_number_and_its_signature():
+    shouted = [one.upper() for one in HYPOTHESES]
+    for name in ("bleu", "chrf", "rouge-1", "exact"):
+        plain, lower = score(name, shouted, OTHERS), score(name, shouted, OTHERS, options=Options(lowercase=True))
+        assert lower.value > plain.value
+        assert ("case:mixed" in plain.signature, "case:lc" in lower.signature) == (True, True)
+    for options in (Options("none"), Options("char"), Options(smoothing="add-k")):
+        found = score("bleu", HYPOTHESES, REFERENCES, options=options)
+        assert found.value != score("bleu", HYPOTHESES, REFERENCES).value
+        assert f"tok:{options.tokenisation}|smooth:{options.smoothing}" in found.signature
+
+
+def test_rouge_and_exact_match_by_hand():
+    hypotheses, references = ["a b c", "x"], ["a c b d", "y"]
+    assert score("rouge-1", hypotheses, references).value == pytest.approx(50 * (2 * 3 / 7))
+    assert score("rouge-1-recall", hypotheses, references).value == pytest.approx(50 * 3 / 4)
+    assert score("rouge-2", hypotheses, references).value == 0.0
+    assert score("rouge-l", hypotheses, references).value == pytest.approx(50 * (2 * 2 / 7))
+    assert score("rouge-l-recall", hypotheses, references).value == pytest.approx(50 * 2 / 4)
+    best = score("rouge-1", hypotheses, [references, ["q", "x"]])  # of each line the best reference
+    assert best.value == pytest.approx(50 * (2 * 3 / 7 + 1))
+    assert best.signature == f"nrefs:2|case:mixed|tok:13a|stem:no|of:F1|version:heedful-{heedful.__version__}"
+    assert score("exact", ["a ", "b", "c"], ["a", "B", "c"]).value == pytest.approx(200 / 3)
+
+
+def test_scores_of_sentences():
+    found = sentence_scores("bleu", HYPOTHESES, [REFERENCES, OTHERS])
+    assert found == [
+        sacrebleu.sentence_bleu(hypothesis, some).score
+        for hypothesis, *some in zip(HYPOTHESES, REFERENCES, OTHERS, strict=True)
+    ]
+    assert sentence_scores("exact", HYPOTHESES, OTHERS) == [0.0, 100.0, 0.0]
+
+
+def test_misuse():
+    with pytest.raises(HeedfulError, match="did you mean `bleu`"):
+        score("blue", HYPOTHESES, REFERENCES)
+    with pytest.raises(HeedfulError, match="3 translations but 2 references"):
+        score("bleu", HYPOTHESES, REFERENCES[:2])
+    with pytest.raises(HeedfulError, match="3 translations but 2 references"):
+        score("bleu", HYPOTHESES, [REFERENCES, REFERENCES[:2]])
+    with pytest.raises(HeedfulError, match="nothing to score"):
+        score("bleu", [], [])
+    with pytest.raises(HeedfulError, match="unknown tokenisation `int`; did you mean `intl`"):
+        score("rouge-1", HYPOTHESES, REFERENCES, options=Options("int"))
+    with pytest.raises(HeedfulError, match="unknown smoothing `add`; did you mean `add-k`"):
+        score("bleu", HYPOTHESES, REFERENCES, options=Options(smoothing="add"))
+    with pytest.raises(HeedfulError, match="1 samples say nothing"):
+        interval("bleu", HYPOTHESES, REFERENCES, samples=1)
+    with pytest.raises(HeedfulError, match=r"would take 3 GB of memory: take at most 8,333,333 samples"):
+        interval("bleu", HYPOTHESES, REFERENCES, samples=MOST // 300 + 10**6)
+
+
+def test_a_tokenisation_that_is_not_installed_says_so(monkeypatch):
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None, raising=False)
+    with pytest.raises(HeedfulError, match=r"ja-mecab needs more than is installed: .* pip install sacrebleu\[ja\]"):
+        score("bleu", HYPOTHESES, REFERENCES, options=Options("ja-mecab"))
+
+
+# ------------------------------------------------------------------------------------------------ published scores
+
+SETTINGS = {
+    "BLEU": ("bleu", Options()),
+    "BLEU-lc": ("bleu", Options(lowercase=True)),
+    "BLEU-intl": ("bleu", Options("intl")),
+    "BLEU-char": ("bleu", Options("char")),
+    "chrF": ("chrf", Options()),
+    "chrF++": ("chrf++", Options()),
+}
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="HEEDFUL_DATA has no wmt22-systems")
+@pytest.mark.parametrize("metric", SETTINGS)
+def test_published_scores_of_wmt22_to_the_last_digit(metric):
+    def lines(name):
+        with gzip.open(DATA / f"generaltest2022.de-en.{name}.en.gz", "rt", encoding="utf-8", newline="\n") as stream:
+            return stream.read().split("\n")[:-1]
+
+    rows = (line.split("\t") for line in (DATA / "expected-sacrebleu-2.6.0.tsv").read_text().splitlines())
+    (expected,) = (float(row[-1]) for row in rows if row[:4] == ["de-en", "LT22", "A", metric])
+    name, options = SETTINGS[metric]
+    assert score(name, lines("hyp.LT22"), lines("ref.A"), options=options).value == expected

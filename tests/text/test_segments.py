@@ -1,0 +1,36 @@
+"""Text that is too long is cut where it hurts least, and nothing of it is lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.text.segments import segments
+
+TEXT = st.text(st.sampled_from("ab .,;!?。、»\u2026 \n\t") | st.characters(), max_size=120)
+
+
+@given(TEXT, st.integers(1, 40))
+def test_nothing_is_lost_and_everything_fits(text, most):
+    found = segments(text, lambda part: len(part) <= most)
+    assert "".join(part + gap for part, gap in found).strip() == text.strip()
+    assert all(len(part) <= most or len(part) == 1 for part, _ in found)
+
+
+def test_what_fits_is_left_alone():
+    assert segments("One. Two.", lambda _: True) == [("One. Two.", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "parts"),
+    [
+        ("One is here. Two is there.", 15, ["One is here.", "Two is there."]),
+        ('He said "go." She went.', 15, ['He said "go."', "She went."]),
+        ("今日は。明日も。", 5, ["今日は。", "明日も。"]),
+        ("「行く。」明日。。", 6, ["「行く。」", "明日。。"]),
+        ("first part, second part, third", 24, ["first part, second part,", "third"]),
+        ("one two three four", 9, ["one two", "three", "four"]),
+        ("abcdefgh", 4, ["abcd", "efgh"]),
+    ],
+)
+def test_where_it_is_cut(text, most, parts):
+    assert [part for part, _ in segments(text, lambda part: len(part) <= most)] == parts
