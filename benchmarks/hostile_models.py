@@ -202,6 +202,9 @@ class Parrot:
 
     name = "parrot"
 
+    def given(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
     def answers(self, questions: Any, search: Any) -> Any:
         from heedful.engines.face import Answer
         from heedful.types import Hypothesis
@@ -259,10 +262,12 @@ def main() -> int:
         assert process.stdin is not None
         assert process.stdout is not None
 
+        told_to, said = process.stdin, process.stdout
+
         def opened(folder: Path) -> dict[str, Any]:
-            process.stdin.write(json.dumps(str(folder)) + "\n")
-            process.stdin.flush()
-            return dict(json.loads(process.stdout.readline()))
+            told_to.write(json.dumps(str(folder)) + "\n")
+            told_to.flush()
+            return dict(json.loads(said.readline()))
 
         weights = opened(whole)["weights"]
         for number in range(count):

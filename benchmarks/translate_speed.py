@@ -126,7 +126,7 @@ def ctranslate2_spec(translator: Translator, folder: str) -> list[str]:
     assert isinstance(translator.engine, Torch)
     model: Any = translator.engine.model
     spec = TransformerSpec.from_config(
-        len(model.encoder.layers), translator.bundle.description.model.encoder.heads, pre_norm=True
+        len(model.encoder.layers), model.encoder.layers[0].attention.heads, pre_norm=True
     )
 
     def array(tensor: torch.Tensor) -> Any:
@@ -217,7 +217,7 @@ def main() -> int:
 def measured(model: str, quick: bool, rounds: int) -> int:
     texts = test_lines()[: 64 if quick else None]
     translator = heedful.load(model)
-    timed = translator.engine = Timed(translator.engine)  # type: ignore[assignment]
+    timed = translator.engine = Timed(translator.engine)
     plain = heedful.load(model)
     other = marian(plain)
     command = [sys.executable, __file__, "--serve", model, str(torch.get_num_threads()), str(len(texts))]
