@@ -17,7 +17,19 @@ from heedful.errors import HeedfulError, MissingExtra, require
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
 NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "mend", "parallel", "rules"))
-NEEDS_TORCH = ("nn", "model", "search", "train", "lab", "build", "export", "data.batch", "engines.torch")
+NEEDS_TORCH = (
+    "nn",
+    "model",
+    "search",
+    "train",
+    "lab",
+    "build",
+    "export",
+    "data.batch",
+    "engines.torch",
+    "inspect.record",
+    "inspect.hugging_face",
+)
 
 
 def layers() -> dict[str, int]:
@@ -125,12 +137,13 @@ def test_the_public_names():
         "Translation",
         "__version__",
         "check",
+        "inspect",
         "load",
         "prepare",
         "train",
     ]
     assert all(hasattr(heedful, name) for name in heedful.__all__)
-    assert all(callable(getattr(heedful, name)) for name in ("check", "load", "prepare", "train"))
+    assert all(callable(getattr(heedful, name)) for name in ("check", "inspect", "load", "prepare", "train"))
 
 
 @pytest.mark.parametrize("name", modules())

@@ -11,10 +11,11 @@ from heedful.types import Hypothesis, Translation
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["HeedfulError", "Hypothesis", "Translation", "__version__", "check", "load", "prepare", "train"]
+__all__ = ["HeedfulError", "Hypothesis", "Translation", "__version__", "check", "inspect", "load", "prepare", "train"]
 
 _VERBS = {  # imported when first asked for
     "check": "heedful.corpus.check",
+    "inspect": "heedful.inspect.act",
     "load": "heedful.translate",
     "prepare": "heedful.data.prepare",
     "train": "heedful.train.loop",

@@ -11,6 +11,7 @@ from heedful.cli.check import check
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
 from heedful.cli.info import info
+from heedful.cli.inspect import inspect
 from heedful.cli.prepare import prepare
 from heedful.cli.train import train
 from heedful.cli.translate import translate
@@ -33,6 +34,7 @@ app = typer.Typer(
   heedful translate my-model < in.en one line in, one line out
   heedful evaluate new test.de       how good translations are
   heedful compare test.de old new    which of them are better, and is it luck
+  heedful inspect my-model "A dog."  a page that shows what the model does with it
   heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
@@ -42,6 +44,7 @@ app.command("train")(train)
 app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
+app.command("inspect")(inspect)
 app.command("info")(info)
 
 

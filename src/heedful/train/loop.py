@@ -38,6 +38,7 @@ from heedful.train.autopilot import pilot
 from heedful.train.clock import Clock, fitted
 from heedful.train.distributed import Averaged, InOrder, Sharded, Sums, Think, World, joined, whole
 from heedful.train.events import Began, Note, Refitted, Saved, Skipped, Stepped, Watch
+from heedful.train.film import Camera
 from heedful.train.finish import finish, work_after
 from heedful.train.guard import Guard, Verdict
 from heedful.train.machine import casting, device_of, keep_memory
@@ -145,6 +146,7 @@ class Run:
         self.world, self.device, self.watch = world, device, watch
         self.chosen, self.folder = settings.train, Path(settings.train.folder)
         self.target = prepared.tokenizer("target")
+        self.camera = Camera(self.folder, held, prepared.tokenizer("source"), self.target, device)
         self.plan = plan_of(settings, prepared, corpora)
         torch.set_num_threads(self.chosen.threads or 1)
         self.model = fresh(settings, prepared, device)
@@ -390,6 +392,8 @@ class Run:
                 better = merit(found, self.chosen.metric) > self.best["merit"]
                 self.watch(crowned(found) if better else found)
                 numbers = [merit(found, self.chosen.metric), found.seconds]
+                if self.chosen.samples:
+                    self.guarded(lambda: self.camera(model, found), "film")
             value, took = self.world.told(numbers, self.device)
             if value > self.best["merit"]:
                 self.best, self.worse = {"step": self.step, "merit": value, "weights": weights}, 0
@@ -449,12 +453,12 @@ class Run:
         """Say aloud what went wrong and was mended."""
         self.watch(Note(text, "warning", self.step))
 
-    def guarded(self, write: Any) -> None:
+    def guarded(self, write: Any, what: str = "checkpoint") -> None:
         """Training is worth more than one checkpoint: an error of the disk is a warning."""
         try:
             write()
         except OSError as error:
-            self.warn(f"the checkpoint of step {self.step:,} could not be written ({error}); the last good one stays")
+            self.warn(f"the {what} of step {self.step:,} could not be written ({error}); the last good one stays")
 
     def write(self, *, regular: bool) -> None:
         """Write, then forget the oldest."""

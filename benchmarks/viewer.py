@@ -1,0 +1,174 @@
+"""How large is an inspection page, and how quick is it in a real browser?
+
+A Transformer of 6 + 6 layers with 8 heads, width 512, with random weights; a source and a forced answer of 25 tokens, a
+beam of 5. Then 20 sentences in one page, and a sentence of 60 tokens that is scrubbed from end to end, all measured by
+the browser's own clocks (script, style and layout) in headless Chromium, from a file, without a network. Claims: maps
+of all three kinds under 120 kB, the search tree under 100 kB, vectors of all scores under 1.5 MB and only where asked
+for, our script and style under 150 kB, 20 sentences open in under a second, a frame costs at most 8 ms.
+
+    pip install playwright            (and Debian's chromium, or another)
+    python benchmarks/viewer.py [--quick]
+
+--quick: fewer frames.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful import config
+from heedful.build import build
+from heedful.inspect.act import Page
+from heedful.inspect.page import viewer
+from heedful.inspect.record import Question, Subject, record
+from heedful.search import Beam
+from heedful.trace import Sentence, Trace, dumped
+from report import header, verdict
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BOS, EOS, WORDS = 2, 3, 8000
+LAYER = {"kind": "transformer", "layers": 6, "heads": 8, "inner": 2048, "dropout": 0.0}
+
+
+def subject() -> Subject:
+    """A model of base size."""
+    torch.manual_seed(1)
+    given = {"width": 512, "positions": "sinusoidal", "scale": True, "encoder": LAYER, "decoder": LAYER}
+    model = build(config.Model.model_validate(given), WORDS, WORDS).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():  # heads of a trained model look sharply
+            if weight.dim() > 1 and ("project" in name or "query" in name or "memory" in name):
+                weight.mul_(1.7)
+
+    def called(ids: Any) -> list[str]:
+        return [f"\u2581w{one}" if one != EOS else "</s>" for one in ids]
+
+    return Subject(
+        model.encoder, model.decoder, BOS, EOS, called, called, lambda ids: " ".join(f"w{one}" for one in ids)
+    )
+
+
+def looked(model: Subject, tokens: int, seed: int, **options: Any) -> Sentence:
+    """A sentence of so many tokens, and an answer of as many."""
+    torch.manual_seed(seed)
+    source, target = (torch.randint(4, WORDS, (tokens - 1,)).tolist() for _ in range(2))
+    text = " ".join(f"w{one}" for one in source)
+    question = Question((*source, EOS), text, limit=tokens)
+    return record(model, question, Beam(5), forced=target, importance=False, **options)
+
+
+def size(part: Any) -> float:
+    """Kilobytes in the page."""
+    return len(dumped(Trace(sentences=(part,)))) / 1000
+
+
+def sizes(model: Subject) -> dict[str, float]:
+    sentence = looked(model, 25, 1, vectors=("encoder", "cross", "decoder"))
+    maps = sum(len(blob.data) for blob in sentence.attention.values()) / 1000
+    cross = sum(len(blob) for layer in sentence.vectors["cross"] for blob in data_of(layer)) / 1000
+    every = sum(len(blob) for some in sentence.vectors.values() for layer in some for blob in data_of(layer)) / 1000
+    bare = sentence.model_copy(update={"vectors": {}, "attention": {}})
+    tree = size(bare) - size(bare.model_copy(update={"tree": None}))
+    script, style, glossary = viewer()
+    return {
+        "maps of all three kinds": maps,
+        "search tree": tree,
+        "vectors of cross-attention": cross,
+        "vectors of all three kinds": every,
+        "script and style": (len(script.encode()) + len(style.encode())) / 1000,
+        "glossary": len(glossary.encode()) / 1000,
+    }
+
+
+def data_of(layer: Any) -> list[str]:
+    parts = (layer.queries, layer.keys, layer.values, layer.scores, layer.energy, layer.moved)
+    return [part.data for part in parts if part is not None]
+
+
+def browsed(model: Subject, folder: Path, rounds: int) -> tuple[float, float, float]:
+    """Milliseconds to open 20 sentences; of script, style and layout per frame of scrubbing; in the slowest round."""
+    from playwright.sync_api import sync_playwright
+
+    many = Page(Trace(title="many", sentences=tuple(looked(model, 25, seed) for seed in range(20)))).save(
+        folder / "many.html"
+    )
+    long = Page(Trace(title="long", sentences=(looked(model, 60, 1),))).save(folder / "long.html")
+    print(
+        f"20 sentences of 25 tokens: {many.stat().st_size / 1e6:.1f} MB; one of 60: {long.stat().st_size / 1e6:.1f} MB"
+    )
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        opened = []
+        for _ in range(rounds):
+            tab = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True).new_page()
+            tab.goto(many.as_uri())
+            tab.wait_for_selector("html[data-ready]")
+            opened.append(float(tab.get_attribute("html", "data-ready") or 0))
+            tab.close()
+        tab = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True).new_page()
+        tab.goto(long.as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        session = tab.context.new_cdp_session(tab)
+        session.send("Performance.enable")
+
+        def spent() -> float:
+            found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+            return 1000 * sum(
+                float(found[name]) for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
+            )
+
+        frames = []
+        for _ in range(rounds):
+            before = spent()
+            tab.evaluate(SCRUB)
+            frames.append((spent() - before) / 60)
+        browser.close()
+    return statistics.median(opened), statistics.median(frames), max(frames)
+
+
+SCRUB = """async () => {
+    const slider = document.querySelector("#steps input[type=range]");
+    for (let step = 0; step < 60; step++) {
+        slider.value = step;
+        slider.dispatchEvent(new Event("input"));
+        await new Promise(requestAnimationFrame);
+        await new Promise(requestAnimationFrame);
+    }
+}"""
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true")
+    given = options.parse_args()
+    header(__file__)
+    if BROWSER is None:
+        print("MISS there is no Chromium here")
+        return 1
+    model = subject()
+    found = sizes(model)
+    for name, kilobytes in found.items():
+        print(f"{name:30} {kilobytes:8.1f} kB")
+    with tempfile.TemporaryDirectory() as folder:
+        opened, frame, slowest = browsed(model, Path(folder), 3 if given.quick else 11)
+    print(f"open {opened:.0f} ms; a frame {frame:.2f} ms, in the slowest round {slowest:.2f} ms")
+    return verdict(
+        [
+            ("kB of maps below 120", 120 - found["maps of all three kinds"], 0.0),
+            ("kB of the search tree below 100", 100 - found["search tree"], 0.0),
+            ("kB of vectors below 1,500", 1500 - found["vectors of all three kinds"], 0.0),
+            ("kB of script and style below 150", 150 - found["script and style"], 0.0),
+            ("milliseconds below 1,000 to open 20 sentences", 1000 - opened, 0.0),
+            ("milliseconds below 8 of a frame", 8 - frame, 0.0),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The trace format: what is written is read, what is wrong is refused in words, blobs are within their promise."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from heedful.errors import HeedfulError
+from heedful.text.tokenizer import train
+from heedful.trace import (
+    Blob,
+    Film,
+    Frame,
+    Piece,
+    Sentence,
+    Step,
+    Take,
+    Text,
+    Trace,
+    dumped,
+    numbers_blob,
+    parsed,
+    spelled,
+    weights_blob,
+)
+
+SHAPES = arrays.array_shapes(min_dims=1, max_dims=4, max_side=6)
+
+
+@given(arrays.arrays(np.float64, SHAPES, elements=st.floats(0, 1)))
+def test_a_weight_is_never_off_by_more_than_a_255th(array):
+    blob = weights_blob(array)
+    assert blob.shape == array.shape
+    assert np.abs(blob.array() - array).max(initial=0.0) <= 1 / 255
+
+
+@given(arrays.arrays(np.float64, SHAPES, elements=st.floats(-1e4, 1e4)), st.integers(5, 10))
+def test_numbers_keep_their_digits(array, bits):
+    found = numbers_blob(array, bits).array()
+    assert np.all(
+        np.abs(found - array) <= np.abs(array) * 2.0 ** -(bits + 1) + np.abs(array) * 2.0**-10 + 1e-7 * 2 ** (10 - bits)
+    )
+
+
+def test_what_is_not_a_number_becomes_the_lowest():
+    assert numbers_blob(np.array([-np.inf, np.inf, 70_000.0, np.nan]), 7).array().tolist() == [-65504, 65504, 65504, 0]
+
+
+def sentence(**changes):
+    pieces = (Piece(text=" a", end=1, word=0), Piece(text="</s>"))
+    whole = {
+        "name": "m",
+        "source": Text(text="a", pieces=pieces),
+        "target": Text(text="b", pieces=pieces),
+        "logp": -1.0,
+        "score": -0.5,
+        "steps": (Step(logp=-0.5, entropy=1.0, top=((" a", -0.5),)),) * 2,
+        "attention": {"cross": weights_blob(np.full((1, 2, 2, 2), 0.5))},
+        "importance": {"cross": ((0.1, 0.2),)},
+    }
+    return Sentence(**(whole | changes))
+
+
+def test_what_is_written_is_read():
+    film = Film(
+        sources=(sentence().source,),
+        frames=(
+            Frame(step=5, takes=(Take(target=sentence().target, attention=weights_blob(np.zeros((1, 1, 2, 2)))),)),
+        ),
+    )
+    trace = Trace(title="\u2028</script>", sentences=(sentence(),), film=film)
+    again = parsed(dumped(trace))
+    assert again.sentences == trace.sentences
+    assert again.film == trace.film
+    assert again.maker.startswith("heedful ")
+
+
+def tree():
+    return json.loads(dumped(Trace(sentences=(sentence(),))))
+
+
+def change(path, value):
+    whole = tree()
+    at = whole
+    *places, last = path
+    for key in places:
+        at = at[key]
+    at[last] = value
+    return json.dumps(whole)
+
+
+CROSS = ("sentences", 0, "attention", "cross")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"format": "heedful-trace", "version": NaN}', "not JSON"),
+        ("[]", "not a trace"),
+        ('{"format": "x"}', "not a trace"),
+        (change(("version",), 2), "reads 1"),
+        (change(("sentences", 0, "name"), 5), "sentences.0.name"),
+        (change(("sentences", 0, "extra"), 5), "sentences.0.extra"),
+        (change(("sentences", 0, "steps"), []), "0 steps for a target of 2 pieces"),
+        (change((*CROSS, "shape"), [1, 2, 2, 3]), "shape"),
+        (change((*CROSS, "shape"), [10**9, 10**9, 2, 2]), "larger than"),
+        (change((*CROSS, "data"), "!!"), "not deflated base64"),
+        (change((*CROSS, "data"), "QUJD"), "not deflated base64"),
+        (change(("sentences", 0, "importance", "cross"), [[1.0]]), "importance.cross"),
+        (change(("sentences", 0, "importance"), {"decoder": [[1.0]]}), "without attention.decoder"),
+        (
+            change(
+                ("sentences", 0, "tree"),
+                {"kind": "beam", "nodes": [{"step": 2, "text": "", "logp": 0, "total": 0, "rank": 0, "fate": "kept"}]},
+            ),
+            "node 0 is at step 2",
+        ),
+        (change(("sentences", 0, "tree"), {"kind": "beam", "best": 3}), "no node 3"),
+    ],
+)
+def test_what_is_wrong_is_said(text, told):
+    with pytest.raises(HeedfulError, match=told):
+        parsed(text)
+
+
+def test_a_bomb_is_not_unpacked():
+    small = weights_blob(np.zeros(10_000_000))
+    with pytest.raises(ValueError, match="takes 4"):
+        Blob(shape=(4,), kind="sqrt8", data=small.data)
+
+
+# ---------------------------------------------------------------------------------------------------------- pieces
+
+TEXTS = ["ein rotes Haus", "das alte Haus steht dort", "zwei rote Katzen"] * 20
+TOKENIZER = train("bpe", TEXTS, vocabulary=300)
+
+
+@given(st.text(st.sampled_from("eint rosHauc zw 犬🐶25é"), max_size=30).map(lambda text: " ".join(text.split())))
+def test_pieces_know_their_places(text):
+    (ids,) = TOKENIZER.encode([text])
+    pieces = spelled([*TOKENIZER.pieces(ids), "</s>"], text)
+    assert len(pieces) == len(ids) + 1
+    assert pieces[-1] == Piece(text="</s>", start=len(text), end=len(text))
+    shown, letters = "", set()
+    for piece in pieces[:-1]:
+        assert 0 <= piece.start <= piece.end <= len(text)
+        if piece.text.strip():
+            assert text[piece.start : piece.end] == piece.text.strip()
+        if piece.letter is None or piece.letter not in letters:
+            shown += piece.text
+            letters.add(piece.letter)
+    assert shown.replace(" ", "") == text.replace(" ", "")
+    words = [piece.word for piece in pieces[:-1]]
+    assert words == sorted(words)
+    assert set(words) == set(range(len(text.split())))
