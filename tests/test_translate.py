@@ -16,7 +16,7 @@ from heedful.align import hard
 from heedful.engines.face import Answer, Draw
 from heedful.errors import HeedfulError
 from heedful.train.loop import train
-from heedful.translate import BATCH_TOKENS, ROWS, Options, Translator, batches
+from heedful.translate import BATCH_TOKENS, ROWS, Options, Part, Translator, batches
 from heedful.types import Hypothesis
 from trainwork import MODEL, RECURRENT, WORDS, settings_of, write_corpus
 
@@ -187,7 +187,7 @@ def test_a_draw_from_nothing_is_refused(wrong):
 
 @pytest.mark.parametrize("wrong", [{"device": "xpu:99"}, {"device": "gpu"}, {"threads": 0}])
 def test_a_machine_that_is_not_there(model, wrong):
-    with pytest.raises(HeedfulError, match=r"cpu|1 or more"):
+    with pytest.raises(HeedfulError, match=r"cpu|1 to"):
         heedful.load(model, **wrong)
 
 
@@ -209,6 +209,54 @@ def test_a_model_without_attention_says_so(tmp_path):
     assert isinstance(plain("a red house").text, str)
     with pytest.raises(HeedfulError, match="no alignment"):
         plain("a red house", alignment="naive")
+
+
+def test_a_draw_depends_on_its_line_and_not_on_the_lines_before(translator):
+    def second(first):
+        return translator([first, "a red house"], draw=Draw(temperature=2.0, seed=3))[1].text
+
+    assert len({second(text) for text in ("the dog", "", "the old man sees a house. " * 20)}) == 1
+
+
+def test_a_full_stop_without_a_space_gets_one_where_the_target_has_spaces(translator):
+    (parts,) = translator.segmented(["。".join(["the old man sees a red house"] * 8) + "。"], Options(), 0)
+    assert len(parts) > 1
+    assert {translator.gap(part) for part in parts[:-1] if part.text.endswith("。")} <= {" "}
+    wide = replace(translator.bundle, statistics={"scripts": {"target": {"CJK": 0.9}}})
+    assert Translator(wide, translator.engine).gap(parts[0]) == parts[0].gap
+
+
+def test_words_are_counted_through_segments_that_say_nothing(translator):
+    blocks = iter([np.ones((3, 3)), np.ones((0, 1)), np.ones((2, 2))])
+    translator = Translator(translator.bundle, translator.engine)
+    translator.looked = lambda *_: next(blocks)  # type: ignore[method-assign]
+    (parts,) = translator.segmented(["the old man"], Options(), 0)
+    part = Part(parts[0], Answer(Hypothesis((), 0.0, 0.0, (), True)), "")
+    glued = [replace(part, segment=replace(parts[0], gap=gap)) for gap in ("", " ", "")]
+    assert translator.weights(glued, None).shape == (5, 5)
+
+
+@pytest.mark.parametrize("given", ["the dog", b"the dog", [b"x"], [None]])
+def test_what_is_not_a_list_of_texts(translator, given):
+    with pytest.raises(HeedfulError, match="list of texts"):
+        translator.given(given, given)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"length_penalty": nan}, {"length_penalty": -5.0}, {"least": 5.0, "alignment": "naive"}]
+)
+def test_numbers_out_of_range(translator, wrong):
+    with pytest.raises(HeedfulError, match=r"between|above"):
+        translator("a", **wrong)
+
+
+def test_more_than_a_model_can_hold_is_said(translator):
+    if translator.most > 10_000:
+        return  # a recurrent model holds any length
+    with pytest.raises(HeedfulError, match="line 1 has"):
+        translator.given(["the dog " * 1500], ["der hund"])
+    with pytest.raises(HeedfulError, match="prefix has"):
+        translator("a", prefix="das haus " * 1500)
 
 
 @cache

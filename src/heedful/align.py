@@ -48,7 +48,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.step not in READINGS:
-            raise HeedfulError(f"unknown reading `{self.step}`" + did_you_mean(self.step, READINGS))
+            raise HeedfulError(f"unknown reading `{self.step}`" + did_you_mean(self.step, (*READINGS, "best")))
 
     def __call__(self, attention: Array, count: int) -> Array:
         """[layers, heads, steps, slots] -> [count, slots], `count` pieces of the target.

@@ -37,7 +37,7 @@ Place = Literal["encoder", "cross", "decoder"]
 class Part(BaseModel):
     """A part of a trace: frozen, and closed to keys it does not know."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # ---------------------------------------------------------------------------------------------------------- arrays
@@ -65,7 +65,7 @@ class Blob(Part):
             data = unpacker.decompress(b64decode(self.data, validate=True), size + 1)
         except (ValueError, zlib.error) as error:
             raise ValueError(f"is not deflated base64 ({error})") from None
-        if len(data) != size:
+        if len(data) != size or not unpacker.eof or unpacker.unused_data:
             raise ValueError(f"holds {len(data):,} bytes, but a shape of {list(self.shape)} takes {size:,}")
         return data
 
@@ -231,9 +231,41 @@ class Sentence(Part):
             heads = [len(row) for row in self.importance.get(place, ())]
             if heads not in ([], [blob.shape[1]] * blob.shape[0]):
                 raise ValueError(f"importance.{place} is not [{blob.shape[0]}][{blob.shape[1]}] numbers")
+            if place == "cross" and self.reading:
+                for what, value, count in zip(
+                    ("layer", "head"), (self.reading.layer, self.reading.head), blob.shape, strict=False
+                ):
+                    if value is not None and value >= count:
+                        raise ValueError(f"reading.{what} is {value}, but there are {count}")
+            if place in self.vectors:
+                self._made_of(place, blob.shape)
+        if lost := self.vectors.keys() - self.attention.keys():
+            raise ValueError(f"vectors.{min(lost)} without attention.{min(lost)}")
         if lost := self.importance.keys() - self.attention.keys():
             raise ValueError(f"importance.{min(lost)} without attention.{min(lost)}")
         return self
+
+    def _made_of(self, place: Place, shape: tuple[int, ...]) -> None:
+        layers, heads, rows, columns = shape
+        if len(self.vectors[place]) != layers:
+            raise ValueError(f"vectors.{place} has {len(self.vectors[place])} layers, not {layers}")
+        for one in self.vectors[place]:
+            wanted = {
+                "queries": (heads, rows),
+                "keys": (heads, columns),
+                "values": (heads, columns),
+                "scores": (heads, rows),
+            }
+            for name, ends in wanted.items():
+                shape = getattr(one, name).shape
+                if len(shape) != 3 or shape[:2] != ends:
+                    raise ValueError(f"vectors.{place}: {name} has shape {list(shape)}, not {list(ends)} and a width")
+            wide = one.queries.shape[2]
+            same = [one.keys.shape[2] == wide, one.scores.shape[2] == columns]
+            same += [one.energy is None or one.energy.shape == (wide,)]
+            same += [one.moved is None or one.moved.shape == (heads, rows, columns, wide)]
+            if not all(same):
+                raise ValueError(f"vectors.{place}: queries, keys, scores, energy and moved do not fit together")
 
 
 # ---------------------------------------------------------------------------------------------------------- a film
@@ -307,6 +339,7 @@ def parsed(text: str | bytes) -> Trace:
     """From JSON that may come from anywhere."""
     try:
         tree = json.loads(text, parse_constant=_never)
+        json.dumps(tree, ensure_ascii=False).encode()  # no half characters, which JSON can spell
     except (ValueError, RecursionError) as error:
         raise HeedfulError(f"this is not JSON ({visible(str(error)[:200])})") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:

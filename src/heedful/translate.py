@@ -10,7 +10,7 @@ those the model was trained on is cut into sentences, and blank lines stay blank
 decided here alone, in `batches`; engines know tokens only.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from pathlib import Path
@@ -24,12 +24,17 @@ from heedful.engines.face import Answer, Draw, Engine, Question, Search
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalise import normalise
-from heedful.text.segments import segments
+from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
 ROWS = 128  # sentences in one batch at most
+UNBOUNDED = 1 << 30
+LARGEST_PENALTY = 8
+WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
+WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
+PARTS = 1 << 20  # numbers kept for the parts of a line, so that a draw depends on the line's place alone
 
 
 def _torch(bundle: Bundle, **options: Any) -> Engine:
@@ -92,6 +97,8 @@ class Translator:
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
         self.longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
         self.unknown = unknown_ids(self.source)
+        self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer
+        self.wide = wide(bundle.statistics)
 
     @overload
     def __call__(self, texts: str, **options: Any) -> Translation: ...
@@ -99,7 +106,7 @@ class Translator:
     def __call__(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
     def __call__(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
         """One text or many; `options` are those of `Options`."""
-        many = [texts] if isinstance(texts, str) else list(texts)
+        many = [texts] if isinstance(texts, str) else listed(texts)
         found = list(self.stream([many], Options(**options)))
         return found[0] if isinstance(texts, str) else found
 
@@ -111,7 +118,7 @@ class Translator:
             flat = [line for some in lines for line in some]
             segmented = self.segmented(flat, options, asked)
             every = [segment for some in segmented for segment in some]
-            asked += len(every)
+            asked += len(flat) * PARTS
             answers = iter(self.answered([segment.question for segment in every], search))
             found = iter(
                 [
@@ -129,6 +136,10 @@ class Translator:
         penalty = usual.length_penalty if options.length_penalty is None else options.length_penalty
         if beam < 1 or options.best < 1:
             raise HeedfulError("a beam, and the best of it, must be 1 or more")
+        if not 0 <= penalty <= LARGEST_PENALTY:
+            raise HeedfulError(f"a length penalty lies between 0 and {LARGEST_PENALTY}, not {penalty}")
+        if options.least is not None and not 0 < options.least <= 1:
+            raise HeedfulError(f"the least share of attention lies above 0 and up to 1, not {options.least}")
         return Search(
             max(beam, options.best), options.best, usual.length, penalty, options.draw, options.alignment is not None
         )
@@ -138,6 +149,8 @@ class Translator:
         found: list[list[Segment]] = []
         tag = self.tag(options.tag)
         prefix = tuple(encoded(self.target, [options.prefix])[0])
+        if len(prefix) + 10 > self.most:
+            raise HeedfulError(f"the prefix has {len(prefix):,} pieces; this model can say {self.most:,} at most")
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
             if len(ids) > self.longest:
@@ -149,11 +162,16 @@ class Translator:
             row: list[Segment] = []
             for text, gap, own in parts:
                 limit = max(min(self.bundle.generation.limit, 2 * len(own) + 10), len(prefix) + 10)
-                question = Question((*tag, *own, EOS), limit, () if row else prefix, asked)
+                question = Question((*tag, *own, EOS), min(limit, self.most), () if row else prefix, asked + len(row))
                 row.append(Segment(text, gap, tuple(own), question))
-                asked += 1
             found.append(row)
+            asked += PARTS
         return found
+
+    def gap(self, segment: Segment) -> str:
+        """What stands after its translation: a space also after a full stop that needs none in the source's script."""
+        ended = segment.text[-1:] in WIDE_STOPS
+        return " " if not segment.gap and ended and not self.wide else segment.gap
 
     def tag(self, name: str | None) -> tuple[int, ...]:
         """The tokens that a tag is: one, or none."""
@@ -184,7 +202,7 @@ class Translator:
         hypotheses = [answer.hypothesis for answer in chosen]
         texts = [one_line(text) for text in self.target.decode([one.tokens for one in hypotheses])]
         parts = [Part(*three) for three in zip(some, chosen, texts, strict=True)]
-        text = "".join(part.text + part.segment.gap for part in parts)
+        text = "".join(part.text + self.gap(part.segment) for part in parts).rstrip(" ")
         sure = fsum(one.log_probability for one in hypotheses)
         flags = dict.fromkeys(
             flag
@@ -227,8 +245,12 @@ class Translator:
         if len(sources) != len(targets):
             raise HeedfulError(f"{len(sources):,} sources but {len(targets):,} translations: they must be as many")
         first = self.tag(tag)
-        questions = [Question((*first, *ids, EOS), 1) for ids in encoded(self.source, sources)]
-        wanted = encoded(self.target, targets)
+        questions = [Question((*first, *ids, EOS), 1) for ids in encoded(self.source, listed(sources))]
+        wanted = encoded(self.target, listed(targets))
+        for line, (one, other) in enumerate(zip(questions, wanted, strict=True), 1):
+            if max(len(one.tokens), len(other) + 1) > self.most:
+                pieces = max(len(one.tokens), len(other) + 1)
+                raise HeedfulError(f"line {line:,} has {pieces:,} pieces; this model can hold {self.most:,}")
         lengths = [max(len(one.tokens), len(other) + 1) for one, other in zip(questions, wanted, strict=True)]
         found: dict[int, Answer] = {}
         for rows in batches(lengths):
@@ -274,13 +296,16 @@ class Translator:
 
     def weights(self, parts: Sequence[Part], reading: Reading) -> Array:
         """The same of a whole line, whose segments look at themselves alone."""
-        blocks, at = [], (0, 0)
+        blocks, ends, glued = [], [0, 0], [False, False]  # of target and source; is the last word still open?
         for part in parts:
             block = self.looked(part.answer, part.segment.ids, reading)
-            blocks.append((at, block))
-            glued = not part.segment.gap  # the last word goes on in the next segment
-            at = tuple(count + max(0, more - glued) for count, more in zip(at, block.shape, strict=True))
-        whole = np.zeros([max((at[axis] + block.shape[axis] for at, block in blocks), default=0) for axis in (0, 1)])
+            begins = []
+            for axis, gap in enumerate((self.gap(part.segment), part.segment.gap)):
+                begins.append(ends[axis] - (glued[axis] and block.shape[axis] > 0 and ends[axis] > 0))
+                ends[axis] = begins[axis] + block.shape[axis]
+                glued[axis] = not gap and (block.shape[axis] > 0 or glued[axis])
+            blocks.append((begins, block))
+        whole = np.zeros(ends)
         for (row, column), block in blocks:
             whole[row : row + block.shape[0], column : column + block.shape[1]] += block
         return whole
@@ -289,6 +314,19 @@ class Translator:
 def encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Ids of every text, normalised as training text was."""
     return tokenizer.encode([normalise(text)[0] for text in texts])
+
+
+def listed(texts: Sequence[str]) -> list[str]:
+    """Texts, and nothing that only looks like them."""
+    if isinstance(texts, str | bytes) or not all(isinstance(one, str) for one in texts):
+        raise HeedfulError("give a text, or a list of texts")
+    return list(texts)
+
+
+def wide(statistics: Mapping[str, Any]) -> bool:
+    """Whether the target is written without spaces between sentences."""
+    scripts = inside(statistics, "scripts", "target") or {}
+    return bool(sum(share for script, share in scripts.items() if script in WIDE_SCRIPTS) > 0.5)
 
 
 def one_line(text: str) -> str:
@@ -314,7 +352,8 @@ def batches(lengths: Sequence[int]) -> list[list[int]]:
 def together(text: str, lines: Sequence[Translation]) -> Translation:
     """The lines of one text as one translation."""
     if len(lines) == 1:
-        return replace(lines[0], source=text)
+        others = tuple(replace(one, source=text) for one in lines[0].alternatives)
+        return replace(lines[0], source=text, alternatives=others)
     return Translation(
         text,
         "\n".join(line.text for line in lines),

@@ -102,17 +102,26 @@ def test_a_memory_is_filled(model, tmp_path):
         '<tu tuid="1"><tuv xml:lang="en-GB"><seg>a <hi>red</hi> house</seg></tuv></tu>',
         '<tu tuid="2"><tuv xml:lang="en"><seg>the dog</seg></tuv><tuv xml:lang="de"><seg>der Hund</seg></tuv></tu>',
         '<tu tuid="3"><tuv xml:lang="fr"><seg>le chien</seg></tuv></tu>',
+        '<tu tuid="4"><tuv xml:lang="en"><seg>the\n  dog</seg></tuv><tuv xml:lang="de"><seg> </seg></tuv></tu>',
+        '<tu tuid="5"><tuv xml:lang="en"><seg> </seg></tuv></tu>',
     ]
     (tmp_path / "in.tmx").write_text(f'<tmx version="1.4"><header/><body>{"".join(units)}</body></tmx>')
     done = piped(model, b"", "--tmx", str(tmp_path / "in.tmx"), str(tmp_path / "out.tmx"))
     assert done.returncode == 0, done.stderr
-    assert b"1 units translated, 1 had a translation and keep it, 1 have no text in en" in done.stderr
+    assert b"2 units translated, 2 had a translation and keep it, 1 have no text in en" in done.stderr
     found = ElementTree.parse(tmp_path / "out.tmx").getroot().findall("body/tu")
     texts = [["".join(seg.itertext()) for seg in unit.iter("seg")] for unit in found]
-    assert [unit.get("tuid") for unit in found] == ["1", "2", "3"]
+    assert [unit.get("tuid") for unit in found] == ["1", "2", "3", "4", "5"]
     assert texts[0][0] == "a red house"
     assert texts[0][1] == piped(model, b"a red house\n").stdout.decode().strip()
-    assert texts[1:] == [["the dog", "der Hund"], ["le chien"]]
+    assert texts[1:3] == [["the dog", "der Hund"], ["le chien"]]
+    assert texts[3] == ["the\n  dog", piped(model, b"the dog\n").stdout.decode().strip()]
+    assert texts[4] == [" "]
+    again = piped(model, b"", "--tmx", str(tmp_path / "out.tmx"), str(tmp_path / "again.tmx"))
+    assert b"0 units translated, 4 had" in again.stderr
+    (tmp_path / "broken.tmx").write_text("<tmx><body><tu>")
+    assert piped(model, b"", "--tmx", str(tmp_path / "broken.tmx"), str(tmp_path / "never.tmx")).returncode == 3
+    assert not list(tmp_path.glob("never*"))
 
 
 @pytest.mark.parametrize(
@@ -123,8 +132,13 @@ def test_a_memory_is_filled(model, tmp_path):
         (["--least", "0.5"], "belong to --alignment"),
         (["--soft"], "belong to --alignment"),
         (["--soft", "--least", "0.5", "--alignment", "naive"], "take one of them"),
-        (["--sample", "--temperature", "0"], "above 0"),
+        (["--sample", "--temperature", "0"], "at least"),
         (["--device", "gpu"], "cannot be used here"),
+        (["--device", "meta"], "cannot be used here"),
+        (["--threads", "100000"], "1 to 1,024"),
+        (["--nbest", "0"], "1 or more"),
+        (["--sample", "--beam", "5"], "belong to a search"),
+        (["--json", "--tmx", "a.tmx", "b.tmx"], "reads and writes memories"),
         (["--beam", "0"], "1 or more"),
         (["--alignment", "nave"], "naive"),
         (["--tmx", "none.tmx", "out.tmx"], "there is no file none.tmx"),

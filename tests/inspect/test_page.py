@@ -19,7 +19,7 @@ from heedful.inspect.hugging_face import hugging_face
 from heedful.inspect.page import VIEWER, framed, page
 from heedful.inspect.record import Question, record
 from heedful.search import Beam, Greedy
-from heedful.trace import Film, Frame, Piece, Sentence, Step, Take, Text, Trace, Tree, weights_blob
+from heedful.trace import Film, Frame, Piece, Reading, Sentence, Step, Take, Text, Trace, Tree, weights_blob
 from subjects import EOS, MODELS, ask, built, marian, student, subject
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -143,6 +143,32 @@ def weights_are_those_of_the_trace(tab, sentence):
                 assert score == pytest.approx(real, abs=0.03)
 
 
+def test_a_decoder_looks_at_what_it_has_read(chromium, tmp_path):
+    sentence = sentence_of("transformer")
+    path = Page(Trace(sentences=(sentence,))).save(tmp_path / "page.html")
+    with opened(chromium, path, "#lang=en&place=decoder&level=pieces") as tab:
+        names = tab.eval_on_selector_all("#map .top .label", "all => all.map(one => one.textContent)")
+        said = tab.eval_on_selector_all("#map .left .label", "all => all.map(one => one.textContent)")
+        assert names == ["<s>", *said[:-1]]
+
+
+def test_another_sentence_is_opened_with_its_own_reading(chromium, tmp_path):
+    first, second = (
+        sentence_of("transformer").model_copy(update={"name": step, "reading": Reading(step=step, layer=1, head=head)})
+        for step, head in (("naive", 0), ("shifted", 1))
+    )
+    path = Page(Trace(sentences=(first, second))).save(tmp_path / "page.html")
+    with opened(chromium, path, "#lang=en") as tab:
+        assert tab.get_attribute("#heads [data-head='2.1']", "aria-pressed") == "true"
+        tab.select_option("header select", "1")
+        tab.wait_for_selector("#heads [data-head='2.2'][aria-pressed=true]")
+        assert tab.get_attribute("#links [data-key=shifted]", "aria-pressed") == "true"
+        tab.focus("#map .board")
+        for _ in second.target.pieces:
+            tab.keyboard.press("ArrowDown")
+        until(tab, "document.querySelector('.marker.cell').style.top === document.querySelector('.marker').style.top")
+
+
 def test_a_deep_link_opens_what_it_names(chromium, tmp_path):
     path = Page(Trace(sentences=(sentence_of("transformer"),))).save(tmp_path / "page.html")
     with opened(chromium, path, "#step=3&head=2.1&place=decoder&lang=pt&theme=dark&level=pieces") as tab:
@@ -151,8 +177,10 @@ def test_a_deep_link_opens_what_it_names(chromium, tmp_path):
         assert tab.get_attribute("html", "lang") == "pt"
         assert tab.inner_text("#steps h2") == GLOSSARY["pt"]["steps"]
         assert tab.get_attribute("html", "data-theme") == "dark"
-    with opened(chromium, path, "#step=999&head=99.99&place=nowhere&lang=xx&cell=zz&sentence=9&x=%") as tab:
+    with opened(chromium, path, "#step=999&head=0.1&place=nowhere&lang=xx&cell=0.0&sentence=9&least=x&x=%") as tab:
         assert tab.inner_text("#steps h2")
+        tab.evaluate("location.hash = '#step=999&head=9.9&place=encoder&cell=99.99'")
+        until(tab, "document.querySelector('#heads [data-key=encoder]').getAttribute('aria-pressed') === 'true'")
 
 
 @pytest.mark.parametrize("language", ["en", "pt", "ru"])

@@ -95,7 +95,9 @@ def evaluate(
     show([(f"heedful evaluate  {hypotheses}  {len(outputs):,} lines against {count}", "bold")])
     show(score_lines(scores))
     if model and given.sources:
-        show([("", ""), (f"  perplexity of the first reference  {perplexity(model.translator, given):.2f}", "")])
+        value = perplexity(model.translator, given)
+        text = "not available" if value is None else f"{value:.2f}"
+        show([("", ""), (f"  perplexity of the first reference  {text}", "")])
         show([("  by this model's own pieces: of two vocabularies it says nothing", "dim"), (f"  {model.line}", "")])
     show(length_lines(buckets))
     show(worst_lines(given, poor))
@@ -104,9 +106,13 @@ def evaluate(
     show([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
 
 
-def perplexity(translator: "Translator", given: Given) -> float:
-    """exp(-log p of the first reference / its tokens, ends included)"""
-    answers = [one.hypothesis for one in translator.given(given.sources or [], given.references[0])]
+def perplexity(translator: "Translator", given: Given) -> float | None:
+    """exp(-log p of the first reference / its tokens, ends included); None where a line is too long for the model."""
+    try:
+        answers = [one.hypothesis for one in translator.given(given.sources or [], given.references[0])]
+    except HeedfulError as error:
+        warn([f"no perplexity: {error}"])
+        return None
     tokens = sum(len(one.log_probabilities) for one in answers)
     return exp(-fsum(one.log_probability for one in answers) / tokens)
 

@@ -59,6 +59,8 @@ def inspect(
     if terminal:
         from heedful.inspect.figure import terminal as chart
 
+        if not found.trace.sentences:
+            raise ConfigError("there is no sentence to draw: give one")
         for one in found.trace.sentences:
             Console(highlight=False).print(chart(one, pieces=pieces))
     if as_json:
@@ -111,6 +113,8 @@ def looked(
     """The page about some sentences; on a terminal it says how far it is."""
     from heedful.inspect.act import Page, inspect, opened
 
+    if reference is not None and len(texts) != 1:
+        raise ConfigError("--reference belongs to one sentence: give one")
     places = PLACES if arithmetic == "all" else (arithmetic,) if arithmetic else ()
     if not set(places) <= set(PLACES):
         raise ConfigError(f"--arithmetic {arithmetic} is unknown: take {', '.join(PLACES)} or all")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import typer
 
 from heedful import __version__
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError
 from heedful.text.normalise import visible
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ def translate(
         raise ConfigError("--least and --soft belong to --alignment: add --alignment shifted, or leave them out")
     if soft and least is not None:
         raise ConfigError("--least decides which links are shown, and --soft shows weights instead: take one of them")
+    if tmx and (file != "-" or as_json or nbest is not None or alignment):
+        raise ConfigError("--tmx reads and writes memories: leave out FILE, --json, --nbest and --alignment")
+    if sample and (beam is not None or length_penalty is not None):
+        raise ConfigError("--sample draws: --beam and --length-penalty belong to a search, leave them out")
     if file == "-" and not tmx and sys.stdin.isatty():
         typer.echo(
             "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
@@ -79,7 +83,7 @@ def translate(
     translator = load(model, **machine)
     options = Options(
         beam=beam,
-        best=nbest or 1,
+        best=1 if nbest is None else nbest,
         length_penalty=length_penalty,
         draw=Draw(temperature, top_k, top_p, seed) if sample else None,
         prefix=prefix,
@@ -123,8 +127,6 @@ def fill_memory(translator: "Translator", given: str, out: str, options: "Option
 
     counts = fill(given, out, languages.source, languages.target, translate, __version__)
     told.end()
-    if not counts.new + counts.kept:
-        raise DataError(f"no unit of {given} has a text in {languages.source}, the language that the model reads")
     typer.echo(
         f"{out}: {counts.new:,} units translated, {counts.kept:,} had a translation and keep it, "
         f"{counts.without_source:,} have no text in {languages.source}",
@@ -197,8 +199,9 @@ def with_links(found: "Translation") -> str:
 
 def plain(found: "Translation") -> dict[str, Any]:
     """As JSON can write it; what is not there is left out."""
-    tree = asdict(found)
-    return {key: value for key, value in tree.items() if value not in (None, (), [])}
+    tree = {key: value for key, value in asdict(found).items() if value is not None and key != "alternatives"}
+    others = [plain(one) for one in found.alternatives]
+    return tree | ({"alternatives": others} if others else {})
 
 
 def write(text: str) -> None:

@@ -14,9 +14,10 @@ from typing import TextIO
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from heedful.corpus.read import LANGUAGE_ATTRIBUTES, units, variant
+from heedful.corpus.read import LANGUAGE_ATTRIBUTES, named, units, variant
 from heedful.errors import DataError
 
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 WINDOW = 2000  # units that are translated together
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <tmx version="1.4">
@@ -47,15 +48,22 @@ def fill(
         raise DataError(f"there is no file {path}")
     if out.exists() and out.samefile(path):
         raise DataError(f"{out} is the memory itself: give the new one another name")
+    if out.is_dir() or out.suffix in PACKED:
+        raise DataError(f"{out} cannot be the new memory: name a plain file, such as new.tmx")
     part = out.with_name(f"{out.name}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.write(HEAD.format(version=quoteattr(version), source=quoteattr(source)))
-        counts = Filled()
-        every = units(path)
-        while some := list(islice(every, WINDOW)):
-            counts = written(stream, some, source, target, translate, counts)
-        stream.write(TAIL)
-    part.replace(out)
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.write(HEAD.format(version=quoteattr(version), source=quoteattr(source)))
+            counts = Filled()
+            every = units(path)
+            while some := list(islice(every, WINDOW)):
+                counts = written(stream, some, source, target, translate, counts)
+            stream.write(TAIL)
+        if not counts.new + counts.kept:
+            raise DataError(f"no unit of {path} has a text in {source}, the language that the model reads")
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
     return counts
 
 
@@ -65,11 +73,13 @@ def written(
     """Some units, and the counts with theirs."""
     texts = [variant(unit, source) for unit in some]
     empty = [not (variant(unit, target) or "").strip() for unit in some]
-    gaps = [row for row, text in enumerate(texts) if text is not None and empty[row]]
-    for row, text in zip(gaps, translate([texts[row] or "" for row in gaps]), strict=True):
+    gaps = [row for row, text in enumerate(texts) if text and text.strip() and empty[row]]
+    for row, text in zip(gaps, translate([" ".join((texts[row] or "").split()) for row in gaps]), strict=True):
         add(some[row], target, text)
     for unit in some:
         unit.tail = "\n"
+        for node in unit.iter():
+            node.tag = named(node)  # the new file has no namespace
         stream.write(ElementTree.tostring(unit, encoding="unicode"))
     missing = sum(text is None for text in texts)
     return replace(
@@ -81,7 +91,11 @@ def written(
 
 
 def add(unit: ElementTree.Element, language: str, text: str) -> None:
-    """One more variant."""
+    """The variant in a language, instead of one that was empty."""
+    for old in list(unit):
+        alone = variant([old], language)
+        if alone is not None and not alone.strip():
+            unit.remove(old)
     made = ElementTree.SubElement(unit, "tuv", {LANGUAGE_ATTRIBUTES[0]: language})
     ElementTree.SubElement(made, "seg").text = "".join(valid(text))
 

@@ -374,7 +374,7 @@ def named(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def variant(unit: ElementTree.Element, wanted: str) -> str | None:
+def variant(unit: Iterable[ElementTree.Element], wanted: str) -> str | None:
     """The segment in a language: the very one, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
     found: dict[str, str] = {}
     for one in unit:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from heedful.errors import HeedfulError
 from heedful.types import Hypothesis
 
+COLDEST = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -26,9 +28,9 @@ class Draw:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < inf:
+        if not COLDEST <= self.temperature < inf:
             raise HeedfulError(
-                f"a temperature must be above 0, not {self.temperature}; for the best token, do not draw"
+                f"a temperature must be at least {COLDEST}, not {self.temperature}; for the best token, do not draw"
             )
         if self.top_k is not None and self.top_k < 1:
             raise HeedfulError(f"top-k must leave at least 1 token, not {self.top_k}")

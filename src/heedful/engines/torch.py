@@ -22,6 +22,7 @@ from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
 CPU = torch.device("cpu")
+MOST_THREADS = 1024
 
 
 class Torch:
@@ -78,8 +79,8 @@ class Torch:
 def opened(bundle: Bundle, *, device: str = "cpu", threads: int | None = None) -> Torch:
     """The model of a model directory."""
     if threads is not None:
-        if threads < 1:
-            raise HeedfulError(f"threads must be 1 or more, not {threads}")
+        if not 1 <= threads <= MOST_THREADS:
+            raise HeedfulError(f"threads must be 1 to {MOST_THREADS:,}, not {threads:,}")
         torch.set_num_threads(threads)
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     weights = {name: torch.from_numpy(array).float() for name, array in read_weights(bundle).items()}
@@ -91,7 +92,7 @@ def usable(name: str) -> torch.device:
     """The device of that name, tried."""
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         here = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.mps.is_available() else [])]
         raise HeedfulError(f"the device `{name}` cannot be used here; this PyTorch has: {', '.join(here)}") from error

@@ -1,6 +1,7 @@
 """`heedful.inspect(...)`: from models and sentences to a page."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,12 +39,14 @@ class Page:
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:
         """The map of one sentence, for a paper or a slide."""
+        if not self.trace.sentences:
+            raise HeedfulError("there is no sentence to draw: give one")
         return figure(self.trace.sentences[sentence], pieces=pieces)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """What notebooks ask for: the page in a frame of its own, and a picture where no script may run."""
         shown = {"text/html": framed(self.html())}
-        if self.trace.sentences and "cross" in self.trace.sentences[0].attention:
+        with suppress(HeedfulError):  # a model that looks at no words
             shown["image/svg+xml"] = self.svg()
         return shown
 
@@ -79,7 +82,8 @@ def inspect(
     found = [one for text in texts for one in looked(first, text, reference, beam, settings)]
     if against is not None or against_beam is not None:
         second = first if against is None else opened(against)
-        others = [one for text in texts for one in looked(second, text, reference, against_beam, settings)]
+        width = beam if against_beam is None else against_beam
+        others = [one for text in texts for one in looked(second, text, reference, width, settings)]
         found = [*apart(found, others, beam, against_beam)]
     film = film_of(first)
     if not found and film is None:
@@ -98,8 +102,12 @@ def apart(
 ) -> Iterator[Sentence]:
     """Both, with names that tell them apart."""
     same = {one.name for one in ours} & {one.name for one in theirs}
-    for some, width in ((ours, beam), (theirs, other)):
-        mark = f", beam {width}" if width else ", as usual"
+    marks = (
+        ("", " (2)")
+        if other is None
+        else tuple(f", beam {width}" if width else ", as usual" for width in (beam, other))
+    )
+    for some, mark in zip((ours, theirs), marks, strict=True):
         for one in some:
             yield one.model_copy(update={"name": one.name + mark}) if one.name in same else one
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text as Coloured
 
-from heedful.align import READINGS
+from heedful.align import Reading
 from heedful.errors import HeedfulError, require
 from heedful.text.normalise import visible
 from heedful.trace import Piece, Sentence
@@ -29,9 +29,8 @@ def map_of(sentence: Sentence, pieces: bool = False) -> tuple[Array, list[str], 
         raise HeedfulError("this model does not look at the words of its source, so there is no map to draw")
     array = blob.array()
     reading = sentence.reading
-    if reading and reading.layer is not None and reading.head is not None:
-        array = array[reading.layer : reading.layer + 1, reading.head : reading.head + 1]
-    weights = READINGS[reading.step if reading else "naive"](array.mean((0, 1)), len(sentence.target.pieces))
+    how = Reading(**reading.model_dump()) if reading else Reading()
+    weights = how(array, len(sentence.target.pieces))
     rows, columns = (groups(side.pieces, pieces) for side in (sentence.target, sentence.source))
     joined = np.stack([weights[:, some].sum(1) for _, some in columns], 1)
     joined = np.stack([joined[some].mean(0) for _, some in rows])

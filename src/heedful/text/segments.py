@@ -15,12 +15,13 @@ Segments = list[tuple[str, str]]  # text, and the space after it
 
 CLOSERS = "\"'\u00bb\u201d\u2019)\\]\u300d\u300f"
 ENDS, WIDE_ENDS = ".!?\u2026\u061f\u0964", "\u3002\uff01\uff1f"  # those of the wide scripts need no space after them
+WIDE_CLAUSES = "\u3001\uff0c\uff1b\uff1a"
 BOUNDARIES = (
     re.compile(
         f"(?<=[{ENDS}][{CLOSERS}])\\s+|(?<=[{ENDS}])\\s+"
         f"|(?<=[{WIDE_ENDS}][{CLOSERS}])|(?<=[{WIDE_ENDS}])(?![{WIDE_ENDS}{CLOSERS}])"
     ),
-    re.compile("(?<=[,;:\u2014\u2013\u060c\u061b])\\s+|(?<=[\u3001\uff0c\uff1b\uff1a])"),
+    re.compile(f"(?<=[,;:\u2014\u2013\u060c\u061b])\\s+|(?<=[{WIDE_CLAUSES}])"),
     re.compile("\\s+"),
 )
 

@@ -50,12 +50,20 @@ function unitsOf(pieces, level) {
   return units;
 }
 
+const isNumber = (value) => value !== undefined && value !== null;
+// Bytes that a tokenizer spells out, read as the text they are.
+function unspelled(text) {
+  return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, (run) => new TextDecoder().decode(Uint8Array.from(run.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16))));
+}
+
 class View {
   constructor(sentence) {
     this.sentence = sentence;
+    const { source, target } = sentence;
+    // A decoder looks at what it has read: the start token, then every piece but the last.
+    this.pieces = { source: source.pieces, target: target.pieces, input: [{ text: "<s>" }, ...target.pieces.slice(0, -1)] };
     this.units = {};
-    for (const side of ["source", "target"])
-      this.units[side] = { words: unitsOf(sentence[side].pieces, "words"), pieces: unitsOf(sentence[side].pieces, "pieces") };
+    for (const [side, pieces] of Object.entries(this.pieces)) this.units[side] = { words: unitsOf(pieces, "words"), pieces: unitsOf(pieces, "pieces") };
     this.maps = {};
     this.vectors = {};
     this.known = new Map();
@@ -76,7 +84,7 @@ class View {
     }));
   }
   get places() { return PLACES.filter((place) => this.maps[place]); }
-  sides(place) { return place === "encoder" ? ["source", "source"] : place === "decoder" ? ["target", "target"] : ["target", "source"]; }
+  sides(place) { return place === "encoder" ? ["source", "source"] : place === "decoder" ? ["target", "input"] : ["target", "source"]; }
   // [T, S] of one head or of the mean of all, by pieces.
   raw(place, head) {
     const key = `${place} ${head}`;
@@ -99,7 +107,7 @@ class View {
     if (this.known.has(key)) return this.known.get(key);
     const raw = this.raw(place, head), [down, across] = this.sides(place);
     const rows = this.units[down][level];
-    const columns = raw.columns === this.sentence[across].pieces.length ? this.units[across][level] : [{ text: "\u2211", members: [0], special: false }];
+    const columns = raw.columns === this.pieces[across].length ? this.units[across][level] : [{ text: "\u2211", members: [0], special: false }];
     const numbers = new Float32Array(rows.length * columns.length);
     rows.forEach((row, y) => columns.forEach((column, x) => {
       let sum = 0;
@@ -137,13 +145,18 @@ class View {
     const importance = ((this.sentence.importance ?? {})[place] ?? [])[head[0]]?.[head[1]];
     const facts = { entropy: entropy / rows / flat, diagonality: diagonal / rows, importance: importance ?? null, label: "" };
     if (place === "cross" && reading && reading.layer === head[0] && reading.head === head[1]) facts.label = "aligner";
-    else if (place !== "cross" && before / rows > 0.5) facts.label = "previous";
-    else if (place !== "cross" && own / rows > 0.5) facts.label = "itself";
+    else if (place !== "cross" && (place === "encoder" ? before : own) / rows > 0.5) facts.label = "previous";  // slot t of a decoder is piece t - 1
+    else if (place === "encoder" && own / rows > 0.5) facts.label = "itself";
     else if (place === "encoder" && next / rows > 0.5) facts.label = "next";
     else if (place !== "decoder" && last / rows > 0.5) facts.label = "end";
     else if (facts.entropy > 0.85) facts.label = "broad";
     this.known.set(key, facts);
     return facts;
+  }
+  // How the sentence is best opened: the reading that training chose.
+  get opening() {
+    const { reading } = this.sentence;
+    return { reading: reading?.step ?? "naive", head: reading && isNumber(reading.layer) && isNumber(reading.head) ? [reading.layer, reading.head] : null };  // of a layer's mean, the mean of all is the nearest there is
   }
   unitOf(side, level, piece) { return this.units[side][level].findIndex((unit) => unit.members.includes(piece)); }
   prob(step) { return Math.exp(this.sentence.steps[step].logp); }

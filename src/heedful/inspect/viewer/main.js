@@ -8,7 +8,7 @@ function header() {
   const { trace } = context;
   return el("header", null, el("h1", null, el("bdi", { text: brief(trace.title || "heedful inspect", 60) })),
     el("div", { class: "controls" },
-      trace.sentences?.length > 1 && choice(t("sentence"), trace.sentences.map((one, at) => [String(at), `${at + 1}. ${brief(one.source.text, 36)} (${brief(one.name, 24)})`]), String(state.sentence), (at) => set({ sentence: Number(at), step: 0, cell: null, node: null, head: null, other: null })),
+      trace.sentences?.length > 1 && choice(t("sentence"), trace.sentences.map((one, at) => [String(at), `${at + 1}. ${brief(one.source.text, 36)} (${brief(one.name, 24)})`]), String(state.sentence), (at) => set({ sentence: Number(at), step: 0, cell: null, node: null, other: null, ...new View(trace.sentences[at]).opening })),
       toggles(t("language"), LANGUAGES.map((one) => [one, one.toUpperCase()]), state.lang, (lang) => set({ lang })),
       toggles(t("look"), THEMES.map((one) => [one, t(one)]), state.theme, (theme) => set({ theme }))));
 }
@@ -52,23 +52,22 @@ async function whole() {
   const { trace } = context, app = document.getElementById("app");
   for (const key of Object.keys(built)) delete built[key];
   if (trace.sentences?.length) {
-    const at = Math.min(state.sentence, trace.sentences.length - 1);
+    const at = clamped(state, trace).sentence;
     context.view = context.views[at] ??= new View(trace.sentences[at]);
     await context.view.open();
-    const { view } = context;
-    state.step = Math.min(state.step, view.sentence.steps.length - 1);
-    if (!view.places.includes(state.place)) state.place = view.places.includes("cross") ? "cross" : view.places[0] ?? "cross";
-    if (state.head && view.places.length) { const [layers, heads] = view.maps[state.place].shape; if (state.head[0] >= layers || state.head[1] >= heads) state.head = null; }
+    state = clamped(state, trace, context.view);
     for (const name of ["links", "steps", "heads", "map", "arithmetic", "search", "compare"]) { const one = makers[name](); if (one) built[name] = one; }
   }
   const reel = film();
   if (reel) built.film = reel;
   const nodes = [...Object.values(built).map((one) => one.node), about()];
   const sentence = context.view?.sentence;
+  const focused = app.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
   app.replaceChildren(header(), nav(nodes), el("main", null, sentence ? el("p", { class: "about quiet", text: [sentence.name, sentence.about].filter(Boolean).map((one) => brief(one, 120)).join(" \u2014 ") }) : null, ...nodes),
     el("footer", { class: "quiet", text: `${t("made")} ${brief(trace.maker ?? "heedful", 60)}` }));
   const all = new Set(["all", "step", "node", "hover"]);
   for (const one of Object.values(built)) one.update(all);
+  if (focused) app.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
 }
 
 listeners.push((changed) => {
@@ -85,7 +84,8 @@ listeners.push((changed) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input")) return;
+  const slides = event.target.closest("input[type=range]"), written = event.target.closest("select, input") && !slides;
+  if (event.ctrlKey || event.metaKey || event.altKey || written || (slides && /^(Arrow|Home|End|Page)/.test(event.key))) return;
   const cycle = (list, now, by = 1) => list[(list.indexOf(now) + by + list.length) % list.length];
   const onButton = event.target.closest("button, a");
   const acts = {
@@ -96,7 +96,8 @@ document.addEventListener("keydown", (event) => {
   };
   const panels = document.querySelectorAll("main > .panel");
   const act = /^[1-9]$/.test(event.key) && panels[event.key - 1] ? () => go(panels[event.key - 1]) : acts[event.key];
-  if (!act || !context.view) return;
+  const everywhere = /^[1-9pl]$/.test(event.key);  // the others need a sentence
+  if (!act || !(context.view || everywhere)) return;
   event.preventDefault();
   act();
 });
@@ -108,14 +109,14 @@ function headBy(by) {
 
 let resizing = null;
 addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => built.links?.resize?.(), 150); });
-addEventListener("hashchange", () => set(recalled()));
+addEventListener("hashchange", () => { state = { ...start, ...recalled() }; whole(); });
 
 (async () => {
   context.trace = readJson("trace");
   const tongue = (navigator.language || "en").slice(0, 2), dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const reading = context.trace.sentences?.[0]?.reading;
-  start = { ...USUAL, lang: LANGUAGES.includes(tongue) ? tongue : "en", theme: dark ? "dark" : "light", reading: reading?.step ?? "naive",
-    head: reading && reading.layer !== undefined && reading.layer !== null ? [reading.layer, reading.head ?? 0] : null };
+  start = { ...USUAL, lang: LANGUAGES.includes(tongue) ? tongue : "en", theme: dark ? "dark" : "light" };
+  const wanted = clamped({ ...start, ...recalled() }, context.trace);
+  if (context.trace.sentences?.length) start = { ...start, ...new View(context.trace.sentences[wanted.sentence]).opening };
   state = { ...start, ...recalled() };
   await whole();
   if (document.fonts?.ready) document.fonts.ready.then(() => built.links?.resize?.());

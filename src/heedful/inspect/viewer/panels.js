@@ -4,10 +4,7 @@
 const context = { views: [], view: null, trace: null };
 const headOf = () => state.head;
 const currentMap = () => context.view.map("cross", state.place === "cross" ? headOf() : alignHead(), state.level, state.reading);
-function alignHead() {
-  const reading = context.view.sentence.reading;
-  return reading && reading.layer !== undefined && reading.layer !== null ? [reading.layer, reading.head ?? 0] : null;
-}
+const alignHead = () => context.view.opening.head;
 const stepUnit = () => context.view.unitOf("target", state.level, state.step);
 
 function token(unit, side, at, given) {
@@ -19,6 +16,7 @@ function hoverable(node, side, at) {
   node.addEventListener("pointerenter", () => set({ hover: { side, at } }));
   node.addEventListener("pointerleave", () => set({ hover: null }));
   node.addEventListener("focus", () => set({ hover: { side, at } }));
+  node.addEventListener("blur", () => set({ hover: null }));
   return node;
 }
 function lightHover(root) {
@@ -35,14 +33,17 @@ function interlinear() {
   const rows = {};
   for (const side of ["source", "target"]) {
     rows[side] = view.units[side][state.level].map((unit, at) => hoverable(token(unit, side, at, side === "target"
-      ? { onclick: () => set({ step: unit.members[0] }) } : {}), side, at));
+      ? { onclick: () => set({ step: unit.members[0], hover: null }) } : {}), side, at));
   }
   const row = (side) => el("div", { class: "row", dir: rightToLeft(view.sentence[side].text) ? "rtl" : "ltr",
     role: "group", "aria-label": t(side) }, ...rows[side]);
   const arcs = el("div", { class: "arcs" }), inner = el("div", { class: "inner" }, row("source"), arcs, row("target"));
   const scroller = el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("links") }, inner);
   const said = el("p", { class: "readout", "aria-live": "polite" });
-  const copy = button(t("copy"), () => navigator.clipboard?.writeText(pharaoh()), { class: "small" });
+  const copy = button(t("copy"), async () => {
+    said.textContent = pharaoh();  // to be selected, where a frame may not use the clipboard
+    try { await navigator.clipboard.writeText(pharaoh()); } catch { /* it is shown */ }
+  }, { class: "small" });
   const controls = el("div", { class: "controls" },
     toggles(t("level"), [["words", t("words")], ["pieces", t("pieces")]], state.level, (level) => set({ level })),
     looks && toggles(t("reading"), [["naive", t("naive")], ["shifted", t("shifted")]], state.reading, (reading) => set({ reading })),
@@ -64,8 +65,11 @@ function interlinear() {
     }
     return found;
   };
-  const pharaoh = () => links().filter(([x, y]) => !currentMap().columns[x].special && !currentMap().rows[y].special)
-    .sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([x, y]) => `${x}-${y}`).join(" ");
+  const pharaoh = () => {
+    const { rows: down, columns } = currentMap(), count = (units, at) => units.slice(0, at).filter((unit) => !unit.special).length;
+    return links().filter(([x, y]) => !columns[x].special && !down[y].special).sort((a, b) => a[0] - b[0] || a[1] - b[1])
+      .map(([x, y]) => `${count(columns, x)}-${count(down, y)}`).join(" ");
+  };
   let found = null;
   const measure = () => {
     const middle = (one) => one.offsetLeft + one.offsetWidth / 2;
@@ -132,12 +136,13 @@ function play(on) {
   if (on) playing = setInterval(() => {
     const last = context.view.sentence.steps.length - 1;
     if (state.step >= last) play(false);
-    else set({ step: state.step + 1 });
+    else set({ step: state.step + 1, hover: null });
   }, 700);
   for (const one of document.querySelectorAll("[data-play]")) one.textContent = playing ? "\u2016" : "\u25b6";
 }
-const move = (by) => set({ step: Math.max(0, Math.min(context.view.sentence.steps.length - 1, state.step + by)) });
+const move = (by) => set({ hover: null, step: Math.max(0, Math.min(context.view.sentence.steps.length - 1, state.step + by)) });
 
+const again = (pieces, at) => isNumber(pieces[at].letter) && pieces[at].letter === pieces[at - 1]?.letter;  // one more byte of a character
 function scrubber() {
   const { view } = context, { steps, source, target } = view.sentence;
   const looks = Boolean(view.maps.cross) && view.maps.cross.shape[3] === source.pieces.length;
@@ -145,9 +150,9 @@ function scrubber() {
     oninput: (event) => set({ step: Number(event.target.value) }) });
   const controls = el("div", { class: "controls" },
     button("\u00ab", () => set({ step: 0 }), { "aria-label": t("first") }), button("\u2039", () => move(-1), { "aria-label": t("back") }),
-    button("\u25b6", () => play(!playing), { "aria-label": t("play"), "data-play": true }), button("\u203a", () => move(1), { "aria-label": t("next") }), slider);
+    button(playing ? "\u2016" : "\u25b6", () => play(!playing), { "aria-label": t("play"), "data-play": true }), button("\u203a", () => move(1), { "aria-label": t("next") }), slider);
   const answer = el("div", { class: "answer", dir: rightToLeft(target.text) ? "rtl" : "ltr" });
-  const pieces = target.pieces.map((piece, at) => el("span", { class: "said", onclick: () => set({ step: at }) }, el("bdi", { text: piece.text.trim() ? brief(piece.text) : " " })));
+  const pieces = target.pieces.map((piece, at) => el("span", { class: "said", onclick: () => set({ step: at }) }, el("bdi", { text: again(target.pieces, at) ? "" : piece.text.trim() ? brief(piece.text) : " " })));
   answer.append(...pieces);
   const facts = el("dl", { class: "facts" });
   const cells = ["p", "logp", "undecided", "total"].map((key) => { const dd = el("dd"); facts.append(el("div", null, el("dt", { text: t(key) }), dd)); return dd; });
@@ -176,8 +181,9 @@ function scrubber() {
     const sums = new Float32Array(columns.length);
     for (let step = 0; step < steps.length; step++) {
       const from = state.reading === "shifted" ? Math.min(step + 1, steps.length - 1) : step;
-      const row = columns.map((unit) => unit.members.reduce((sum, s) => sum + raw.numbers[from * raw.columns + s], 0));
-      row.forEach((one, at) => { sums[at] += one; });
+      const look = (at) => columns.map((unit) => unit.members.reduce((sum, s) => sum + raw.numbers[at * raw.columns + s], 0));
+      const row = look(from);
+      look(step).forEach((one, at) => { sums[at] += one; });  // every step counts once, whichever way it is read
       found.push({ row, sums: Float32Array.from(sums) });
     }
     view.known.set(key, found);
@@ -197,11 +203,13 @@ function scrubber() {
       [percent(p), number(step.logp, 3), step.entropy === undefined || step.entropy === null ? "\u2013" : number(Math.exp(step.entropy), 1), number(running[state.step], 2)]
         .forEach((text, at) => { cells[at].textContent = text; });
       const own = target.pieces[state.step].text, top = step.top.map(([text, logp]) => [text, Math.exp(logp)]);
-      if (!top.some(([text]) => text === own || text.trim() === own.trim())) top.push([own, p]);
+      let said = top.findIndex(([text], at) => text === own && Math.abs(step.top[at][1] - step.logp) < 1e-4);
+      if (said < 0) said = step.top.findIndex(([, logp]) => Math.abs(logp - step.logp) < 1e-5);
+      if (said < 0) said = top.push([own, p]) - 1;
       bars.forEach((one, at) => {
         one.row.hidden = at >= top.length;
         if (at >= top.length) return;
-        const [text, share] = top[at], chosen = text === own || text.trim() === own.trim();
+        const [text, share] = top[at], chosen = at === said;
         one.name.textContent = brief(text, 18);
         one.bar.style.setProperty("transform", `scaleX(${share.toFixed(4)})`);
         one.value.textContent = percent(share);
@@ -215,7 +223,7 @@ function scrubber() {
           put(one.text, "background-color", rgb(row[at]));
           put(one.text, "color", inkOn(row[at]));
           put(one.level, "transform", `scaleX(${Math.min(1, sums[at]).toFixed(2)})`);
-          if (last !== over) one.node.classList.toggle("dropped", last && sums[at] < 0.2 && !columns[at].special);
+          if (last || over) one.node.classList.toggle("dropped", last && sums[at] < 0.2 && !columns[at].special);
         });
       }
       if (changed.has("hover")) lightHover(node);
@@ -250,7 +258,7 @@ function headsGrid() {
   });
   grid.append(...buttons);
   const controls = el("div", { class: "controls" },
-    toggles(t("place"), view.places.map((place) => [place, t(place)]), state.place, (place) => set({ place, head: null, cell: null })),
+    toggles(t("place"), view.places.map((place) => [place, t(place)]), state.place, (place) => set({ place, head: place === "cross" ? alignHead() : null, cell: null })),
     choice(t("sort"), [["layer", t("layer")], ["entropy", t("entropy")], ["diagonality", t("diagonality")],
       ...(view.sentence.importance?.[state.place] ? [["importance", t("importance")]] : [])], state.sort, (sort) => set({ sort })),
     button(t("mean"), () => set({ head: null }), { "data-mean": true }));
@@ -267,13 +275,17 @@ function headsGrid() {
 
 // ------------------------------------------------------------------------------------------------------- one map
 
+// The step that is asked about a piece: the one that says it, or (shifted) the one that reads it.
+const askedRow = (row, rows) => Math.min(row + (state.place === "cross" && state.reading === "shifted" ? 1 : 0), rows - 1);
+
 function bigMap() {
   const { view } = context;
   if (!view.places.length) return { node: panel("map", t("map"), note(t("no-heads"))), update() {} };
   const [down, across] = view.sides(state.place);
   const map = view.map(state.place, state.head, state.level, state.reading);
   const wide = map.columns.length, high = map.rows.length;
-  const cell = Math.max(10, Math.min(30, Math.floor(Math.min(520 / wide, 620 / high))));
+  const grown = parseFloat(getComputedStyle(document.documentElement).fontSize) / 15 || 1;  // larger for a projector
+  const cell = Math.round(grown * Math.max(12, Math.min(30, Math.floor(Math.min(520 / wide, 620 / high)))));
   const sheet = canvas(cell * wide, cell * high, { "aria-hidden": "true" });
   stretch(sheet, map, cell * wide, cell * high);
   const marker = el("div", { class: "marker" }), chosen = el("div", { class: "marker cell" });
@@ -287,18 +299,17 @@ function bigMap() {
     return [Math.floor((event.clientY - box.top) / cell), Math.floor((event.clientX - box.left) / cell)];
   };
   const inside = ([y, x]) => y >= 0 && x >= 0 && y < high && x < wide;
-  const late = state.place === "cross" && state.reading === "shifted" ? 1 : 0;  // a cell is of the step that asks
-  const asked = (row) => Math.min(row + late, view.raw(state.place, state.head).rows - 1);
+  const asked = (row) => askedRow(row, view.raw(state.place, state.head).rows);
   const toPieces = ([y, x]) => {  // of words, the two pieces that look at each other most
     const raw = view.raw(state.place, state.head);
-    let best = [asked(map.rows[y].members[0]), map.columns[x].members[0]], most = -1;
-    for (const member of map.rows[y].members) for (const column of map.columns[x].members) {
-      const row = asked(member), weight = raw.numbers[row * raw.columns + column];
+    let best = [map.rows[y].members[0], map.columns[x].members[0]], most = -1;
+    for (const row of map.rows[y].members) for (const column of map.columns[x].members) {
+      const weight = raw.numbers[asked(row) * raw.columns + column];
       if (weight > most) [best, most] = [[row, column], weight];
     }
     return best;
   };
-  const ofPieces = ([row, column]) => [map.rows.findIndex((unit) => unit.members.includes(Math.max(0, row - late))), map.columns.findIndex((unit) => unit.members.includes(column))];
+  const ofPieces = ([row, column]) => [map.rows.findIndex((unit) => unit.members.includes(row)), map.columns.findIndex((unit) => unit.members.includes(column))];
   const pick = (place) => set({ cell: toPieces(place), ...(down === "target" ? { step: map.rows[place[0]].members[0] } : {}) });
   board.addEventListener("pointermove", (event) => {
     const [y, x] = at(event);
@@ -387,14 +398,14 @@ function arithmetic() {
     const head = state.head ?? (state.place === "cross" ? alignHead() : null) ?? (view.places.length ? [0, 0] : null);
     if (!head) return body.replaceChildren(note(t("no-heads")));
     const raw = view.raw(state.place, head), [down, across] = view.sides(state.place);
-    const names = (side, count) => (count === view.sentence[side].pieces.length ? view.sentence[side].pieces.map((one) => brief(one.text, 16)) : ["\u2211"]);
+    const names = (side, count) => (count === view.pieces[side].length ? view.pieces[side].map((one) => brief(one.text, 16)) : ["\u2211"]);
     const rows = names(down, raw.rows), columns = names(across, raw.columns);
-    let [row, column] = state.cell ?? [Math.min(state.step + (state.place === "cross" && state.reading === "shifted" ? 1 : 0), raw.rows - 1), -1];
-    row = Math.min(row, raw.rows - 1);
+    let [said, column] = state.cell ?? [down === "target" ? Math.min(state.step, raw.rows - 1) : 0, -1];
+    said = Math.min(said, raw.rows - 1);
+    const row = askedRow(said, raw.rows);
     const weights = raw.numbers.subarray(row * raw.columns, (row + 1) * raw.columns);
     if (column < 0 || column >= raw.columns) column = weights.reduce((best, one, at) => (one > weights[best] ? at : best), 0);
-    const late = state.place === "cross" && state.reading === "shifted" ? 1 : 0;
-    const heading = el("p", null, el("b", { text: `${rows[Math.max(0, row - late)]} \u2192 ${columns[column]}` }),
+    const heading = el("p", null, el("b", { text: `${rows[said]} \u2192 ${columns[column]}` }),
       ` \u2014 ${t(state.place)}, ${t("head")} ${spell.head(head)}${down === "target" ? `, ${t("step")} ${row + 1}` : ""}`);
     const layer = view.vectors[state.place]?.[head[0]];
     if (!layer) {

@@ -32,7 +32,7 @@ const spell = {
 };
 const pair = (text) => {
   const found = /^(\d+)\.(\d+)$/.exec(text);
-  return found ? [found[1] - 1, found[2] - 1] : null;
+  return found && found[1] > 0 && found[2] > 0 ? [found[1] - 1, found[2] - 1] : null;
 };
 const count = (text) => Math.max(0, (Number.parseInt(text, 10) || 1) - 1);
 const readers = { head: pair, cell: pair, step: count, sentence: count, frame: count, take: count, least: Number,
@@ -58,3 +58,18 @@ function recalled() {
   return found;
 }
 let start = { ...USUAL };
+
+// A state that this trace has: an address can say anything.
+function clamped(wanted, trace, view) {
+  const most = (value, count) => Math.max(0, Math.min(value, count - 1)), found = { ...wanted };
+  found.least = Number.isFinite(found.least) ? Math.max(0, Math.min(0.6, found.least)) : USUAL.least;
+  found.sentence = most(found.sentence, trace.sentences?.length ?? 0);
+  if (!view) return found;
+  found.step = most(found.step, view.sentence.steps.length);
+  if (!view.places.includes(found.place)) found.place = view.places.includes("cross") ? "cross" : view.places[0] ?? "cross";
+  if (!view.maps[found.place]) return { ...found, head: null, cell: null };
+  const [layers, heads, rows, columns] = view.maps[found.place].shape;
+  if (found.head && (found.head[0] >= layers || found.head[1] >= heads)) found.head = null;
+  if (found.cell && (found.cell[0] >= rows || found.cell[1] >= columns)) found.cell = null;
+  return found;
+}
