@@ -150,6 +150,13 @@ def test_misuse_is_answered_in_words(model, options, told):
     assert told in str(result.exception)
 
 
+@pytest.mark.parametrize(("name", "data", "told"), [("a.gz", b"x", "packed"), ("a.txt", b"\xff\xfea\0", "UTF-16")])
+def test_a_file_of_the_wrong_kind(model, tmp_path, name, data, told):
+    (tmp_path / name).write_bytes(data)
+    result = CliRunner().invoke(app, ["translate", model, str(tmp_path / name)])
+    assert told in str(result.exception)
+
+
 def test_a_folder_without_a_model(tmp_path):
     result = CliRunner().invoke(app, ["translate", str(tmp_path)], input="a\n")
     assert isinstance(result.exception, HeedfulError)

@@ -103,6 +103,8 @@ def evaluate(
     show(worst_lines(given, poor))
     more = ["--explain", str(poor[0].line)] if poor else ["--worst", "10"]
     more += ["--source", source] if model and source else []
+    more += [*(["--tokenise", tokenise] if tokenise != "13a" else []), *(["--lowercase"] if lowercase else [])]
+    more += ["--smooth", smooth] if smooth != "exp" else []
     show([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from io import TextIOWrapper
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import typer
 
 from heedful import __version__
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.text.normalise import visible
 
 if TYPE_CHECKING:
@@ -143,7 +144,15 @@ def opened(file: str) -> BinaryIO:
         raise ConfigError(
             f"there is no file {file}; the text itself comes through a pipe: echo TEXT | heedful translate MODEL"
         )
-    return path.open("rb")
+    from heedful.corpus.memory import PACKED
+
+    if path.suffix in PACKED:
+        raise ConfigError(f"{file} is packed; unpack it on the way: zcat {file} | heedful translate MODEL")
+    stream = path.open("rb")
+    if stream.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        stream.close()
+        raise DataError(f"{file} is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL")
+    return stream
 
 
 def windows(stream: BinaryIO, told: "Told") -> Iterator[list[str]]:
