@@ -179,11 +179,12 @@ function scrubber() {
     if (view.known.has(key)) return view.known.get(key);
     const raw = view.raw("cross", state.place === "cross" ? headOf() : alignHead()), found = [];
     const sums = new Float32Array(columns.length);
+    let counted = 0;
     for (let step = 0; step < steps.length; step++) {
       const from = state.reading === "shifted" ? Math.min(step + 1, steps.length - 1) : step;
       const look = (at) => columns.map((unit) => unit.members.reduce((sum, s) => sum + raw.numbers[at * raw.columns + s], 0));
       const row = look(from);
-      look(step).forEach((one, at) => { sums[at] += one; });  // every step counts once, whichever way it is read
+      for (; counted <= from; counted++) look(counted).forEach((one, at) => { sums[at] += one; });  // every step once, whichever way it is read
       found.push({ row, sums: Float32Array.from(sums) });
     }
     view.known.set(key, found);
