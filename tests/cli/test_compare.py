@@ -2,18 +2,15 @@
 
 import json
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
+from pages import BROWSER, Reader, browsed
 
 run = CliRunner().invoke
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SOURCES = ["Ein Hund rennt.", "Zwei Männer sitzen.", "Sie liest.", "Niemand ist da."] * 10
 REFERENCES = ["A dog is running.", "Two men are sitting.", "She is reading.", "Nobody is there."] * 10
 OLD = ["A dog runs.", "Two men are sitting.", "She reads.", "There are some people."] * 10
@@ -32,29 +29,6 @@ def files(tmp_path, monkeypatch):
     for name, lines in (("test.de", SOURCES), ("test.en", REFERENCES), ("old.en", OLD), ("new.en", NEW)):
         write(name, lines)
     return tmp_path
-
-
-class Reader(HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.texts = [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
 
 
 def test_scores_p_values_wins_and_what_changed(files):
@@ -185,7 +159,6 @@ def test_hostile_text_is_only_text(hostile):
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")
 def test_no_browser_runs_hostile_text(hostile, tmp_path):
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
-    done = subprocess.run([BROWSER, *flags, hostile.as_uri()], capture_output=True, text=True, check=True, timeout=300)
-    assert "<title>owned" not in done.stdout
-    assert "against old</title>" in done.stdout
+    shown = browsed(hostile, tmp_path)
+    assert "<title>owned" not in shown
+    assert "against old</title>" in shown

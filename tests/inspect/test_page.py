@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +19,9 @@ from heedful.inspect.page import VIEWER, framed, page
 from heedful.inspect.record import Question, record
 from heedful.search import Beam, Greedy
 from heedful.trace import Film, Frame, Piece, Reading, Sentence, Step, Take, Text, Trace, Tree, weights_blob
+from pages import BROWSER
 from subjects import EOS, MODELS, ask, built, marian, student, subject
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TEXT = "the old dog sees a red house"
 GLOSSARY = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

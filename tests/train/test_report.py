@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from hashlib import sha256
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
@@ -19,10 +18,9 @@ from heedful.train.events import Began, Ended, Note, Refitted, Sample, Skipped, 
 from heedful.train.loop import train
 from heedful.train.page import Curve, Plot, chart, fill, number, tag, ticks
 from heedful.train.report import REPORT, History, agreeing, page, write_report
+from pages import BROWSER, Reader, browsed
 from trainwork import events, settings_of, storm
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-VOID = {"meta"}
 PAYLOAD = (
     '</script></title><img src=x onerror="document.title=1"><script>document.title="owned"</script>\u202e\x1b[2J\u2028'
 )
@@ -53,33 +51,6 @@ def tell(tmp_path):
         return tmp_path
 
     return write
-
-
-class Reader(HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.texts, self.scripts = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes += attributes
-        if tag == "script":
-            self.scripts.append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-        self.texts.append(data)
 
 
 def curves(text):
@@ -250,13 +221,6 @@ def test_data_for_the_script_cannot_end_its_element():
     (data,) = re.findall("<p>(.*)</p>", page)
     assert "<" not in data
     assert json.loads(data) == PAYLOAD
-
-
-def browsed(path, tmp_path):
-    """The page as a browser has it, after its scripts ran."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
-    done = subprocess.run([BROWSER, *flags, path.as_uri()], capture_output=True, text=True, check=True, timeout=300)
-    return done.stdout
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")

@@ -9,7 +9,7 @@ from heedful.metrics.compare import Comparison, Difference, Rival
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, Against
 from heedful.text.normalise import visible
-from heedful.train.page import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, quiet, safe, section, table, tag, ticks
+from heedful.train.page import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, put, quiet, safe, section, table, tag, ticks
 from heedful.train.report import TEMPLATE, agreeing
 
 SHOWN = 25  # sentences that gained most, and as many that lost most
@@ -19,9 +19,7 @@ FOOT, ROW = 24, 28  # under a chart for its scale, and the least for a system
 
 def write_page(path: Path, found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> None:
     """Write the page, whole or not at all."""
-    part = path.with_name(f".tmp-{path.name}")
-    part.write_text(page(found, given, test, doubts), encoding="utf-8", newline="\n")
-    part.replace(path)
+    put(path, page(found, given, test, doubts))
 
 
 def page(found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from heedful.inspect.figure import figure
 from heedful.inspect.page import framed, page
 from heedful.text.normalise import normalise
 from heedful.trace import Film, Frame, Reading, Sentence, Trace, parsed
+from heedful.train.page import put
 from heedful.translate import Options, Translator, encoded, load
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ class Page:
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""
         path = Path(path)
-        part = path.with_name(f".tmp-{path.name}")
-        part.write_text(self.html(), encoding="utf-8", newline="\n")
-        part.replace(path)
+        put(path, self.html())
         return path
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:

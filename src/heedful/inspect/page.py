@@ -1,13 +1,12 @@
 """A trace as one page: our script, our style, the data, and nothing from anywhere else."""
 
 import json
-from base64 import b64encode
 from functools import cache
-from hashlib import sha256
 from html import escape
 from pathlib import Path
 
 from heedful.trace import Trace, dumped
+from heedful.train.page import inert, seal
 
 VIEWER = Path(__file__).parent / "viewer"
 SCRIPTS = ("data.js", "state.js", "draw.js", "panels.js", "search.js", "main.js")  # in this order, as one
@@ -46,25 +45,13 @@ def page(trace: Trace) -> str:
     """The whole page; no browser runs or loads anything in it but our own script and style."""
     script, style, glossary = viewer()
     policy = (
-        f"default-src 'none'; script-src '{fingerprint(script)}'; style-src '{fingerprint(style)}'; "
+        f"default-src 'none'; script-src '{seal(script)}'; style-src '{seal(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = escape(trace.title or "heedful inspect")
     return TEMPLATE.format(
         policy=policy, title=title, style=style, script=script, glossary=glossary, trace=inert(dumped(trace))
     )
-
-
-def fingerprint(text: str) -> str:
-    """As a Content-Security-Policy names what may run."""
-    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
-
-
-def inert(text: str) -> str:
-    """JSON that no parser of HTML can mistake for its own."""
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
 
 
 def framed(html: str, height: int = 760) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -48,9 +49,27 @@ def fill(template: str, *, title: str, body: Html, data: object) -> str:
     seals = {}
     for name in ("style", "script"):
         inside = template.split(f"<{name}>")[1].split(f"</{name}>")[0]
-        seals[name] = "sha256-" + b64encode(sha256(inside.encode()).digest()).decode()
-    plain = json.dumps(data).replace("<", "\\u003c")
-    return Template(template).substitute(title=safe(title), body=body, data=plain, **seals)
+        seals[name] = seal(inside)
+    return Template(template).substitute(title=safe(title), body=body, data=inert(json.dumps(data)), **seals)
+
+
+def seal(text: str) -> str:
+    """As a Content-Security-Policy names the one script, or the one style, that may be obeyed."""
+    return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
+
+
+def inert(text: str) -> str:
+    """JSON that no parser of HTML can mistake for its own."""
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def put(path: Path, text: str) -> None:
+    """Write a page, whole or not at all."""
+    part = path.with_name(f".tmp-{path.name}")
+    part.write_text(text, encoding="utf-8", newline="\n")
+    part.replace(path)
 
 
 def section(title: str, parts: Iterable[Html]) -> Html:

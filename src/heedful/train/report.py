@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import heedful
-from heedful.train.page import Curve, Html, Plot, chart, fill, quiet, safe, section, table, tag
+from heedful.train.page import Curve, Html, Plot, chart, fill, put, quiet, safe, section, table, tag
 
 REPORT = "report.html"
 TEMPLATE = Path(__file__).with_name(REPORT)
@@ -32,9 +32,8 @@ Record = Mapping[str, Any]
 
 def write_report(run: Path) -> Path:
     """Write the page of a run, whole or not at all."""
-    part = run / f".tmp-{REPORT}"
-    part.write_text(page(run), encoding="utf-8", newline="\n")
-    return part.replace(run / REPORT)
+    put(run / REPORT, page(run))
+    return run / REPORT
 
 
 def page(run: Path) -> str:
