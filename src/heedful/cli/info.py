@@ -26,6 +26,7 @@ PARTS = (
     Part("torch", "train", "models, training, search"),
     Part("ctranslate2", "serve", "fast inference without PyTorch"),
     Part("fastapi", "serve", "the HTTP server"),
+    Part("resvg_py", "figure", "maps of attention as PNG"),
     Part("ray", "scale", "work on many machines"),
 )
 
