@@ -1,10 +1,10 @@
 """How fast is translation from text to text, against Hugging Face and CTranslate2?
 
-A trained model translates test2016 of Multi30k with a beam of 5 through `heedful.load`. Hugging Face `generate` gets a
-Marian model of the same size and the same tokens, in batches of 64 sorted by length, and is made to end every sentence
-at the length that heedful gave it. CTranslate2 float32 gets the same weights, in a process of its own. The engines take
-turns. Claims: >= 2 x Hugging Face; of a pass through the command's own reading and writing, all but the engine (reading
-lines, cutting into pieces, sorting, alarms, joining, writing) takes less than 5 %. The ratio to CTranslate2 is stated.
+A trained model translates test2016 of Multi30k with a beam of 5 through `heedful.load`. Hugging Face `generate` and
+CTranslate2 float32 get its exports and the same tokens, in batches of 64 sorted by length, CTranslate2 in a process of
+its own. The engines take turns. Claims: >= 2 x Hugging Face; of a pass through the command's own reading and writing,
+all but the engine (reading lines, cutting into pieces, sorting, alarms, joining, writing) takes less than 5 %. The
+ratio to CTranslate2 is stated.
 
     pip install transformers ctranslate2
     python benchmarks/translate_speed.py --model MODEL [--quick] [--rounds 5]
@@ -28,10 +28,12 @@ from typing import Any
 import torch
 
 import heedful
+import heedful.export.ctranslate2
+import heedful.export.marian
+from heedful import export
 from heedful.cli.translate import Told, rendered, windows
 from heedful.data.batch import padded
-from heedful.engines.torch import Torch
-from heedful.text.tokenizer import BOS, EOS, PAD
+from heedful.text.tokenizer import EOS, PAD
 from heedful.translate import Options, Translator, encoded
 from report import header, verdict
 
@@ -66,50 +68,16 @@ def piped(translator: Translator, texts: list[str]) -> None:
 
 
 def marian(translator: Translator) -> Any:
-    """Hugging Face's model of the same size, with random weights."""
-    from transformers import MarianConfig, MarianMTModel
+    """The same model as Hugging Face reads it."""
+    from transformers import AutoModelForSeq2SeqLM
 
-    about = translator.bundle.description
-    encoder, decoder = about.model.encoder, about.model.decoder
-    return MarianMTModel(
-        MarianConfig(
-            vocab_size=about.vocabulary["target"],
-            d_model=about.model.width,
-            encoder_layers=encoder.layers,
-            decoder_layers=decoder.layers,
-            encoder_attention_heads=encoder.heads,  # type: ignore[union-attr]
-            decoder_attention_heads=decoder.heads,  # type: ignore[union-attr]
-            encoder_ffn_dim=encoder.inner,  # type: ignore[union-attr]
-            decoder_ffn_dim=decoder.inner,  # type: ignore[union-attr]
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-            max_position_embeddings=512,
-        )
-    ).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        export.marian.write(translator.bundle, Path(folder))
+        return AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
 
-class Ending:
-    """Every sentence ends at its own length, as it would with weights that were trained."""
-
-    def __init__(self, lengths: list[int]) -> None:
-        self.lengths = torch.tensor(lengths).repeat_interleave(BEAM)
-
-    def __call__(self, said: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        over = said.size(1) >= self.lengths  # the start token is among what was said
-        scores[~over, EOS] = -torch.inf
-        if over.any():
-            scores[over] = -torch.inf
-            scores[over, EOS] = 0.0
-        return scores
-
-
-def hugging_face(model: Any, translator: Translator, texts: list[str], lengths: list[int]) -> list[str]:
-    """From text to text, as one would with `generate`; every sentence gets the length that heedful gave it."""
+def hugging_face(model: Any, translator: Translator, texts: list[str]) -> list[str]:
+    """From text to text, as one would with `generate`."""
     ids = [[*row, EOS] for row in encoded(translator.source, texts)]
     order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
     found: dict[int, str] = {}
@@ -121,61 +89,10 @@ def hugging_face(model: Any, translator: Translator, texts: list[str], lengths: 
                 input_ids=tokens,
                 attention_mask=mask.long(),
                 num_beams=BEAM,
-                do_sample=False,
-                max_new_tokens=max(lengths[row] for row in rows) + 1,
-                logits_processor=[Ending([lengths[row] for row in rows])],
+                max_new_tokens=max(2 * len(ids[row]) + 8 for row in rows),  # as ours, of the longest
             )
         found |= zip(rows, translator.target.decode(out.tolist()), strict=True)
     return [found[row] for row in range(len(texts))]
-
-
-def ctranslate2_spec(translator: Translator, folder: str) -> list[str]:
-    """Write the model as CTranslate2 reads it; gives its words."""
-    from ctranslate2.specs import TransformerSpec
-
-    assert isinstance(translator.engine, Torch)
-    model: Any = translator.engine.model
-    spec = TransformerSpec.from_config(
-        len(model.encoder.layers), model.encoder.layers[0].attention.heads, pre_norm=True
-    )
-
-    def array(tensor: torch.Tensor) -> Any:
-        return tensor.detach().numpy().copy()
-
-    def norm(into: Any, layer: Any) -> None:
-        into.gamma, into.beta = array(layer.weight), array(layer.bias)
-
-    def linear(into: Any, layer: Any) -> None:
-        into.weight = array(layer.weight)
-        if layer.bias is not None:
-            into.bias = array(layer.bias)
-
-    for side, part in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        table.weight, side.scale_embeddings = array(part.embed.table.weight), True
-        side.position_encodings.encodings = array(part.embed.positions.table)
-        norm(side.layer_norm, part.norm)
-        for into, layer in zip(side.layer, part.layers, strict=True):
-            norm(into.self_attention.layer_norm, layer.around_attention.norm)
-            linear(into.self_attention.linear[0], layer.attention.project)
-            linear(into.self_attention.linear[1], layer.attention.out)
-            norm(into.ffn.layer_norm, layer.around_feed_forward.norm)
-            linear(into.ffn.linear_0, layer.feed_forward.up)
-            linear(into.ffn.linear_1, layer.feed_forward.down)
-            if side is spec.decoder:
-                norm(into.attention.layer_norm, layer.around_cross.norm)
-                for place, one in enumerate((layer.cross.query, layer.cross.memory, layer.cross.out)):
-                    linear(into.attention.linear[place], one)
-    linear(spec.decoder.projection, model.decoder.plain_projection)
-    size = translator.bundle.description.vocabulary["target"]
-    words = ["<blank>", "<unk>", "<s>", "</s>", *(f"w{index}" for index in range(4, size))]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.config.add_source_eos = False
-    spec.validate()
-    spec.optimize()
-    spec.save(folder)
-    return words
 
 
 def serve(model: str, threads: int, count: int) -> None:
@@ -184,12 +101,13 @@ def serve(model: str, threads: int, count: int) -> None:
 
     translator, texts = heedful.load(model), test_lines()[:count]
     with tempfile.TemporaryDirectory() as folder:
-        words = ctranslate2_spec(translator, folder)
+        export.ctranslate2.write(translator.bundle, Path(folder))
+        words = translator.target.pieces(range(translator.target.size))
         engine = ctranslate2.Translator(folder, compute_type="float32", intra_threads=threads, inter_threads=1)
         number = {word: index for index, word in enumerate(words)}
         for _ in sys.stdin:
             begin = time.perf_counter()
-            rows = [[*(words[one] for one in ids), "</s>"] for ids in encoded(translator.source, texts)]
+            rows = [translator.source.pieces(ids) for ids in encoded(translator.source, texts)]
             answers = engine.translate_batch(
                 rows,
                 beam_size=BEAM,
@@ -235,7 +153,6 @@ def measured(model: str, quick: bool, rounds: int) -> int:
     assert process.stdin is not None
     assert process.stdout is not None
     found = translator(texts, beam=BEAM)
-    lengths = [len(one.tokens) + 1 for one in found]
     seconds: dict[str, list[float]] = {"heedful": [], "hf": [], "ctranslate2": []}
     shares, same = [], 0
     for turn in range((1 if quick else rounds) + 1):
@@ -246,7 +163,7 @@ def measured(model: str, quick: bool, rounds: int) -> int:
         piped(translator, texts)
         share = 1 - timed.seconds / (time.perf_counter() - begin)
         begin = time.perf_counter()
-        hugging_face(other, plain, texts, lengths)
+        hugging_face(other, plain, texts)
         spent["hf"] = time.perf_counter() - begin
         process.stdin.write("\n")
         process.stdin.flush()
@@ -259,10 +176,11 @@ def measured(model: str, quick: bool, rounds: int) -> int:
                 seconds[name].append(one)
     process.stdin.close()
     process.wait()
+    tokens = statistics.mean(len(one.tokens) + 1 for one in found)
     for name, some in seconds.items():
         rates = [len(texts) / one for one in some]
         print(f"{name:12} {statistics.median(rates):8.1f} sentences/s  {min(rates):.1f} to {max(rates):.1f}")
-    print(f"{same} of {len(texts)} translations are those of CTranslate2; {statistics.mean(lengths):.1f} tokens each")
+    print(f"{same} of {len(texts)} translations are those of CTranslate2; {tokens:.1f} tokens each")
 
     def ratio(name: str) -> float:
         return statistics.median(theirs / ours for theirs, ours in zip(seconds[name], seconds["heedful"], strict=True))

@@ -21,7 +21,7 @@ fit together, before anything larger than `LARGEST` is read. None can hold code:
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from hashlib import file_digest, sha256
 from math import prod
@@ -38,14 +38,17 @@ import heedful
 from heedful import config
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import HeedfulError
-from heedful.text.tokenizer import BOS, CUTS, EOS, PAD, SPECIAL, UNK, Subwords, Tokenizer, load
+from heedful.text.tokenizer import BOS, EOS, LISTED, PAD, SPECIAL, UNK, Subwords, Tokenizer, load
 
 FORMAT = 1
 CONFIG, WEIGHTS, VOCABULARY, CARD = "config.json", "model.safetensors", "vocab.json", "README.md"
 GENERATION, STATISTICS, SCORES = "generation_config.json", "training_statistics.json", "eval.json"
 ALWAYS = {CONFIG, WEIGHTS, VOCABULARY, CARD, GENERATION, STATISTICS, SCORES}
 LARGEST = 1 << 23  # bytes of a file that is parsed; 256 thousand pieces take 5 million
-LARGER = {WEIGHTS: 1 << 50, VOCABULARY: 1 << 25}  # hashed block by block; compared but not parsed
+LARGER = {
+    **dict.fromkeys((WEIGHTS, "model.bin", "encoder.onnx", "step.onnx"), 1 << 50),  # hashed block by block
+    VOCABULARY: 1 << 25,  # compared but not parsed
+}
 LARGEST_HEADER = 10_000_000  # bytes, of the weights; a tensor takes a hundred
 LARGEST_POSITIONS = 1 << 28  # numbers in a table of positions, which need not be in any file
 TOKENS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
@@ -120,8 +123,9 @@ class Description(Part):
     vocabulary: Annotated[dict[Side, Many], Field(min_length=2)]
     tokens: dict[str, int]
     tags: tuple[config.Tag, ...]
-    tokenizer: Literal["bpe", "unigram", "characters", "words"]
+    tokenizer: Literal["bpe", "unigram", "characters", "words", "letters", "borrowed"]  # of the source
     files: Annotated[dict[Side, str], Field(min_length=2)]  # of the tokenizers
+    source_ends: bool = True  # whether the end token stands after every source
     model: config.Model
     dtype: Literal["float16", "float32", "float64"]
     parameters: Many
@@ -195,10 +199,13 @@ class Bundle:
 # --------------------------------------------------------------------------------------------------------- reading
 
 
-def open_bundle(folder: str | Path) -> Bundle:
-    """Verify a model directory, or the one in a run directory; any doubt is a HeedfulError that says what to do."""
+def open_bundle(folder: str | Path, *, weights: bool = True) -> Bundle:
+    """Verify a model directory, or the one in a run directory; any doubt is a HeedfulError that says what to do.
+
+    Without `weights` it need not have any: an export keeps them in a form of its own.
+    """
     try:
-        return verified(found(Path(folder).resolve()).resolve())
+        return verified(found(Path(folder).resolve()).resolve(), weights)
     except OSError as error:
         raise HeedfulError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from None
 
@@ -225,14 +232,15 @@ def found(folder: Path) -> Path:
     )
 
 
-def verified(folder: Path) -> Bundle:
+def verified(folder: Path, weights: bool = True) -> Bundle:
     """The bundle, if everything in it is what it should be."""
-    contents = listed(folder)
+    contents = listed(folder, ALWAYS if weights else ALWAYS - {WEIGHTS})
     trees = {name: parsed(contents[name], folder / name) for name in (CONFIG, GENERATION, STATISTICS, SCORES)}
     described = Description.check(trees[CONFIG], folder / CONFIG)
     generation = Generation.check(trees[GENERATION], folder / GENERATION)
     statistics = Statistics.check(trees[STATISTICS], folder / STATISTICS).model_dump(exclude_unset=True)
-    check_sizes(folder, described, shapes_of(folder / WEIGHTS, described.dtype))
+    if weights:
+        check_sizes(folder, described, shapes_of(folder / WEIGHTS, described.dtype))
     if not set(described.files.values()) <= contents.keys() - ALWAYS:
         raise refused(folder / MANIFEST, "does not list the tokenizers")
     tokenizers = {side: tokenizer_of(folder, described, side) for side in SIDES}
@@ -241,14 +249,14 @@ def verified(folder: Path) -> Bundle:
     return Bundle(folder, described, tokenizers, generation, statistics, trees[SCORES])
 
 
-def listed(folder: Path) -> dict[str, bytes]:
+def listed(folder: Path, always: Set[str] = frozenset()) -> dict[str, bytes]:
     """The manifest's files, which have the size and the hash that it says; of the weights no more than the name."""
     path = plain_file(folder, MANIFEST)
     tree = parsed(data := path.read_bytes(), path)
     manifest = Manifest.check(tree, path)
     if data != dumped(tree):  # no hash guards this file, but there is only one way to write it
         raise refused(path, "is not as heedful wrote it")
-    if lost := ALWAYS - manifest.files.keys():
+    if lost := always - manifest.files.keys():
         raise refused(path, f"does not list {', '.join(sorted(lost))}")
     contents = {}
     for name, entry in manifest.files.items():
@@ -336,8 +344,11 @@ def tokenizer_of(folder: Path, described: Description, side: str) -> Tokenizer:
             tokenizer.tag(tag)
     except (HeedfulError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise refused(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
-    if (kind, len(pieces), len(set(pieces))) != (described.tokenizer, size, size):
-        raise refused(path, f"is {kind[:20]!a} of {len(set(pieces)):,} pieces, not {described.tokenizer} of {size:,}")
+    wanted = (
+        described.tokenizer if side == "source" else kind
+    )  # the target's may be of another kind, and says so itself
+    if (kind, len(pieces), len(set(pieces))) != (wanted, size, size):
+        raise refused(path, f"is {kind[:20]!a} of {len(set(pieces)):,} pieces, not {wanted} of {size:,}")
     if tuple(pieces[: len(SPECIAL)]) != SPECIAL or described.tokens != TOKENS:
         raise refused(path, f"begins with other tokens than {' '.join(SPECIAL)}, or {CONFIG} gives them other ids")
     return tokenizer
@@ -381,6 +392,7 @@ def write(
     languages: tuple[str, str],
     card: str,
     tags: Sequence[str] = (),
+    source_ends: bool = True,
     generation: Generation | None = None,
     statistics: Mapping[str, Any] | None = None,
     scores: Mapping[str, Any] | None = None,
@@ -394,13 +406,13 @@ def write(
     if folder.exists() and not (folder / WEIGHTS).is_file() and (folder.is_file() or any(folder.iterdir())):
         raise HeedfulError(f"{folder} is there and is not a model, so it will not be replaced. Name another folder")
     stored, kind = untied(model, weights), kind_of(tokenizers["source"])
-    files = {side: f"{side}.{'vocabulary.json' if kind in CUTS else 'spm'}" for side in SIDES}
+    files = {side: f"{side}.{'vocabulary.json' if kind_of(tokenizers[side]) in LISTED else 'spm'}" for side in SIDES}
     described = Description.model_validate(
         {
             "format_version": FORMAT, "heedful_version": heedful.__version__,
             "source": languages[0], "target": languages[1],
             "vocabulary": {side: tokenizers[side].size for side in SIDES}, "tokens": TOKENS, "tags": tuple(tags),
-            "tokenizer": kind, "files": files, "model": model,
+            "tokenizer": kind, "files": files, "source_ends": source_ends, "model": model,
             "dtype": next(iter(stored.values())).dtype.name, "parameters": sum(one.size for one in stored.values()),
         }
     )  # fmt: skip

@@ -125,6 +125,7 @@ class Tokenizer(Section):
     coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # of characters that get a token of their own
     sample: Annotated[int, Field(ge=1)] = 1_000_000  # most pairs it is trained on
     regularisation: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's sampling
+    files: tuple[str, str] | None = None  # tokenizers of source and target that are there already; none is learned
 
 
 Many = Annotated[int, Field(ge=1)]
@@ -181,6 +182,7 @@ class RecurrentDecoder(Section):
     feeds: bool = False
     first: Literal["mean", "last", "zero"] = "mean"
     bridge: bool = True
+    readout: bool = True
     dropout: Dropout = 0.0
     attention: Attention | None = None
 
@@ -262,6 +264,7 @@ class Settings(Section):
     """heedful.toml."""
 
     recipe: str | None = None  # the recipe that the rest changes
+    start: Annotated[str, Field(min_length=1)] | None = None  # a model directory to go on from
     source: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
     target: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
     seed: Annotated[int, Field(ge=0)] = 1
@@ -365,7 +368,13 @@ def rooted(settings: Settings, root: Path) -> Settings:
     splits = {split: moved(getattr(data, split)) for split in SPLITS}
     moved_data = data.model_copy(update=splits | {"folder": (root / data.folder).absolute().as_posix()})
     moved_train = settings.train.model_copy(update={"folder": (root / settings.train.folder).absolute().as_posix()})
-    return settings.model_copy(update={"data": moved_data, "train": moved_train})
+    update: dict[str, Any] = {"data": moved_data, "train": moved_train}
+    if settings.start:
+        update["start"] = (root / settings.start).absolute().as_posix()
+    if settings.tokenizer.files:
+        files = tuple((root / file).absolute().as_posix() for file in settings.tokenizer.files)
+        update["tokenizer"] = settings.tokenizer.model_copy(update={"files": files})
+    return settings.model_copy(update=update)
 
 
 # What pydantic puts into the path of a key that may be several things.

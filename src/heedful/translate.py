@@ -22,6 +22,7 @@ from heedful.align import SPACE, Array, Links, Reading, hard, soft
 from heedful.bundle import Bundle, open_bundle
 from heedful.engines.face import Answer, Draw, Engine, Question, Search
 from heedful.errors import HeedfulError, did_you_mean, require
+from heedful.exported import is_export, open_export
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalise import normalise
 from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
@@ -37,22 +38,54 @@ WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
 PARTS = 1 << 20  # numbers kept for the parts of a line, so that a draw depends on the line's place alone
 
 
-def _torch(bundle: Bundle, **options: Any) -> Engine:
+def _torch(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
     require("torch", extra="train", whose="heedful.load")
     from heedful.engines.torch import opened
 
     return opened(bundle, **options)
 
 
-ENGINES: dict[str, Callable[..., Engine]] = {"torch": _torch}
+def _ctranslate2(bundle: Bundle, folder: Path, **options: Any) -> Engine:
+    from heedful.engines.ctranslate2 import opened
+
+    sides = (bundle.tokenizer(side) for side in ("source", "target"))
+    pieces = [side.pieces(range(side.size)) for side in sides]
+    return opened(folder, *pieces, ends=bundle.description.source_ends, **options)
 
 
-def load(folder: str | Path, *, engine: str = "torch", **options: Any) -> "Translator":
-    """A translator from a model directory or a run; everything is verified before anything is allocated."""
-    if engine not in ENGINES:
+def _hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
+    require("torch", extra="train", whose="this export")
+    from heedful.engines.hugging_face import opened
+    from heedful.text.tokenizer import order_of
+
+    return opened(folder, *(order_of(bundle.tokenizer(side)) for side in ("source", "target")), **options)
+
+
+def _onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
+    from heedful.engines.onnx import opened
+
+    return opened(folder, **options)
+
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "torch": _torch,
+    "ctranslate2": _ctranslate2,
+    "hugging_face": _hugging_face,
+    "onnx": _onnx,
+}
+
+
+def load(folder: str | Path, *, engine: str | None = None, **options: Any) -> "Translator":
+    """A translator from a model directory, a run or an export; all is verified before anything is allocated."""
+    if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
+    if is_export(Path(folder)):
+        export = open_export(folder)
+        if engine not in (None, export.about.engine):
+            raise HeedfulError(f"{folder} is an export for {export.about.engine}, not for {engine}")
+        return Translator(export.bundle, ENGINES[export.about.engine](export.bundle, export.folder, **options))
     bundle = open_bundle(folder)
-    return Translator(bundle, ENGINES[engine](bundle, **options))
+    return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +130,9 @@ class Translator:
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
         self.longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
         self.unknown = unknown_ids(self.source)
-        self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer
+        self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer, start included
         self.wide = wide(bundle.statistics)
+        self.end = (EOS,) if bundle.description.source_ends else ()
 
     @overload
     def __call__(self, texts: str, **options: Any) -> Translation: ...
@@ -162,7 +196,9 @@ class Translator:
             row: list[Segment] = []
             for text, gap, own in parts:
                 limit = max(min(self.bundle.generation.limit, 2 * len(own) + 10), len(prefix) + 10)
-                question = Question((*tag, *own, EOS), min(limit, self.most), () if row else prefix, asked + len(row))
+                question = Question(
+                    (*tag, *own, *self.end), min(limit, self.most - 1), () if row else prefix, asked + len(row)
+                )
                 row.append(Segment(text, gap, tuple(own), question))
             found.append(row)
             asked += PARTS
@@ -245,7 +281,7 @@ class Translator:
         if len(sources) != len(targets):
             raise HeedfulError(f"{len(sources):,} sources but {len(targets):,} translations: they must be as many")
         first = self.tag(tag)
-        questions = [Question((*first, *ids, EOS), 1) for ids in encoded(self.source, listed(sources))]
+        questions = [Question((*first, *ids, *self.end), 1) for ids in encoded(self.source, listed(sources))]
         wanted = encoded(self.target, listed(targets))
         for line, (one, other) in enumerate(zip(questions, wanted, strict=True), 1):
             if max(len(one.tokens), len(other) + 1) > self.most:
@@ -289,10 +325,12 @@ class Translator:
     def looked(self, answer: Answer, ids: Sequence[int], reading: Reading) -> Array:
         """How much each word of an answer looked at each word of its segment."""
         attention, tokens = answer.attention, answer.hypothesis.tokens
-        if attention is None or attention.shape[-1] <= len(ids):
+        if attention is None or attention.shape[-1] < len(ids) + len(self.end):
             raise HeedfulError("this model does not look at the words of its source, so there is no alignment")
-        first = attention.shape[-1] - 1 - len(ids)  # a tag; the last is the end token
-        return soft(attention[..., first:-1], self.source.pieces(ids), self.target.pieces(tokens), reading)
+        first = attention.shape[-1] - len(self.end) - len(ids)  # a tag
+        return soft(
+            attention[..., first : first + len(ids)], self.source.pieces(ids), self.target.pieces(tokens), reading
+        )
 
     def weights(self, parts: Sequence[Part], reading: Reading) -> Array:
         """The same of a whole line, whose segments look at themselves alone."""

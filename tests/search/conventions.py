@@ -8,17 +8,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from heedful import config
+from heedful.build import build
 from heedful.data.batch import padded
+from heedful.export.ctranslate2 import filled
+from heedful.export.marian import tensors
 from heedful.model.seq2seq import Seq2Seq
-from heedful.nn.decoders import TransformerDecoder
-from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, output_layer
-from heedful.nn.positions import SinusoidalHalves
 from heedful.search import Beam, Rules
 
 V, WIDTH, HEADS, INNER, LAYERS = 40, 32, 4, 48, 2
@@ -26,21 +27,29 @@ PAD, BOS, EOS = 0, 1, 2
 LIMIT, SIZE = 14, 4
 
 
+def shape(norm: str) -> config.Model:
+    part = {"kind": "transformer", "layers": LAYERS, "heads": HEADS, "inner": INNER, "norm": norm}
+    return config.Model.model_validate(
+        {
+            "width": WIDTH, "positions": "sinusoidal_halves", "slots": 64, "scale": True, "tied": "all", "bias": True,
+            "encoder": part, "decoder": part,
+        }
+    )  # fmt: skip
+
+
 def model(norm: str) -> Seq2Seq:
     torch.manual_seed(7)
-    table = nn.Embedding(V, WIDTH)
-    embed = Embed(table, positions=SinusoidalHalves(64, WIDTH), scale=True)
-    options = {"layers": LAYERS, "heads": HEADS, "inner": INNER, "norm": norm}
-    made = Seq2Seq(
-        TransformerEncoder(embed, **options),
-        TransformerDecoder(embed, output_layer(WIDTH, V, tied=table, bias=True), WIDTH, **options),
-    )
+    made = build(shape(norm), V, V)
     for name, parameter in made.named_parameters():
         nn.init.normal_(parameter, 1.0 if "norm.weight" in name else 0.0, std=0.25)
     with torch.no_grad():
         made.decoder.plain_projection.bias[EOS] = 1.5  # sentences end, sooner or later
         made.decoder.plain_projection.bias[PAD] = -1e4
     return made.eval()
+
+
+def weights_of(made: Seq2Seq) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy().copy() for name, tensor in made.state_dict().items()}
 
 
 def sources() -> list[list[int]]:
@@ -70,37 +79,10 @@ def compare(what: str, mine: list, theirs: list) -> None:
 
 def against_ctranslate2() -> None:
     import ctranslate2
-    from ctranslate2.specs import TransformerSpec
 
     for norm in ("pre", "post"):
         made = model(norm)
-        spec = TransformerSpec.from_config(LAYERS, HEADS, pre_norm=norm == "pre")
-        array = lambda tensor: tensor.detach().numpy().copy()  # noqa: E731
-
-        def put_norm(into, layer, array=array):
-            into.gamma, into.beta = array(layer.weight), array(layer.bias)
-
-        def put(into, layer, array=array):
-            into.weight, into.bias = array(layer.weight), array(layer.bias)
-
-        for side, part in ((spec.encoder, made.encoder), (spec.decoder, made.decoder)):
-            table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-            table.weight, side.scale_embeddings = array(part.embed.table.weight), True
-            side.position_encodings.encodings = array(part.embed.positions.table)
-            if norm == "pre":
-                put_norm(side.layer_norm, part.norm)
-            for into, layer in zip(side.layer, part.layers, strict=True):
-                put_norm(into.self_attention.layer_norm, layer.around_attention.norm)
-                put(into.self_attention.linear[0], layer.attention.project)
-                put(into.self_attention.linear[1], layer.attention.out)
-                put_norm(into.ffn.layer_norm, layer.around_feed_forward.norm)
-                put(into.ffn.linear_0, layer.feed_forward.up)
-                put(into.ffn.linear_1, layer.feed_forward.down)
-                if side is spec.decoder:
-                    put_norm(into.attention.layer_norm, layer.around_cross.norm)
-                    for place, linear in enumerate((layer.cross.query, layer.cross.memory, layer.cross.out)):
-                        put(into.attention.linear[place], linear)
-        put(spec.decoder.projection, made.decoder.plain_projection)
+        spec = filled(shape(norm), weights_of(made))
         words = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{index}" for index in range(4, V))]
         spec.register_source_vocabulary(words)
         spec.register_target_vocabulary(words)
@@ -135,7 +117,7 @@ def against_hugging_face() -> None:
     from transformers import MarianConfig, MarianMTModel
 
     made = model("post")
-    config = MarianConfig(
+    about = MarianConfig(
         vocab_size=V,
         d_model=WIDTH,
         encoder_layers=LAYERS,
@@ -153,38 +135,14 @@ def against_hugging_face() -> None:
         forced_eos_token_id=None,
         max_position_embeddings=64,
     )
-    theirs = MarianMTModel(config).eval()
-    weights = theirs.state_dict()
-
-    def put(name: str, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        weights[f"{name}.weight"].copy_(weight)
-        weights[f"{name}.bias"].copy_(bias)
-
-    def put_attention(name: str, query, keys_values, out) -> None:
-        q, k, v = (
-            zip(query.weight.chunk(3), query.bias.chunk(3), strict=True)
-            if keys_values is None
-            else [(query.weight, query.bias), *zip(keys_values.weight.chunk(2), keys_values.bias.chunk(2), strict=True)]
-        )
-        for part, (weight, bias) in (("q", q), ("k", k), ("v", v), ("out", (out.weight, out.bias))):
-            put(f"{name}.{part}_proj", weight, bias)
-
-    with torch.no_grad():
-        for side, part in (("encoder", made.encoder), ("decoder", made.decoder)):
-            weights[f"model.{side}.embed_tokens.weight"].copy_(part.embed.table.weight)
-            for index, layer in enumerate(part.layers):
-                at = f"model.{side}.layers.{index}"
-                put_attention(f"{at}.self_attn", layer.attention.project, None, layer.attention.out)
-                put(f"{at}.self_attn_layer_norm", *layer.around_attention.norm.parameters())
-                if side == "decoder":
-                    put_attention(f"{at}.encoder_attn", layer.cross.query, layer.cross.memory, layer.cross.out)
-                    put(f"{at}.encoder_attn_layer_norm", *layer.around_cross.norm.parameters())
-                put(f"{at}.fc1", *layer.feed_forward.up.parameters())
-                put(f"{at}.fc2", *layer.feed_forward.down.parameters())
-                put(f"{at}.final_layer_norm", *layer.around_feed_forward.norm.parameters())
-        weights["final_logits_bias"].copy_(made.decoder.plain_projection.bias.unsqueeze(0))
-        weights["model.shared.weight"].copy_(made.decoder.embed.table.weight)
-        weights["lm_head.weight"].copy_(made.decoder.embed.table.weight)
+    theirs = MarianMTModel(about).eval()
+    every = np.arange(V)
+    arrays = tensors(shape("post"), weights_of(made), every, every)
+    missing, unknown = theirs.load_state_dict(
+        {name: torch.from_numpy(one) for name, one in arrays.items()}, strict=False
+    )
+    assert not unknown
+    assert all("embed" in name or "lm_head" in name for name in missing)  # tables that are tied, and positions
     tokens, mask = padded(sources(), PAD)
     for early, stopping in ((True, "enough"), (False, "likely")):
         for alpha in (0.0, 0.6, 1.0):

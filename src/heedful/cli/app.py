@@ -10,6 +10,8 @@ from heedful import __version__
 from heedful.cli.check import check
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
+from heedful.cli.export import export
+from heedful.cli.import_model import import_model
 from heedful.cli.info import info
 from heedful.cli.inspect import inspect
 from heedful.cli.prepare import prepare
@@ -35,6 +37,8 @@ app = typer.Typer(
   heedful evaluate new test.de       how good translations are
   heedful compare test.de old new    which of them are better, and is it luck
   heedful inspect my-model "A dog."  a page that shows what the model does with it
+  heedful export my-model            for other engines, with a proof that it says the same
+  heedful import opus-mt-en-de       what others trained, to look into and to fine-tune
   heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
@@ -45,6 +49,8 @@ app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("inspect")(inspect)
+app.command("export")(export)
+app.command("import")(import_model)
 app.command("info")(info)
 
 

@@ -51,6 +51,10 @@ def prepare(
     from heedful.data.prepare import workers_for
 
     settings = load(config, sets)
+    if settings.start:
+        from heedful.train.start import started
+
+        settings = started(settings)
     if on is None and workers is None:
         workers = workers_for(settings)
     console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()

@@ -17,6 +17,7 @@ def train(
     time: str | None = typer.Option(None, "--time", help="How long it may take, from start to end: 40m, 1h30m."),
     steps: int | None = typer.Option(None, "--steps", help="How many updates, instead of a time."),
     recipe: str | None = typer.Option(None, "--recipe", help="Start from a recipe, such as transformer-tiny."),
+    start: str | None = typer.Option(None, "--from", help="Go on from a model directory: fine-tune it."),
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where no suffix says them."),
     validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: some are held out)."),
     test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
@@ -31,20 +32,22 @@ def train(
     \b
       heedful train train.en train.de --out my-model --time 40m
       heedful train heedful.toml
+      heedful train new.en new.de --from my-model --out my-model-2 --time 20m
       torchrun --nproc-per-node 2 -m heedful train heedful.toml
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("torch", extra="train", whose="heedful train")
     require("polars", extra="train", whose="heedful train")
     if not out and not is_configuration(files):
         raise ConfigError("say where the run and its model go, such as: --out my-model")
-    if not recipe and not is_configuration(files) and any(one.startswith("model.") for one in sets):
+    if start and recipe:
+        raise ConfigError("--from brings its own model: leave out --recipe")
+    if not recipe and not start and not is_configuration(files) and any(one.startswith("model.") for one in sets):
         raise ConfigError(
             "the autopilot chooses the [model] as a whole. Start from a recipe: --recipe transformer-tiny --set ...; "
             "or let it choose, change the autopilot.toml that it writes, and train with that"
         )
-    given = settings_of(
-        files, pair, [*asked(out, time, steps), *sets], validation=validation, test=test, recipe=recipe, out=out
-    )
+    sets = [*asked(out, time, steps), *([f"start={Path(start).absolute().as_posix()}"] if start else []), *sets]
+    given = settings_of(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
     from heedful.cli.watch import watching
     from heedful.train.events import Event
     from heedful.train.loop import train as run

@@ -276,6 +276,10 @@ class Stages:
         tags = sorted({one.corpus.tag for one in corpora if one.corpus.tag})
         names = [one.name for one in corpora if one.split == "train"]
         chosen = self.settings.tokenizer.model_dump(exclude={"regularisation"})
+        if files := chosen["files"]:
+            chosen = dict.fromkeys(chosen) | {"files": files, "hashes": [digest_of(file) for file in files]}
+        else:
+            del chosen["files"]
         shard = Shard("vocabulary", text, self.folder / "vocabulary")
         self.run("vocabulary", learn, [shard], chosen | {"tags": tags, "corpora": names})
         return shard.output
@@ -320,9 +324,20 @@ def learn(
     byte_fallback: bool,
     coverage: float,
     sample: int,
+    files: Sequence[str] = (),
+    hashes: Sequence[str] = (),  # noqa: ARG001  # other files are other work
 ) -> Mapping[str, int]:
-    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
+    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash.
+
+    Or take those that are there already.
+    """
     counts = {}
+    for side, file in zip(SIDES, files, strict=False):
+        tokenizer = load(Path(file))
+        tokenizer.save(folder / f"{side}.model")
+        counts[side] = tokenizer.size
+    if files:
+        return counts
     for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
         texts = chain.from_iterable(head(shard.inputs, corpora, side, sample) for side in sides)
         tokenizer = train(kind, texts, vocabulary, tags=tags, byte_fallback=byte_fallback, coverage=coverage)
@@ -330,6 +345,14 @@ def learn(
             tokenizer.save(folder / f"{side}.model")
             counts[side] = tokenizer.size
     return counts
+
+
+def digest_of(file: str) -> str:
+    """The sha256 of a tokenizer that is there already."""
+    try:
+        return sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"tokenizer.files: {file} cannot be read: {error.strerror}") from None
 
 
 def head(folders: Sequence[Path], corpora: Sequence[str], side: str, most: int) -> Iterator[str]:

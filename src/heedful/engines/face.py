@@ -7,7 +7,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import fsum, inf
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from heedful.errors import HeedfulError
 from heedful.types import Hypothesis
 
 COLDEST = 1e-3
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,12 @@ class Search:
     length_penalty: float = 1.0
     draw: Draw | None = None
     attention: bool = False  # whether answers come with their cross-attention
+    stopping: str = "likely"  # when a beam is done; an engine that has only a rule of its own follows that
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One source, with a tag before it and the end token after it where the model expects them."""
+    """One source as the model reads it: with a tag before it and the end token after it, where it expects them."""
 
     tokens: tuple[int, ...]
     limit: int  # most steps of an answer
@@ -66,6 +68,19 @@ class Answer:
 
     hypothesis: Hypothesis
     attention: NDArray[Any] | None = None  # [layers, heads, steps, slots]
+
+
+def score_of(log_probabilities: Sequence[float], search: Search) -> float:
+    """L / n^alpha, the end counted, which a beam ranks by; of one place in the beam, and of draws, L alone."""
+    ranked = search.length == "power" and search.draw is None and max(search.beam, search.best) > 1
+    return fsum(log_probabilities) / float(max(1, len(log_probabilities)) ** (search.length_penalty if ranked else 0.0))
+
+
+def usable_threads(threads: int | None) -> int | None:
+    """A number of threads that a machine can have; None leaves it to the engine."""
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise HeedfulError(f"threads must be 1 to {MOST_THREADS:,}, not {threads:,}")
+    return threads
 
 
 class Engine(Protocol):

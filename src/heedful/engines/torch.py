@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.build import build
 from heedful.bundle import Bundle, read_weights
 from heedful.data.batch import collate, padded
-from heedful.engines.face import Answer, Question, Search
+from heedful.engines.face import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
@@ -22,7 +22,6 @@ from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
 CPU = torch.device("cpu")
-MOST_THREADS = 1024
 
 
 class Torch:
@@ -42,7 +41,7 @@ class Torch:
         memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
         prefixes = tuple(question.prefix for question in asked)
         limits = tuple(question.limit for question in asked)
-        rules = Rules(BOS, EOS, limits, prefix=prefixes if any(prefixes) else None)
+        rules = Rules(BOS, EOS, limits, prefix=prefixes if any(prefixes) else None, never=(PAD, BOS))
         numbers = tuple(times * question.number + again for question in questions for again in range(times))
         found = search_of(search, numbers)(self.model.decoder, memory, rules, look=Look() if search.attention else None)
         every = [
@@ -59,8 +58,8 @@ class Torch:
         self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[Answer]:
         """What the model says of given answers: log p of every token and of the end after them, and where it looked."""
-        pairs = [(question.tokens[:-1], target) for question, target in zip(questions, targets, strict=True)]
-        batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD).to(self.device)
+        pairs = [(question.tokens, target) for question, target in zip(questions, targets, strict=True)]
+        batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD, end_source=False).to(self.device)
         decoder = self.model.decoder
         state = decoder.start(self.model.encoder(*batch.source))
         decoded, _ = decoder(batch.inputs, state, Look() if attention else None)
@@ -78,10 +77,8 @@ class Torch:
 
 def opened(bundle: Bundle, *, device: str = "cpu", threads: int | None = None) -> Torch:
     """The model of a model directory."""
-    if threads is not None:
-        if not 1 <= threads <= MOST_THREADS:
-            raise HeedfulError(f"threads must be 1 to {MOST_THREADS:,}, not {threads:,}")
-        torch.set_num_threads(threads)
+    if count := usable_threads(threads):
+        torch.set_num_threads(count)
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     weights = {name: torch.from_numpy(array).float() for name, array in read_weights(bundle).items()}
     model.load_state_dict(weights, assign=True)
@@ -109,7 +106,7 @@ def search_of(search: Search, numbers: tuple[int, ...] | None = None) -> Greedy 
         return Sample(search.draw.temperature, search.draw.top_k, search.draw.top_p, search.draw.seed, numbers)
     if search.beam == 1 and search.best == 1:
         return Greedy()
-    return Beam(max(search.beam, search.best), search.best, search.length, search.length_penalty, "likely")
+    return Beam(max(search.beam, search.best), search.best, search.length, search.length_penalty, search.stopping)
 
 
 def answer_of(found: Hypothesis, slots: int) -> Answer:

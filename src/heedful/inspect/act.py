@@ -136,7 +136,8 @@ def looked(
     if wanted is not None and len(segments) != 1:
         raise HeedfulError("a reference belongs to one sentence that is no longer than those of training")
     for segment in segments:
-        question = Question(segment.question.tokens, segment.text, limit=segment.question.limit)
+        asked = segment.question
+        question = Question(asked.tokens, segment.text, ends=bool(what.end), limit=asked.limit)
         yield record(subject, question, search, reference=wanted, **more)
         if wanted is not None:
             forced = replace(subject, name=f"{subject.name}, reference")

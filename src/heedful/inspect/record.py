@@ -25,7 +25,7 @@ from heedful.nn.attention import (
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
 from heedful.search import Beam, Greedy, Rules, Sample
 from heedful.search.filters import Filter
-from heedful.search.stopping import LENGTHS
+from heedful.stopping import LENGTHS
 from heedful.trace import (
     Node,
     Piece,

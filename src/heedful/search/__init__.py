@@ -13,7 +13,7 @@ from heedful.search.beam import Beam  # noqa: E402  # after the message that say
 from heedful.search.filters import FILTERS, Filter  # noqa: E402
 from heedful.search.generate import Greedy, Sample  # noqa: E402
 from heedful.search.rules import Rules  # noqa: E402
-from heedful.search.stopping import LENGTHS, STOPPINGS  # noqa: E402
+from heedful.stopping import LENGTHS, STOPPINGS  # noqa: E402
 
 SEARCHES = {"greedy": Greedy, "sample": Sample, "beam": Beam}
 

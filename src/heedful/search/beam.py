@@ -10,8 +10,8 @@ from heedful.search.generate import given_candidates
 from heedful.search.maps import follow
 from heedful.search.quick import quick
 from heedful.search.rules import Rules, Step, begin
-from heedful.search.stopping import LENGTHS, STOPPINGS, Standing
 from heedful.search.top import top_sums
+from heedful.stopping import LENGTHS, STOPPINGS, Standing
 from heedful.types import Candidate, Found, Hypothesis, Trace
 
 

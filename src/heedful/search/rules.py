@@ -20,6 +20,7 @@ class Rules:
     limit: int | tuple[int, ...]  # most steps, the one that says the end token included; or one limit per sentence
     minimum: int = 0  # no end token before this many tokens
     prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
+    never: tuple[int, ...] = ()  # tokens that are not words, such as the start token; no probability is moved to others
     filters: tuple[Filter, ...] = ()
 
     def limits(self, sentences: int) -> list[int]:
@@ -62,6 +63,8 @@ class Walk:
         model = self._log_probs(decoded.states[:, -1])
         if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
             model[:, self.rules.eos] = -torch.inf
+        for token in self.rules.never:
+            model[:, token] = -torch.inf
         shaped, memories = model, []
         for rule, memory in zip(self.rules.filters, self.memories, strict=True):
             shaped, memory = rule(shaped, self.tokens, memory)

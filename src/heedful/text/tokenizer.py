@@ -11,6 +11,7 @@ changes text: normalisation is ours (`text/normalise.py`), so that what was remo
 import io
 import json
 import re
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -230,6 +231,61 @@ class Table:
         path.write_text(json.dumps({"kind": self.kind, "pieces": self.listed}, ensure_ascii=False), encoding="utf-8")
 
 
+class Borrowed:
+    """Somebody else's SentencePiece model, which cuts, and their list of pieces, which gives the ids.
+
+    The list may hold pieces that this model never cuts (one list for two languages), and lack some that it does, which
+    are unknown. Theirs has an order of its own: `order[n]` is the id here of what is number n there.
+    """
+
+    kind = "borrowed"
+
+    def __init__(self, model: bytes, listed: Sequence[str], order: Sequence[int] = ()) -> None:
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise HeedfulError(f"this is not a SentencePiece model: {error}") from None
+        self.model, self.listed, self.order = model, tuple(listed), tuple(order)
+        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.listed))):
+            raise HeedfulError("the order of a borrowed list names each of its pieces once at most")
+        ids = {piece: number for number, piece in enumerate(self.listed)}
+        self._tags = {piece: ids[piece] for piece in ids if piece.startswith(">>") and piece.endswith("<<")}
+        for silent in (*SPECIAL, *self._tags):
+            ids.pop(silent, None)
+        cuts = map(self._processor.id_to_piece, range(len(self._processor)))
+        self._ids = [ids.get(piece, UNK) for piece in cuts]  # of each of its own numbers
+        self._silent = {*range(len(SPECIAL)), *self._tags.values()} - {UNK}
+        self.size = len(self.listed)
+
+    def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+        """Ids of every text."""
+        rows = self._processor.encode(list(texts), num_threads=threads)
+        return [[self._ids[number] for number in row] for row in rows]
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
+        """It was trained with one way to cut."""
+        raise HeedfulError("a borrowed tokenizer knows no regularisation; set tokenizer.regularisation to 0")
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of every row; UNK is shown as U+2047."""
+        return [self._processor.decode_pieces(self.pieces([n for n in row if n not in self._silent])) for row in rows]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for."""
+        return [self.listed[number] for number in ids]
+
+    def tag(self, name: str) -> int:
+        """The id of a tag, which is written >>like this<< in their lists."""
+        if name not in self._tags:
+            raise HeedfulError(f"{name} is not a tag of this vocabulary" + did_you_mean(name, self._tags))
+        return self._tags[name]
+
+    def save(self, path: Path) -> None:
+        """Write model and list as JSON."""
+        tree = {"kind": self.kind, "pieces": self.listed, "order": self.order, "model": b64encode(self.model).decode()}
+        path.write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
+
+
 def characters(text: str) -> list[str]:
     """Text `ein Haus` -> ▁ e i n ▁ H a u s."""
     return ["\u2581", *text.replace(" ", "\u2581")] if text else []
@@ -241,12 +297,18 @@ def words(text: str) -> list[str]:
 
 
 _WORD = re.compile("\u2581?(?:[^\\W\u2581]+|[^\\w\u2581])|\u2581")
-CUTS: dict[str, Callable[[str], list[str]]] = {"characters": characters, "words": words}
+CUTS: dict[str, Callable[[str], list[str]]] = {"characters": characters, "words": words, "letters": list}
+LISTED = (*CUTS, Borrowed.kind)  # kinds whose file is a list of pieces
 
 
 def is_tag(piece: str) -> bool:
     """Whether a piece is a tag; no piece of text is, as a cut never holds both < and >."""
     return len(piece) > 2 and piece[0] == "<" and piece[-1] == ">"
+
+
+def order_of(tokenizer: Tokenizer) -> Sequence[int]:
+    """Our id of each of the numbers that others know: a borrowed list has an order of its own."""
+    return tokenizer.order if isinstance(tokenizer, Borrowed) and tokenizer.order else range(tokenizer.size)
 
 
 def train_subwords(
@@ -331,4 +393,6 @@ def _loaded(data: bytes) -> Tokenizer:
     if not data.startswith(b'{"kind"'):
         return Subwords(data)
     table = json.loads(data)
+    if table["kind"] == Borrowed.kind:
+        return Borrowed(b64decode(table["model"], validate=True), table["pieces"], table["order"])
     return Table(table["kind"], table["pieces"])

@@ -1,21 +1,9 @@
 """Training: from a heedful.toml to a model directory.
 
-    import heedful
-    heedful.train("heedful.toml")
-
-The act and the package share a name, so the package itself may be called; its parts are imported as of any other.
+import heedful
+heedful.train("heedful.toml")
 """
 
-import sys
-from types import ModuleType
-from typing import Any
+from heedful.acts import may_be_called
 
-
-class _Act(ModuleType):
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        from heedful.train.loop import train
-
-        return train(*given, **named)
-
-
-sys.modules[__name__].__class__ = _Act
+may_be_called(__name__, "heedful.train.loop")

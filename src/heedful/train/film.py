@@ -16,7 +16,7 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.trace import Film, Frame, Take, Text, Trace, dumped, spelled, weights_blob
 from heedful.train.events import Validated
-from heedful.train.validate import Held
+from heedful.train.validate import Held, slots_of
 
 FILM = "film.jsonl"
 SCENES = 3
@@ -55,8 +55,10 @@ class Camera:
 
     def takes(self, engine: Torch, rows: Sequence[int]) -> list[Take]:
         """One answer to each, greedily."""
+        most = slots_of(engine.model)
         questions = [
-            Question((*self.held.sources[row], EOS), 2 * len(self.held.sources[row]) + 10, number=row) for row in rows
+            Question((*source[: most - 1], EOS), min(2 * len(source) + 10, most), number=row)
+            for row, source in ((row, self.held.sources[row]) for row in rows)
         ]
         found = engine.answers(questions, Search(beam=1, attention=True)) if rows else []
         takes = []

@@ -24,8 +24,9 @@ from heedful.train.events import Ended
 from heedful.train.optimise import averaged, named, put
 from heedful.train.report import REPORT, write_report
 from heedful.train.settle import fresh
+from heedful.train.start import first_weights
 from heedful.train.statistics import statistics_of
-from heedful.train.validate import Scored, crowned, merit, read, scored, validate
+from heedful.train.validate import Scored, crowned, merit, read, scored, slots_of, validate
 from heedful.types import Hypothesis
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
     if run.mean:
         yield "ema", whole(run.model, run.mean.own, run.world)
     if run.world.first:
+        if run.settings.start:  # tuned on too little, it may have become worse
+            every = first_weights(run.settings.start)
+            yield "start", {name: every[name].to(run.device) for name in named(run.model)}
         if run.best["step"] not in (None, run.step):
             for weights in kept(run, [run.folder / checkpoint.name_of(run.best["step"], "best")]):
                 yield "best", weights
@@ -131,7 +135,12 @@ def beam(penalty: float) -> Beam:
 
 def reading_of(run: "Run", model: Seq2Seq) -> Reading | None:
     """The head that aligns words best, for `heedful translate --alignment best`; None of a model that does not look."""
-    rows = [row for row in range(len(run.held)) if run.held.sources[row] and run.held.targets[row]][:LOOKED_AT]
+    most = slots_of(model)
+    rows = [
+        row
+        for row in range(len(run.held))
+        if 0 < len(run.held.sources[row]) < most and 0 < len(run.held.targets[row]) < most
+    ][:LOOKED_AT]
     corpus = run.corpora[0].plain if isinstance(run.corpora[0], Resampled) else run.corpora[0]
     pairs = corpus.pairs(range(min(corpus.rows, RELATED)))
     engine = Torch(model, run.device)

@@ -57,6 +57,7 @@ from heedful.train.optimise import (
 from heedful.train.record import Recorder
 from heedful.train.settle import Corpora, batch_of, fresh, now, plan_of, settle
 from heedful.train.signals import CODES, Wish, heard
+from heedful.train.start import first_weights, started
 from heedful.train.validate import Held, crowned, held_out, merit, validate
 
 REFITS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # shares of the time
@@ -85,7 +86,7 @@ def train(
     """
     began = now()
     keep_memory()
-    settings = settled(settings)
+    settings = started(settled(settings))
     asked = settings.train.device
     with (
         joined(lambda local_rank: device_of(asked, local_rank)) as (world, device),
@@ -150,6 +151,8 @@ class Run:
         self.plan = plan_of(settings, prepared, corpora)
         torch.set_num_threads(self.chosen.threads or 1)
         self.model = fresh(settings, prepared, device)
+        if settings.start and not checkpoint.steps_in(self.folder):
+            self.model.load_state_dict(first_weights(settings.start))
         self.sharded = self.chosen.parallel == "fsdp" and world.ranks > 1
         if self.sharded:
             shard(self.model)

@@ -43,7 +43,9 @@ Corpora = Sequence[Stored | Resampled]
 
 def asked_of(settings: Settings, prepared: Prepared) -> dict[str, Any]:
     """What a resumed run must find unchanged: a flat table. Files may move; the fingerprint says if they differ."""
-    tree = settings.model_dump(mode="json", exclude={"data": True, "train": set(FREE), "recipe": True})
+    tree = settings.model_dump(
+        mode="json", exclude={"data": True, "train": set(FREE), "recipe": True, "start": True, "tokenizer": {"files"}}
+    )
     return {"corpus": prepared.fingerprint, **dict(flat(tree))}
 
 

@@ -22,6 +22,7 @@ from heedful.train.events import Sample, Validated
 from heedful.types import Hypothesis
 
 ROWS = 64  # sentences decoded together
+UNBOUNDED = 1 << 30
 METRICS = ("bleu", "chrf")
 
 
@@ -75,12 +76,13 @@ def read(corpora: Sequence[Stored], most: int | None = None) -> Held:
 @torch.inference_mode()
 def loss_of(model: Seq2Seq, held: Held, device: torch.device, batch_tokens: int = 4096) -> float:
     """-log p per target token, the end token included"""
-    total, tokens = 0.0, 0
+    total, tokens, most = 0.0, 0, slots_of(model)
     order = sorted(range(len(held)), key=lambda row: (len(held.targets[row]), len(held.sources[row]), row))
     for rows in grouped(
         order, [max(len(held.sources[row]), len(held.targets[row])) + 1 for row in order], batch_tokens
     ):
-        batch = collate([(held.sources[row], held.targets[row]) for row in rows], bos=BOS, eos=EOS, pad=PAD)
+        pairs = [(held.sources[row][: most - 1], held.targets[row][: most - 1]) for row in rows]
+        batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD)
         loss = model(batch.to(device))
         total, tokens = total + float(loss.nll), tokens + loss.tokens
     return total / tokens
@@ -100,19 +102,28 @@ def grouped(rows: Sequence[int], lengths: Sequence[int], tokens: int) -> list[li
     return groups
 
 
+def slots_of(model: Seq2Seq) -> int:
+    """How many positions a model has; without a table of them, as many as one likes."""
+    positions = getattr(getattr(model.decoder, "embed", None), "positions", None)
+    return UNBOUNDED if positions is None else int(positions.slots)
+
+
 def decode(
     model: Seq2Seq, sources: Sequence[Sequence[int]], device: torch.device, search: Greedy | Beam
 ) -> list[Hypothesis]:
-    """The best answer to every source, in their order."""
+    """The best answer to every source, in their order; what is longer than the model has positions is cut."""
     answers: dict[int, Hypothesis] = {}
+    most = slots_of(model)
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     with torch.inference_mode():
         for begin in range(0, len(order), ROWS):
             rows = order[begin : begin + ROWS]
-            tokens, mask = padded([[*sources[row], EOS] for row in rows], PAD)
+            tokens, mask = padded([[*sources[row][: most - 1], EOS] for row in rows], PAD)
             memory = model.encoder(tokens.to(device), mask.to(device))
-            limits = tuple(2 * len(sources[row]) + 10 for row in rows)
-            for row, found in zip(rows, search(model.decoder, memory, Rules(BOS, EOS, limits)), strict=True):
+            limits = tuple(min(2 * len(sources[row]) + 10, most) for row in rows)
+            for row, found in zip(
+                rows, search(model.decoder, memory, Rules(BOS, EOS, limits, never=(PAD, BOS))), strict=True
+            ):
                 answers[row] = found.best
     return [answers[row] for row in range(len(sources))]
 

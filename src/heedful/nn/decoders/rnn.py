@@ -37,7 +37,8 @@ class RecurrentDecoder(nn.Module):
       o_t = tanh(W [z_t; c_t; e])        o_t = tanh(W [z_t; c_t])
 
     With input feeding, fed = o_{t-1}. The first state is tanh(B m) with a bridge, or m as it is, m being the mean or
-    the last of the memory (or zero); an LSTM's cell starts at zero without a bridge. Without attention c_t is left out.
+    the last of the memory (or zero); an LSTM's cell starts at zero without a bridge. Without attention c_t is left out,
+    and then one can do without a readout as well: o_t = z_t.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class RecurrentDecoder(nn.Module):
         feeds: bool = False,
         first: str = "mean",
         bridge: bool = True,
+        readout: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -63,6 +65,8 @@ class RecurrentDecoder(nn.Module):
             raise ValueError(f"first {first!r} is unknown; choose from {', '.join(FIRSTS)}")
         if not bridge and first != "zero" and memory_width != width:
             raise ValueError(f"a memory of width {memory_width} cannot start a state of width {width} without a bridge")
+        if not readout and (attention is not None or width != embed.width):
+            raise ValueError("without a readout the output reads the state itself: no attention, and width as outside")
         self.embed, self.plain_projection, self.attention = embed, output, attention
         self.width, self.layers, self.feeds = width, layers, feeds
         self.first = FIRSTS[first]
@@ -72,7 +76,8 @@ class RecurrentDecoder(nn.Module):
         inputs = embed.width + (context if self.asks_before else 0) + (embed.width if feeds else 0)
         self.rnn = CELLS[cell](inputs, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.bridge = nn.Linear(memory_width, (2 if self.lstm else 1) * layers * width) if bridge else None
-        self.readout = nn.Linear(width + context + (embed.width if self.asks_before else 0), embed.width)
+        read = width + context + (embed.width if self.asks_before else 0)
+        self.readout = nn.Linear(read, embed.width) if readout else None
         self.dropout = Dropout(dropout)
         # Without any loop through the attention, the engine can run over all steps at once.
         self.unrolled = not (self.asks_before or feeds or (attention is not None and attention.recalls))
@@ -162,7 +167,8 @@ class RecurrentDecoder(nn.Module):
         return self.attention(query, source, weights, seen)
 
     def _read(self, parts: list[Tensor]) -> Tensor:
-        return self.dropout(torch.tanh(self.readout(torch.cat(parts, -1))))
+        joined = torch.cat(parts, -1)
+        return self.dropout(joined if self.readout is None else torch.tanh(self.readout(joined)))
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -1,0 +1,296 @@
+"""Does every export say what the model says, how fast, and at what cost?
+
+Trained models are exported to every format that can hold them, each with its proof; then test2016 of Multi30k is
+searched by the model itself and by the export, with the model's own beam and length penalty and the stopping rule of
+the export's engine. Claims: float32 exports give the same tokens for at least 99.5 % of the sentences, and every other
+answer is a tie (its score by our model differs by less than 0.001); int8 within 0.3 BLEU; log p of tokens within 1e-4
+where nothing is rounded. 20 sabotaged exports are caught, 20 of 20. Models of others say all 1,590 names and all 1,000
+words that are known of them, and Marian comes back to the bit. Stated: speed against ours, text to text, taking turns;
+size; time from a new process to the first answer; packages that a run-time install has.
+
+    pip install 'heedful[export]' 'heedful[hugging-face]'
+    python benchmarks/export_parity.py --models tiny=RUN post=RUN lstm=RUN gru=RUN [--quick] [--rounds 3]
+
+--quick: small random models and 60 lines of nonsense.
+"""
+
+import argparse
+import gzip
+import importlib.metadata
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import log10
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from heedful import config
+from heedful.bundle import open_bundle, read_weights
+from heedful.engines.face import Question, Search
+from heedful.errors import HeedfulError
+from heedful.export.act import FORMATS, Probes, export
+from heedful.export.parity import ProofError, prove, tied
+from heedful.imports.act import import_model
+from heedful.text.normalise import normalise
+from heedful.translate import Options, Translator, load
+from report import header, verdict
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+for _part in ("export", "imports"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / _part))
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+WANTED = [("ctranslate2", "float32"), ("ctranslate2", "int8"), ("ctranslate2", "bfloat16"),
+          ("hugging_face", "float32"), ("onnx", "float32")]  # fmt: skip
+RUN_TIME = {
+    "PyTorch, to train and to translate": ["heedful[train]"],
+    "CTranslate2": ["heedful", "ctranslate2"],
+    "ONNX Runtime": ["heedful[onnx]"],
+    "Hugging Face": ["transformers", "torch", "sentencepiece"],
+}
+FIRST = "import sys, heedful; print(heedful.load(sys.argv[1])(sys.argv[2]).text)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one export."""
+
+    name: str
+    same: int
+    ties: int
+    lines: int
+    largest: float
+    ours: float  # BLEU
+    theirs: float
+    speed: float  # theirs / ours
+    megabytes: float
+    first: float  # seconds
+
+
+def corpus(quick: bool) -> tuple[list[str], list[str]]:
+    if quick:
+        from test_bundle import TEXTS
+
+        lines = [" ".join(text.split()[at:] + text.split()[:at]) for at in range(5) for text in TEXTS[:4]] * 3
+        return lines, lines
+    sides = []
+    for side in ("en", "de"):
+        with gzip.open(DATA / "multi30k" / f"test_2016_flickr.{side}.gz", "rt", encoding="utf-8") as file:
+            sides.append(file.read().splitlines())
+    return sides[0], sides[1]
+
+
+def small(folder: Path) -> dict[str, Path]:
+    """Random models of every kind, for --quick."""
+    from test_export import bundle_of, model
+
+    from test_bundle import made
+
+    found = {norm: bundle_of(folder / norm, model(norm)).folder for norm in ("pre", "post")}
+    for cell in ("lstm", "gru"):
+        tree = {
+            "width": 32,
+            "encoder": {"kind": "recurrent", "width": 32, "cell": cell},
+            "decoder": {"kind": "recurrent", "width": 32, "cell": cell, "attention": {"score": "additive"}},
+        }
+        found[cell] = made(folder / cell, "bpe", config.Model.model_validate(tree), statistics={}).folder
+    return found
+
+
+def row(
+    name: str, model: Path, to: str, rounding: str, out: Path, texts: list[str], gold: list[str], rounds: int
+) -> Row:
+    """One export, held against its model."""
+    probes = Probes(texts[:60], gold[:60]) if not (model.parent / "heedful.toml").is_file() else None
+    export(model, out, to=to, rounding=rounding, probes=probes)
+    ours, theirs = load(model), load(out)
+    search = replace(ours.search(Options()), stopping=FORMATS[to].stopping)
+    proof = prove(ours, theirs, texts, gold, stopping=search.stopping, rounded=rounding != "float32")
+    explain(ours, theirs, texts, search)
+    bleu = proof.bleu or (0.0, 0.0)
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(rounds):
+        for who, translator in (("ours", ours), ("theirs", theirs)):
+            begin = time.perf_counter()
+            translator(texts)
+            seconds[who].append(time.perf_counter() - begin)
+    ratio = statistics.median(a / b for a, b in zip(seconds["ours"], seconds["theirs"], strict=True))
+    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    starts = []
+    for _ in range(min(rounds, 3)):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", FIRST, out, texts[0]], check=True, capture_output=True)
+        starts.append(time.perf_counter() - begin)
+    return Row(
+        f"{name}, {to}, {rounding}", proof.same, proof.ties, proof.sentences, proof.largest, *bleu, ratio, size / 1e6,
+        statistics.median(starts),
+    )  # fmt: skip
+
+
+def explain(ours: Translator, theirs: Translator, texts: Sequence[str], search: Search) -> None:
+    """Print the first answers that differ, with what our model thinks of both."""
+    some = [one for part in ours.segmented([normalise(text)[0] for text in texts], Options(), 0) for one in part]
+    questions = [one.question for one in some]
+    pairs = zip(some, ours.answered(questions, search), theirs.answered(questions, search), strict=True)
+    shown = 0
+    for segment, (mine, *_), (other, *_) in pairs:
+        one, two = mine.hypothesis.tokens, other.hypothesis.tokens
+        if one == two or shown == 3:
+            continue
+        shown += 1
+        told = [answer.hypothesis.score for answer in ours.engine.given([segment.question] * 2, [one, two])]
+        kind = "a tie" if tied(ours, segment.question, one, two, search) else f"log p {told[0]:.4f} and {told[1]:.4f}"
+        print(
+            f"    {segment.text}\n      {ours.target.decode([one])[0]}\n      {ours.target.decode([two])[0]}  ({kind})"
+        )
+
+
+def sabotages() -> tuple[int, int]:
+    """How many of the planted faults the proof catches."""
+    from test_export import PROBES, SABOTAGES, bundle_of, model
+
+    caught = 0
+    with tempfile.TemporaryDirectory() as made:
+        bundle = bundle_of(Path(made) / "model", model(tied="none", bias=True))
+        for number, harm in enumerate(SABOTAGES.values()):
+            weights = dict(read_weights(bundle))
+            harm(weights)
+            with patch("heedful.export.ctranslate2.read_weights", return_value=weights), suppress(ProofError):
+                export(bundle.folder, Path(made) / str(number), probes=PROBES)
+                caught -= 1
+            caught += 1
+    return caught, len(SABOTAGES)
+
+
+def known() -> dict[str, tuple[int, int]]:
+    """What models of others are known to say."""
+    from test_imports import AREN, G2P, table
+
+    found: dict[str, tuple[int, int]] = {}
+    with tempfile.TemporaryDirectory() as made:
+        names = load(import_model(AREN, Path(made) / "aren", languages=("ar", "en")).folder)
+        rows = table(AREN / "expected-ar2en-test.tsv")
+        ids = names.source.encode([one["source"] for one in rows])
+        questions = [Question(tuple(one), 2 * len(one) + 10) for one in ids]
+        answers = names.answered(questions, Search(beam=4, stopping="ctranslate2"))
+        said = names.target.decode([some[0].hypothesis.tokens for some in answers])
+        found["names"] = (sum(a == b["beam4"] for a, b in zip(said, rows, strict=True)), len(rows))
+        words = load(import_model(G2P, Path(made) / "g2p").folder)
+        rows = table(G2P / "expected-1000.tsv")
+        said = [one.text for one in words([one["word"] for one in rows])]
+        found["words"] = (sum(a == b["greedy"] for a, b in zip(said, rows, strict=True)), len(rows))
+    return found
+
+
+def packages(wanted: Sequence[str]) -> int:
+    """How many packages an installation has, by what those that are installed here say they need."""
+    from packaging.requirements import Requirement
+
+    seen: set[str] = set()
+
+    def visit(text: str) -> None:
+        need = Requirement(text)
+        if need.marker is not None and not any(
+            need.marker.evaluate({"extra": extra}) for extra in (need.extras or {""}) | {""}
+        ):
+            return
+        for extra in need.extras or {""}:
+            key = f"{need.name.lower()}[{extra}]"
+            if key in seen:
+                continue
+            seen.add(key)
+            try:
+                inner = importlib.metadata.requires(need.name) or []
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            for one in inner:
+                again = Requirement(one)
+                if again.marker is None or again.marker.evaluate({"extra": extra}):
+                    visit(f"{again.name}[{','.join(again.extras)}]" if again.extras else again.name)
+
+    for one in wanted:
+        visit(one)
+    return len({key.split("[")[0].replace("_", "-") for key in seen})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", nargs="*", default=[], metavar="NAME=RUN")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    header(__file__)
+    torch.set_num_threads(2)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        if given.quick:
+            given.rounds = 1
+            models = small(folder / "models")
+        else:
+            models = {name: Path(place) for name, place in (one.split("=", 1) for one in given.models)}
+            if not models:
+                parser.error("give --models NAME=RUN ..., or --quick")
+        texts, gold = corpus(given.quick)
+        rows: list[Row] = []
+        for name, place in models.items():
+            bundle = open_bundle(place)
+            for to, rounding in WANTED:
+                if given.quick and (rounding != "float32"):
+                    continue
+                out = folder / f"{name}-{to}-{rounding}"
+                try:
+                    rows.append(row(name, bundle.folder, to, rounding, out, texts, gold, given.rounds))
+                except HeedfulError as error:
+                    if isinstance(error, ProofError):
+                        raise
+                    print(f"{name}, {to}: {error}")
+                    continue
+                one = rows[-1]
+                print(
+                    f"{one.name}: {one.same} of {one.lines} the same, {one.ties} ties, log p within {one.largest:.1e}, "
+                    f"BLEU {one.theirs:.2f} (ours {one.ours:.2f}), {one.speed:.2f} x our speed, "
+                    f"{one.megabytes:.1f} MB, first answer after {one.first:.2f} s",
+                    flush=True,
+                )
+        caught, planted = sabotages()
+        print(f"sabotaged exports caught: {caught} of {planted}")
+        others = known() if (DATA / "pretrained-ct2-aren").is_dir() else {}
+        for what, (right, all_of) in others.items():
+            print(f"{what} that models of others are known to say: {right:,} of {all_of:,}")
+        for what, wanted in RUN_TIME.items():
+            print(f"packages of a run-time install, {what}: {packages(wanted)}")
+        exact = [one for one in rows if one.name.endswith("float32")]
+        rounded = [one for one in rows if one.name.endswith("int8")]
+        claims = [
+            ("float32: share with the same tokens", min(one.same / one.lines for one in exact), 0.995),
+            (
+                "float32: share with the same tokens, or a tie",
+                min((one.same + one.ties) / one.lines for one in exact),
+                1,
+            ),
+            ("float32: -log10 of the largest difference of log p", -log10(max(one.largest for one in exact)), 4),
+            ("sabotaged exports caught, of 20", caught, planted),
+            *((f"{what} of models of others", right, all_of) for what, (right, all_of) in others.items()),
+        ]
+        if rounded:
+            claims.append(
+                ("int8: 0.3 - the largest loss of BLEU", 0.3 - max(one.ours - one.theirs for one in rounded), 0)
+            )
+        code = verdict(claims)
+        print(f"the same tokens in the worst float32 export: {100 * claims[0][1]:.1f} % of the sentences")
+        sys.exit(code)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""CTranslate2's engine behind the same face: C++, no PyTorch.
+
+Its vocabulary is the pieces of our tokenizers in the order of their ids, so tokens are translated by position. It
+draws by a generator of its own, which no seed decides; and it shows one map of cross-attention.
+"""
+
+from collections.abc import Sequence
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.engines.face import Answer, Question, Search, score_of, usable_threads
+from heedful.errors import HeedfulError, require
+from heedful.text.tokenizer import BOS, PAD
+from heedful.types import Hypothesis
+
+
+class CTranslate2:
+    """A model that CTranslate2 reads."""
+
+    name = "ctranslate2"
+
+    def __init__(self, engine: Any, source: Sequence[str], target: Sequence[str], *, ends: bool = True) -> None:
+        self.engine, self.source, self.target = engine, list(source), list(target)
+        self.ends = ends  # whether it puts the end token after every source
+        self.numbers = {piece: number for number, piece in enumerate(self.target)}
+
+    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
+        """Up to `search.best` answers to each question, best first; the questions are one batch."""
+        if search.length not in ("power", "none"):
+            raise HeedfulError(f"CTranslate2 knows no length rule `{search.length}`: use the model directory itself")
+        options: dict[str, Any] = {"beam_size": search.beam}
+        if search.draw:
+            if search.draw.seed:
+                raise HeedfulError("CTranslate2 draws as it likes, whatever the seed: use the model directory itself")
+            options = {
+                "beam_size": 1,
+                "sampling_temperature": search.draw.temperature,
+                "sampling_topk": search.draw.top_k or 0,
+                "sampling_topp": search.draw.top_p or 1.0,
+            }
+        rows = self.spelled(questions)
+        prefixes = [[self.target[one] for one in question.prefix] for question in questions]
+        found = self.engine.translate_batch(
+            rows,
+            target_prefix=prefixes if any(prefixes) else None,
+            num_hypotheses=search.best,
+            length_penalty=search.length_penalty if search.length == "power" else 0.0,
+            max_decoding_length=max(question.limit for question in questions),
+            return_attention=search.attention,
+            min_decoding_length=0,  # as ours: nothing is forbidden, so nothing is renormalised
+            suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
+            **options,
+        )
+        said = [[list(one) for one in some.hypotheses] for some in found]
+        flat = [(row, one) for row, some in zip(rows, said, strict=True) for one in some]
+        told = iter(self.engine.score_batch([row for row, _ in flat], [one for _, one in flat]))
+        return [
+            tuple(
+                self.answer(one, next(told).log_probs, looked, search, question.limit)
+                for one, looked in zip(some, result.attention or [None] * len(some), strict=True)
+            )
+            for question, some, result in zip(questions, said, found, strict=True)
+        ]
+
+    def given(
+        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[Answer]:
+        """What the model says of given answers."""
+        if attention:
+            raise HeedfulError("CTranslate2 does not show where it looked in a given answer: use the model directory")
+        wanted = [[self.target[one] for one in some] for some in targets]
+        found = self.engine.score_batch(self.spelled(questions), wanted)
+        return [
+            Answer(Hypothesis(tuple(some), fsum(one.log_probs), fsum(one.log_probs), tuple(one.log_probs), True))
+            for some, one in zip(targets, found, strict=True)
+        ]
+
+    def spelled(self, questions: Sequence[Question]) -> list[list[str]]:
+        """Sources as the engine reads them: without the end token, which it adds."""
+        rows = [question.tokens[:-1] if self.ends else question.tokens for question in questions]
+        return [[self.source[one] for one in row] for row in rows]
+
+    def answer(self, said: list[str], logps: Sequence[float], looked: Any, search: Search, limit: int) -> Answer:
+        """One of its hypotheses, with our score: its own leaves out what it was told never to say.
+
+        The engine has one limit for a batch. The step that says the end counts.
+        """
+        tokens, finished = tuple(self.numbers[one] for one in said[:limit]), len(said) < limit
+        each = tuple(logps[: len(tokens) + finished])
+        maps = None
+        if search.attention and looked is not None:  # it leaves out the end token that it added
+            maps = np.pad(np.asarray(looked)[: len(tokens)], ((0, 0), (0, int(self.ends))))[None, None]
+        return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), maps)
+
+
+def opened(
+    folder: Path,
+    source: Sequence[str],
+    target: Sequence[str],
+    *,
+    ends: bool = True,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> CTranslate2:
+    """The model in a folder that CTranslate2 reads."""
+    require("ctranslate2", extra="serve", whose="this export")
+    import ctranslate2
+
+    try:
+        engine = ctranslate2.Translator(str(folder), device=device, intra_threads=usable_threads(threads) or 0)
+    except (RuntimeError, ValueError) as error:
+        raise HeedfulError(f"CTranslate2 cannot open {folder} on `{device}`: {error}") from None
+    return CTranslate2(engine, source, target, ends=ends)

@@ -1,0 +1,1 @@
+"""Imports: what others trained, as a model directory."""

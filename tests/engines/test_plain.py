@@ -1,0 +1,221 @@
+"""The searches in NumPy are the searches in PyTorch: the same answers, to the last bit, over random models."""
+
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+from heedful.engines import plain
+from heedful.engines.face import Draw, Question, Search
+from heedful.engines.torch import Torch
+from heedful.errors import HeedfulError
+from heedful.nn.contract import Decoded, Map, Maps, Memory, State
+from heedful.search.filters import Temperature, TopK, TopP
+from heedful.search.top import top_sums
+from heedful.stopping import LENGTHS, STOPPINGS
+from heedful.text.tokenizer import BOS, EOS
+
+LAYERS, HEADS = 2, 3
+PRIME = 2**31 - 1
+
+
+def hashed(past, tokens):
+    return (past * 48271 + tokens * 7919 + 1) % PRIME
+
+
+class Chaos(nn.Module):
+    """A decoder whose every step depends on all of the past and the source, through a hash into a table."""
+
+    def __init__(self, seed, words, eager=0.0, rows=499):
+        super().__init__()
+        draw = torch.Generator().manual_seed(seed)
+        self.logits = 2 * torch.randn(rows, words, generator=draw)
+        self.logits[:, EOS] += eager
+        self.log_probs = self.logits.log_softmax(-1).numpy()
+        self.looks = torch.rand(rows, LAYERS, HEADS, 16, generator=draw)
+
+    def start(self, memory):
+        return State(memory.states, memory.states.sum((1, 2)).long())
+
+    def forward(self, tokens, state, look=None):
+        past, places = state.past, []
+        for token in tokens.split(1, 1):
+            past = hashed(past, token.squeeze(1))
+            places.append(past % len(self.logits))
+        at = torch.stack(places, 1)  # [R, T]
+        maps = None
+        if look is not None:
+            looks = self.looks[at][..., : state.source.size(1)].permute(2, 0, 3, 1, 4)  # [layers, R, heads, T, S]
+            maps = Maps(cross=tuple(Map(weights=layer) for layer in looks))
+        return Decoded(self.logits[at], maps), State(state.source, past)
+
+    def project(self, states):
+        return states
+
+    def step(self, tokens, source, past):
+        (states,), (before,) = source, past
+        assert len(states) == len(tokens) == len(before)
+        after = hashed(before, tokens)
+        at = after % len(self.log_probs)
+        return self.log_probs[at], [after], self.looks.numpy()[at][..., : states.shape[1]]
+
+
+def encode(tokens, mask):
+    return Memory((tokens * mask).unsqueeze(-1), mask)
+
+
+def both(decoder, questions, search):
+    """Answers by PyTorch, and by NumPy."""
+    model = SimpleNamespace(encoder=encode, decoder=decoder, to=lambda _: model, eval=lambda: model)
+    engine = Torch(model)
+    rows = np.zeros((len(questions), max(len(question.tokens) for question in questions), 1), dtype=np.int64)
+    for row, question in enumerate(questions):
+        rows[row, : len(question.tokens), 0] = question.tokens
+    start = [rows], [rows.sum((1, 2))]
+    return engine.answers(questions, search), plain.found(decoder.step, *start, questions, search)
+
+
+def same(ones, others):
+    assert [len(one) for one in ones] == [len(other) for other in others]
+    for one, other in zip(sum(ones, ()), sum(others, ()), strict=True):
+        assert one.hypothesis == other.hypothesis
+        assert (one.attention is None) == (other.attention is None)
+        if one.attention is not None:
+            np.testing.assert_array_equal(one.attention, other.attention)
+
+
+@st.composite
+def asked(draw, words):
+    """Some questions of any length, limit and prefix."""
+    some = []
+    for _ in range(draw(st.integers(1, 5))):
+        tokens = draw(st.lists(st.integers(4, words - 1), max_size=8))
+        prefix = draw(st.lists(st.sampled_from([1, *range(4, words)]), max_size=3))
+        limit = len(prefix) + draw(st.integers(1, 9))
+        some.append(Question((*tokens, EOS), limit, tuple(prefix), number=len(some)))
+    return some
+
+
+@pytest.mark.parametrize(("length", "stopping"), list(product(LENGTHS, STOPPINGS)))
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_a_beam_is_the_same_beam(length, stopping, data):
+    words = data.draw(st.sampled_from([5, 40, 300]))
+    decoder = Chaos(data.draw(st.integers(0, 1000)), words, data.draw(st.sampled_from([-4.0, 0.0, 2.0, 5.0])))
+    beam = data.draw(st.integers(1, 6))
+    search = Search(
+        beam,
+        best=data.draw(st.integers(1, beam)),
+        length=length,
+        length_penalty=data.draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
+        attention=data.draw(st.booleans()),
+        stopping=stopping,
+    )
+    same(*both(decoder, data.draw(asked(words)), search))
+
+
+def test_an_n_best_list_may_be_longer_than_its_beam():
+    same(*both(Chaos(1, 40), [Question((5, EOS), 6), Question((EOS,), 2)], Search(beam=2, best=4)))
+
+
+def test_a_beam_wider_than_all_there_is():
+    same(*both(Chaos(1, 5), [Question((4, EOS), 3)], Search(beam=300, best=200)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 4), st.integers(1, 300), st.integers(1, 12), st.integers(1, 5))
+def test_the_largest_sums_are_those_of_a_sort(seed, groups, size, k, rows):
+    draw = np.random.default_rng(seed)
+    bases, values = draw.normal(size=(groups, rows)), draw.normal(size=(groups, rows, size)).astype(np.float32)
+    sums, row, column = plain.best_sums(bases, values, k)
+    expected, where = top_sums(torch.from_numpy(bases), torch.from_numpy(values), k)
+    real = slice(0, min(k, rows * size))
+    np.testing.assert_array_equal(sums[:, real], expected)
+    np.testing.assert_array_equal((row * size + column)[:, real], where)
+    assert (sums[:, real.stop :] == -np.inf).all()
+
+
+def test_of_equal_sums_the_first_is_first():
+    _, row, column = plain.best_sums(np.zeros((1, 2)), np.zeros((1, 2, 300), dtype=np.float32), 4)
+    assert (row.tolist(), column.tolist()) == ([[0] * 4], [[0, 1, 2, 3]])
+
+
+def test_sentences_that_are_done_leave_the_batch():
+    decoder, sizes = Chaos(3, 40, eager=-50.0), []
+
+    def step(tokens, source, past):
+        sizes.append(len(tokens))
+        return decoder.step(tokens, source, past)
+
+    questions = [Question((5, EOS), limit) for limit in (1, 2, 3, 4)]
+    rows = [np.ones((4, 2, 1), dtype=np.int64)], [np.arange(4)]
+    plain.found(step, *rows, questions, Search(beam=1))
+    assert sizes == [4, 3, 2, 1]
+    sizes.clear()
+    plain.found(step, *rows, questions, Search(beam=2))
+    assert sizes == [4, 6, 4, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from([0.3, 1.0, 1.7]),
+    st.none() | st.integers(1, 12),
+    st.none() | st.floats(0.01, 1.0),
+)
+def test_what_is_drawn_from_is_shaped_alike(seed, temperature, top_k, top_p):
+    logits = torch.randn(3, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    shaped = expected = logits.log_softmax(-1)
+    for rule in (Temperature(temperature), top_k and TopK(top_k), top_p and TopP(top_p)):
+        expected = rule(expected, None, None)[0] if rule else expected
+    found = plain.shares(shaped.numpy(), Draw(temperature, top_k, top_p))
+    np.testing.assert_allclose(found / found.sum(-1, keepdims=True), expected.softmax(-1), atol=1e-9)
+
+
+def test_twenty_thousand_draws_follow_the_distribution():
+    p = np.array([[0.5, 0.25, 0.0, 0.15, 0.07, 0.03]])
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(p).repeat(20_000, 0)
+    chances = [plain.chance(5, number) for number in range(len(log_probs))]
+    chosen = plain.drawn(log_probs, range(len(log_probs)), draw=Draw(), chances=chances)
+    counts = np.bincount(chosen, minlength=6)
+    assert counts[2] == 0
+    real = p[0] > 0
+    assert stats.chisquare(counts[real], 20_000 * p[0, real]).pvalue > 0.01
+
+
+def test_a_draw_depends_on_its_seed_and_number_alone():
+    decoder = Chaos(2, 40)
+    questions = [Question((5, 6, EOS), 9, prefix, number) for number, prefix in enumerate([(), (7,), (7, 8)])]
+
+    def draw(some, seed):
+        return both(decoder, some, Search(best=3, draw=Draw(1.5, seed=seed)))[1]
+
+    together = draw(questions, 1)
+    assert draw(questions, 1) == together != draw(questions, 2)
+    assert [draw([question], 1)[0] for question in questions] == together
+    for some, question in zip(together, questions, strict=True):
+        scores = [one.hypothesis.score for one in some]
+        assert len({one.hypothesis.tokens for one in some}) > 1
+        assert scores == sorted(scores, reverse=True)
+        assert all(one.hypothesis.tokens[: len(question.prefix)] == question.prefix for one in some)
+
+
+def test_misuse_is_explained():
+    decoder, question = Chaos(1, 40), Question((5, EOS), 4)
+    ask = [np.ones((1, 2, 1), dtype=np.int64)], [np.ones(1, dtype=np.int64)]
+    with pytest.raises(HeedfulError, match="unknown length rule `powr`; did you mean `power`"):
+        plain.found(decoder.step, *ask, [question], Search(length="powr"))
+    with pytest.raises(HeedfulError, match="unknown stopping rule `soon`; known: ctranslate2, enough"):
+        plain.found(decoder.step, *ask, [question], Search(stopping="soon"))
+    with pytest.raises(ValueError, match="cannot contain the end token"):
+        plain.found(decoder.step, *ask, [replace(question, prefix=(EOS,))], Search())
+    with pytest.raises(ValueError, match="leave nothing to say within 4"):
+        plain.found(decoder.step, *ask, [replace(question, prefix=(BOS,) * 4)], Search())

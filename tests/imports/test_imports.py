@@ -1,0 +1,321 @@
+"""What others trained says here what it says there."""
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+import heedful
+from heedful.bundle import read_weights
+from heedful.cli.app import app
+from heedful.engines.face import Question, Search
+from heedful.errors import ConfigError, HeedfulError
+from heedful.export import ctranslate2 as to_ctranslate2
+from heedful.export import marian as to_marian
+from heedful.imports import ctranslate2
+from heedful.imports.act import import_model
+from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
+from heedful.train.loop import train
+from trainwork import settings_of, write_corpus
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
+AREN, G2P = DATA / "pretrained-ct2-aren", DATA / "pretrained-g2p-en"
+real = pytest.mark.skipif(not AREN.is_dir(), reason=f"{DATA} has no pretrained models; set HEEDFUL_DATA")
+ENGLISH = ["the old man sees a red house", "two dogs sleep under the tree", "my sister paints three cats", "a child"]
+GERMAN = [
+    "der alte mann sieht ein rotes haus",
+    "zwei hunde schlafen unter dem baum",
+    "meine schwester malt",
+    "ein kind",
+]
+
+
+def pieces_of(path, texts, size):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts * 20), model_prefix=str(path), vocab_size=size, model_type="unigram",
+        hard_vocab_limit=False, minloglevel=2, pad_id=-1,
+    )  # fmt: skip
+    path.with_suffix(".model").rename(path.with_suffix(".spm"))
+    path.with_suffix(".vocab").unlink()
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path.with_suffix(".spm")))
+    return [processor.id_to_piece(number) for number in range(len(processor))]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["one-list", "two-lists"])
+def opus(request, tmp_path_factory):
+    """A folder shaped like those of OPUS-MT: </s> and <unk> first, <pad> last, which also starts; swish; scaled."""
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    folder = tmp_path_factory.mktemp("opus")
+    lists = [pieces_of(folder / side, texts, 90) for side, texts in (("source", ENGLISH), ("target", GERMAN))]
+    rests = [[one for one in some if one not in ("<unk>", "<s>", "</s>")] for some in lists]
+    if request.param:
+        rest = list(dict.fromkeys(sorted({*rests[0], *rests[1]}, key=lambda one: (len(one), one))))
+        rests = [[*rest, ">>deu<<"]] * 2
+    size = max(map(len, rests))
+    tables = [["</s>", "<unk>", *rest, *(f"@{n}" for n in range(size - len(rest))), "<pad>"] for rest in rests]
+    for table, name in zip(tables, ("vocab.json", "target_vocab.json"), strict=True):
+        if name == "vocab.json" or not request.param:
+            (folder / name).write_text(json.dumps({piece: number for number, piece in enumerate(table)}))
+    about = {"source_lang": "eng", "target_lang": "deu", "separate_vocabs": not request.param}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about | {"tokenizer_class": "MarianTokenizer"}))
+    torch.manual_seed(1)
+    pad = len(tables[1]) - 1
+    model = MarianMTModel(
+        MarianConfig(
+            vocab_size=len(tables[0]), decoder_vocab_size=len(tables[1]), d_model=16, encoder_layers=2,
+            decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=24,
+            decoder_ffn_dim=24, pad_token_id=pad, eos_token_id=0,
+            decoder_start_token_id=pad, forced_eos_token_id=None, max_position_embeddings=64, scale_embedding=True,
+            activation_function="swish", share_encoder_decoder_embeddings=request.param, dropout=0.1,
+        )
+    )  # fmt: skip
+    for name, weight in model.named_parameters():
+        if "norm" not in name:
+            torch.nn.init.normal_(weight, 0.0, 1.2 if "shared" in name or "embed" in name else 0.3)
+    model.generation_config = GenerationConfig(
+        num_beams=4, max_length=30, bad_words_ids=[[pad]], pad_token_id=pad, eos_token_id=0,
+        decoder_start_token_id=pad, forced_eos_token_id=None,
+    )  # fmt: skip
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marian_says_the_same(opus, tmp_path):
+    from transformers import AutoTokenizer, MarianMTModel
+
+    bundle = import_model(opus, tmp_path / "model")
+    ours, theirs = heedful.load(bundle.folder), MarianMTModel.from_pretrained(opus).eval()
+    tokenizer = AutoTokenizer.from_pretrained(opus)
+    order = {side: bundle.tokenizer(side).order for side in ("source", "target")}
+    rows = []
+    for text in (*ENGLISH, "the xylophone", "two red cats see my house"):
+        numbers = tokenizer(text).input_ids
+        ids = ours.source.encode([text])[0]
+        assert [order["source"][number] for number in numbers] == [*ids, EOS]
+        rows.append(ids)
+        inputs = torch.tensor([numbers])
+        found = theirs.generate(inputs, max_new_tokens=20)[0].tolist()
+        said = [order["target"][number] for number in found[1:]]
+        said = tuple(said[: said.index(EOS)] if EOS in said else said)
+        answer = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=4))[0][0].hypothesis
+        assert answer.tokens == said
+        text_there = tokenizer.decode(found, skip_special_tokens=True).replace(">>deu<<", "")
+        assert ours.target.decode([said])[0].replace("\u2047", " ").split() == text_there.split()
+        with torch.inference_mode():
+            logits = theirs(input_ids=inputs, decoder_input_ids=torch.tensor([found])).logits[0]
+            model = ours.engine.model
+            memory = model.encoder(torch.tensor([[*ids, EOS]]), torch.ones(1, len(ids) + 1, dtype=torch.bool))
+            tokens = torch.tensor([[order["target"][number] for number in found]])
+            mine = model.decoder.project(model.decoder(tokens, model.decoder.start(memory))[0].states)[0]
+        torch.testing.assert_close(mine[:, list(order["target"])], logits, atol=1e-4, rtol=0)
+    assert (bundle.description.source, bundle.description.target) == ("eng", "deu")
+
+
+def test_there_and_back_is_the_same_to_the_bit(opus, tmp_path):
+    bundle = import_model(opus, tmp_path / "model")
+    to_marian.write(bundle, tmp_path / "again")
+    before, after = load_file(opus / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        assert array.tobytes() == after[name].tobytes(), name
+    for name in ("vocab.json", "target_vocab.json"):
+        if (opus / name).is_file():
+            assert json.loads((opus / name).read_text()) == json.loads((tmp_path / "again" / name).read_text())
+    for name in ("source.spm", "target.spm"):
+        assert (opus / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    once, twice = (json.loads((one / "config.json").read_text()) for one in (opus, tmp_path / "again"))
+    for key in once.keys() & twice.keys() - {"transformers_version", "activation_function", "dropout", "bos_token_id"}:
+        assert once[key] == twice[key], key
+
+
+def test_an_import_is_exported_with_a_proof(opus, tmp_path):
+    bundle = import_model(opus, tmp_path / "model")
+    for to in ("ctranslate2", "hugging_face"):
+        proof = heedful.export(bundle.folder, tmp_path / to, to=to, probes=ENGLISH)
+        assert proof.same == len(ENGLISH)
+
+
+def test_an_import_is_fine_tuned(opus, tmp_path):
+    """200 steps on a handful of pairs: it learns them, and the result is exported again."""
+    import_model(opus, tmp_path / "start")
+    corpus = write_corpus(tmp_path, pairs=120)
+    chosen = settings_of(corpus, tmp_path / "run", steps=200)
+    chosen = chosen.model_copy(update={"start": str(tmp_path / "start"), "model": None})
+    model = train(chosen)
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [one["loss"] for one in events if one["event"] == "stepped"]
+    assert losses[-1] < losses[0]
+    tuned = heedful.load(model)
+    assert isinstance(tuned.source, Borrowed)
+    proof = heedful.export(model, tmp_path / "out", to="hugging_face")
+    assert proof.same + proof.ties == proof.sentences
+
+
+def test_misuse_of_start_is_answered(opus, tmp_path):
+    import_model(opus, tmp_path / "start")
+    corpus = write_corpus(tmp_path, pairs=20)
+    chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"start": str(tmp_path / "start")})
+    with pytest.raises(ConfigError, match="brings its own"):
+        train(chosen)
+
+
+# ----------------------------------------------------------------------------------------------- models of the world
+
+
+def table(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+@real
+def test_the_real_transformer_says_all_1590_names(tmp_path):
+    """Two names begin or end with invisible marks, which `heedful translate` leaves out: here they are kept."""
+    bundle = import_model(AREN, tmp_path / "model", languages=("ar", "en"))
+    translator = heedful.load(bundle.folder)
+    rows = table(AREN / "expected-ar2en-test.tsv")
+    assert len(rows) == 1590
+    ids = translator.source.encode([row["source"] for row in rows])
+    questions = [Question(tuple(one), 2 * len(one) + 10) for one in ids]
+    for name, beam in (("beam4", 4), ("greedy", 1)):
+        answers = translator.answered(questions, Search(beam=beam, stopping="ctranslate2"))
+        said = [some[0].hypothesis for some in answers]
+        assert translator.target.decode([one.tokens for one in said]) == [row[name] for row in rows]
+        apart = [
+            abs(float(row[f"{name}_score"]) - one.log_probability / (len(one.tokens) + 1))
+            for row, one in zip(rows, said, strict=True)
+        ]
+        # The engine forbids an empty answer before it normalises: of a single letter, that is some probability.
+        assert sorted(apart)[-2] < 1e-3
+        assert max(apart) < 1e-2
+    weights = read_weights(bundle)
+    with np.load(AREN / "weights.npz") as file:
+        for name in ("query", "memory", "out"):
+            place = {"query": 0, "memory": 1, "out": 2}[name]
+            theirs = file[f"decoder/layer_3/attention/linear_{place}/weight"]
+            np.testing.assert_array_equal(weights[f"decoder.layers.3.cross.{name}.weight"], theirs)
+
+
+@real
+def test_the_real_gru_says_all_1000_words(tmp_path):
+    translator = heedful.load(import_model(G2P, tmp_path / "model").folder)
+    rows = table(G2P / "expected-1000.tsv")
+    assert len(rows) == 1000
+    found = translator([row["word"] for row in rows])
+    assert [one.text for one in found] == [row["greedy"] for row in rows]
+
+
+@real
+def test_the_command_imports_and_inspects(tmp_path):
+    run = CliRunner().invoke(app, ["import", str(AREN), "--out", str(tmp_path / "model")])
+    assert isinstance(run.exception, ConfigError)
+    assert "--pair" in str(run.exception)
+    run = CliRunner().invoke(app, ["import", str(AREN), "--out", str(tmp_path / "model"), "--pair", "ar-en"])
+    assert run.exit_code == 0, run.output
+    assert "215,499 weights" in run.output  # 182,731, and two tables of positions
+    page = tmp_path / "page.html"
+    run = CliRunner().invoke(app, ["inspect", str(tmp_path / "model"), "آرثر", "--out", str(page)])
+    assert run.exit_code == 0, run.output
+    assert page.stat().st_size > 50_000
+
+
+@pytest.mark.parametrize("rounding", to_ctranslate2.ROUNDINGS)
+def test_what_ctranslate2_was_given_is_read_back(rounding, opus, tmp_path):
+    """Every rounding: weights come back as coarse as they were made; with float32, to the bit."""
+    bundle = import_model(opus, tmp_path / "model")
+    to_ctranslate2.write(bundle, tmp_path / "out", rounding)
+    arrays = ctranslate2.variables(tmp_path / "out" / "model.bin")
+    weights = read_weights(bundle)
+    for ours, theirs in (
+        ("encoder.layers.1.feed_forward.up.weight", "encoder/layer_1/ffn/linear_0/weight"),
+        ("decoder.plain_projection.weight", "decoder/projection/weight"),
+        ("decoder.layers.0.cross.memory.weight", "decoder/layer_0/attention/linear_1/weight"),
+    ):
+        scale = np.abs(weights[ours]).max()
+        np.testing.assert_allclose(arrays[theirs], weights[ours], atol=0 if rounding == "float32" else scale / 100)
+
+
+# ------------------------------------------------------------------------------------------------------ bad folders
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_damaged_model_bin_is_refused_in_words(data):
+    if not AREN.is_dir():
+        pytest.skip(f"{DATA} has no pretrained models; set HEEDFUL_DATA")
+    whole = (AREN / "model.bin").read_bytes()
+    bad = bytearray(whole[: data.draw(st.integers(0, 3000))])
+    for _ in range(data.draw(st.integers(0, 4))):
+        if bad:
+            bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
+    path = Path(os.environ.get("PYTEST_TMP", "/tmp")) / f"bad-{os.getpid()}.bin"
+    path.write_bytes(bad)
+    try:
+        with pytest.raises(HeedfulError):
+            ctranslate2.variables(path)
+    finally:
+        path.unlink()
+
+
+def test_what_is_missing_is_named(opus, tmp_path):
+    def broken(change):
+        folder = tmp_path / "broken"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(opus, folder)
+        change(folder)
+        return folder
+
+    def tree(name, **changes):
+        def change(folder):
+            found = json.loads((folder / name).read_text())
+            (folder / name).write_text(json.dumps(found | changes))
+
+        return change
+
+    for change, says in (
+        (lambda folder: (folder / "model.safetensors").unlink(), "save_pretrained"),
+        (lambda folder: (folder / "source.spm").unlink(), "SentencePiece model"),
+        (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
+        (lambda folder: (folder / "vocab.json").write_text("{"), "not JSON"),
+        (tree("vocab.json", new=7), "a number of its own"),
+        (tree("config.json", encoder_layers=3), "which config.json promises"),
+        (tree("config.json", encoder_layers="3"), "not a number"),
+        (tree("config.json", activation_function="mish"), "no activation"),
+        (tree("config.json", eos_token_id=10**6), "special tokens"),
+        (tree("config.json", normalize_embedding=True), "other places"),
+        (tree("config.json", model_type="bert"), "holds no model"),
+    ):
+        with pytest.raises(HeedfulError, match=says):
+            import_model(broken(change), tmp_path / "model")
+    with pytest.raises(ConfigError, match="not a folder"):
+        import_model(tmp_path / "nowhere", tmp_path / "model")
+
+
+def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
+    made = import_model(opus, tmp_path / "model").tokenizer("target")
+    made.save(tmp_path / "copy")
+    again = load(tmp_path / "copy")
+    assert (again.listed, again.order, again.model) == (made.listed, made.order, made.model)
+    assert again.encode(GERMAN) == made.encode(GERMAN)
+    assert made.decode(made.encode(GERMAN)) == GERMAN
+    assert UNK in made.encode(["東"])[0]
+    assert made.decode([[BOS, EOS]]) == [""]
+    with pytest.raises(HeedfulError, match="regularisation"):
+        made.sample(GERMAN, 0.1, 1)
+    with pytest.raises(HeedfulError, match="not a tag"):
+        made.tag("<2de>")
+    if ">>deu<<" in made.listed:
+        assert made.pieces([made.tag(">>deu<<")]) == [">>deu<<"]
+    with pytest.raises(HeedfulError, match="once at most"):
+        Borrowed(made.model, made.listed, [5, 5])
