@@ -1,6 +1,6 @@
 """Packages that can be called: an act and the package of its parts share a name.
 
-act(__name__, "heedful.train.loop")        # in train/__init__.py: then heedful.train(...) trains
+may_be_called(__name__, "heedful.train.loop")        # in train/__init__.py: then heedful.train(...) trains
 """
 
 import sys

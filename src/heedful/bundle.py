@@ -226,6 +226,10 @@ def found(folder: Path) -> Path:
         for one in (place,) if place.exists() else (beside(place, "new"), beside(place, "old")):
             if (one / MANIFEST).is_file():
                 return one
+    if (folder / "heedful" / "export.json").is_file():
+        raise HeedfulError(
+            f"{folder} is an export, which is only translated with: name the model directory it came from"
+        )
     raise HeedfulError(
         f"there is no model in {folder}: no {MANIFEST} in it, nor in a folder `model` in it. Name the right folder; "
         "a model whose writing was cut short, before the manifest, has to be written again"

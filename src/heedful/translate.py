@@ -32,6 +32,7 @@ from heedful.types import Token, Translation
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
 ROWS = 128  # sentences in one batch at most
 UNBOUNDED = 1 << 30
+ROOM = 32  # limits are multiples of this: engines that have one limit for a batch seldom have to cut it
 LARGEST_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
@@ -83,7 +84,9 @@ def load(folder: str | Path, *, engine: str | None = None, **options: Any) -> "T
         export = open_export(folder)
         if engine not in (None, export.about.engine):
             raise HeedfulError(f"{folder} is an export for {export.about.engine}, not for {engine}")
-        return Translator(export.bundle, ENGINES[export.about.engine](export.bundle, export.folder, **options))
+        translator = Translator(export.bundle, ENGINES[export.about.engine](export.bundle, export.folder, **options))
+        translator.place = export.folder
+        return translator
     bundle = open_bundle(folder)
     return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
 
@@ -128,11 +131,13 @@ class Translator:
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle, self.engine = bundle, engine
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
-        self.longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
+        self.place = bundle.folder  # what was loaded; of an export, the whole of it
         self.unknown = unknown_ids(self.source)
         self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer, start included
         self.wide = wide(bundle.statistics)
         self.end = (EOS,) if bundle.description.source_ends else ()
+        longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
+        self.longest = max(1, min(longest, self.most - len(self.end) - 1))  # and a tag
 
     @overload
     def __call__(self, texts: str, **options: Any) -> Translation: ...
@@ -195,7 +200,8 @@ class Translator:
                 ]
             row: list[Segment] = []
             for text, gap, own in parts:
-                limit = max(min(self.bundle.generation.limit, 2 * len(own) + 10), len(prefix) + 10)
+                room = -(-(2 * len(own) + 10) // ROOM) * ROOM
+                limit = max(min(self.bundle.generation.limit, room), len(prefix) + 10)
                 question = Question(
                     (*tag, *own, *self.end), min(limit, self.most - 1), () if row else prefix, asked + len(row)
                 )

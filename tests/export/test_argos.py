@@ -24,15 +24,19 @@ from heedful.text.tokenizer import train as train_tokenizer
 from heedful.train.loop import train
 from heedful.translate import ENGINES, Translator
 from test_bundle import DECODERS, ENCODERS, TEXTS, arrays, made
+from test_bundle import MODEL as TRANSFORMER
 from trainwork import MODEL, settings_of, write_corpus
 
 INSIDE = ["README.md", "metadata.json", "minisbd/rules.onnx", "model/config.json", "model/model.bin"]
 INSIDE += ["model/shared_vocabulary.json", "sentencepiece.model"]
 
 
+PLACED = TRANSFORMER.model_copy(update={"positions": "sinusoidal"})
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("argos") / "model", tags=())
+    return made(tmp_path_factory.mktemp("argos") / "model", model=PLACED, tags=())
 
 
 @pytest.fixture(scope="module")

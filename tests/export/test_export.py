@@ -18,7 +18,7 @@ from heedful.align import Reading
 from heedful.build import build
 from heedful.bundle import Generation
 from heedful.cli.app import app
-from heedful.engines.face import Question, Search
+from heedful.engines.face import Draw, Question, Search
 from heedful.errors import ConfigError, HeedfulError
 from heedful.export import act, ctranslate2, marian
 from heedful.export.act import FORMATS, Format, export
@@ -190,7 +190,7 @@ def test_an_export_is_a_translator(to, tmp_path):
         assert one == two
     card = (tmp_path / "out" / "heedful" / "README.md").read_text()
     assert proof.line in card
-    with pytest.raises(HeedfulError, match="not empty"):
+    with pytest.raises(HeedfulError, match="there already"):
         export(bundle.folder, tmp_path / "out", to=to, probes=PROBES)
 
 
@@ -376,9 +376,30 @@ def test_swapped_special_tokens_of_a_tokenizer_are_caught(tmp_path, monkeypatch)
         export(bundle.folder, tmp_path / "out", to="hugging_face", probes=PROBES)
 
 
-def test_a_proof_of_nothing_but_nans_is_none():
-    proof = Proof(10, 10, 0, float("nan"), float("nan"), 100.0, False)
-    assert proof.faults
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_proof_of_what_is_no_number_is_none(rounded):
+    good = Proof(10, 10, 0, 0.0, 0.0, 100.0, rounded)
+    assert not good.faults
+    for key in ("mean", "own", "strange") if rounded else ("largest",):
+        assert replace(good, **{key: float("nan")}).faults
+
+
+def test_ctranslate2_keeps_every_limit_and_sorts_by_the_score_it_shows(tmp_path):
+    bundle = bundle_of(tmp_path / "model", model())
+    ctranslate2.write(bundle, tmp_path / "out")
+    engine = act.ENGINES["ctranslate2"](bundle, tmp_path / "out")
+    questions = [
+        Question((*row, EOS), limit) for row, limit in zip(MADE["bpe"].encode(PROBES[:3]), (3, 9, 30), strict=True)
+    ]
+    together = engine.answers(questions, SEARCH)
+    alone = [engine.answers([question], SEARCH)[0] for question in questions]
+    for question, some, more in zip(questions, together, alone, strict=True):
+        assert [one.hypothesis.tokens for one in some] == [one.hypothesis.tokens for one in more]
+        scores = [one.hypothesis.score for one in some]
+        assert scores == sorted(scores, reverse=True)
+        assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.limit for one in some)
+    with pytest.raises(HeedfulError, match="whatever the seed"):
+        engine.answers(questions, replace(SEARCH, draw=Draw(seed=3)))
 
 
 def test_ours_proves_itself(tmp_path):

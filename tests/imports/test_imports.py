@@ -12,7 +12,8 @@ import sentencepiece
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
+from test_export import bundle_of, model
 from typer.testing import CliRunner
 
 import heedful
@@ -26,6 +27,7 @@ from heedful.imports import ctranslate2
 from heedful.imports.act import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
 from heedful.train.loop import train
+from test_bundle import TEXTS
 from trainwork import settings_of, write_corpus
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
@@ -164,6 +166,11 @@ def test_an_import_is_fine_tuned(opus, tmp_path):
 
 
 def test_misuse_of_start_is_answered(opus, tmp_path):
+    import_model(opus, tmp_path / "start", languages=("de", "en"))
+    corpus = write_corpus(tmp_path, pairs=20)
+    chosen = settings_of(corpus, tmp_path / "run", steps=2)
+    with pytest.raises(ConfigError, match="the other way round"):
+        train(chosen.model_copy(update={"start": str(tmp_path / "start"), "model": None}))
     import_model(opus, tmp_path / "start")
     corpus = write_corpus(tmp_path, pairs=20)
     chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"start": str(tmp_path / "start")})
@@ -246,6 +253,87 @@ def test_what_ctranslate2_was_given_is_read_back(rounding, opus, tmp_path):
         np.testing.assert_allclose(arrays[theirs], weights[ours], atol=0 if rounding == "float32" else scale / 100)
 
 
+@pytest.fixture(scope="module")
+def spec_of(tmp_path_factory):
+    """A random post-norm Transformer as CTranslate2's specification, and a folder to write it to."""
+    bundle = bundle_of(tmp_path_factory.mktemp("spec") / "model", model(norm="post", tied="none", bias=True))
+
+    def make(folder, change):
+        spec = to_ctranslate2.filled(bundle.model, dict(read_weights(bundle)))
+        for side in ("source", "target"):
+            tokenizer = bundle.tokenizer(side)
+            register = spec.register_source_vocabulary if side == "source" else spec.register_target_vocabulary
+            register(tokenizer.pieces(range(tokenizer.size)))
+            (folder / f"{side}.spm").write_bytes(tokenizer.model)
+        spec.config.add_source_eos = True
+        spec.config.decoder_start_token = "<s>"
+        change(spec)
+        spec.validate()
+        spec.optimize()
+        spec.save(str(folder))
+        return folder
+
+    return make
+
+
+def set_start(spec):
+    spec.config.decoder_start_token = "</s>"
+
+
+def set_zero(spec):
+    spec.decoder.start_from_zero_embedding = True
+
+
+def set_scale(spec):
+    spec.decoder.scale_embeddings = False
+
+
+def set_bos(spec):
+    spec.config.add_source_bos = True
+
+
+@pytest.mark.parametrize("change", [lambda _spec: None, set_start, set_zero], ids=["plain", "start", "zero"])
+def test_ctranslate2s_ways_to_start_are_understood(change, spec_of, tmp_path):
+    import ctranslate2 as engine
+
+    folder = spec_of(tmp_path, change)
+    bundle = import_model(folder, tmp_path / "model", languages=("en", "de"))
+    ours, theirs = heedful.load(bundle.folder), engine.Translator(str(folder))
+    for text in TEXTS[:4]:
+        ids = ours.source.encode([text])[0]
+        (found,) = theirs.translate_batch([ours.source.pieces(ids)], beam_size=1, max_decoding_length=20)
+        (answer,) = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=1))[0]
+        assert ours.target.pieces(answer.hypothesis.tokens) == found.hypotheses[0]
+
+
+def test_what_a_model_bin_has_beyond_what_is_known_is_refused(spec_of, tmp_path, monkeypatch):
+    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.variables
+    more = {"decoder/layernorm_embedding/gamma": np.ones(16, np.float32)}
+    monkeypatch.setattr(ctranslate2, "variables", lambda path: honest(path) | more)
+    with pytest.raises(HeedfulError, match="another kind"):
+        import_model(folder, tmp_path / "model", languages=("en", "de"))
+
+
+@pytest.mark.parametrize(("change", "says"), [(set_scale, "one side only"), (set_bos, "start token")])
+def test_what_ctranslate2_can_and_heedful_cannot_is_refused(change, says, spec_of, tmp_path):
+    with pytest.raises(HeedfulError, match=says):
+        import_model(spec_of(tmp_path, change), tmp_path / "model", languages=("en", "de"))
+
+
+def test_a_long_line_is_cut_for_a_model_that_knows_no_statistics(opus, tmp_path):
+    translator = heedful.load(import_model(opus, tmp_path / "model").folder)
+    assert translator.longest + len(translator.end) < translator.most
+    assert translator(" ".join(["the old man sees a red house."] * 40)).text
+
+
+def test_a_tag_in_front_of_a_line_is_a_tag(opus, tmp_path):
+    source = import_model(opus, tmp_path / "model").tokenizer("source")
+    plain, tagged, other = source.encode(["a child", ">>deu<< a child", ">>fra<< a child"])
+    if ">>deu<<" in source.listed:
+        assert tagged == [source.tag(">>deu<<"), *plain]
+    assert other[-len(plain) :] == plain
+
+
 # ------------------------------------------------------------------------------------------------------ bad folders
 
 
@@ -268,6 +356,18 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
         path.unlink()
 
 
+def link(path, target):
+    path.unlink()
+    path.symlink_to(target)
+
+
+def spoiled(folder):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["model.encoder.layers.0.fc1.bias"][3] = np.nan
+    save_file(weights, path, {"format": "pt"})
+
+
 def test_what_is_missing_is_named(opus, tmp_path):
     def broken(change):
         folder = tmp_path / "broken"
@@ -285,7 +385,7 @@ def test_what_is_missing_is_named(opus, tmp_path):
 
     for change, says in (
         (lambda folder: (folder / "model.safetensors").unlink(), "save_pretrained"),
-        (lambda folder: (folder / "source.spm").unlink(), "SentencePiece model"),
+        (lambda folder: (folder / "source.spm").unlink(), "is missing"),
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda folder: (folder / "vocab.json").write_text("{"), "not JSON"),
         (tree("vocab.json", new=7), "a number of its own"),
@@ -295,7 +395,21 @@ def test_what_is_missing_is_named(opus, tmp_path):
         (tree("config.json", eos_token_id=10**6), "special tokens"),
         (tree("config.json", normalize_embedding=True), "other places"),
         (tree("config.json", model_type="bert"), "holds no model"),
+        (tree("config.json", model_type=[]), "cannot be imported"),
+        (tree("config.json", encoder_attention_heads=3), "not a multiple"),
+        (tree("config.json", encoder_ffn_dim=23), "has the shape"),
+        (tree("generation_config.json", num_beams=[1], length_penalty=1e999, max_length=None), None),
+        (tree("vocab.json", the=None), "a number of its own"),
+        (tree("tokenizer_config.json", source_lang="cat+oci"), "--pair"),
+        (tree("tokenizer_config.json", source_lang=["en"]), "--pair"),
+        (lambda folder: (folder / "source.spm").write_bytes(b""), "cannot be imported"),
+        (lambda folder: link(folder / "vocab.json", "/dev/zero"), "not a file"),
+        (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "several files"),
+        (spoiled, "not a number"),
     ):
+        if says is None:
+            import_model(broken(change), tmp_path / "harmless")
+            continue
         with pytest.raises(HeedfulError, match=says):
             import_model(broken(change), tmp_path / "model")
     with pytest.raises(ConfigError, match="not a folder"):

@@ -1,5 +1,6 @@
 """`heedful export`: a model in the format of another engine, with a proof."""
 
+import shlex
 from pathlib import Path
 
 import typer
@@ -46,7 +47,7 @@ def export(
     typer.echo(f"  proof  {proof.line}")
     typer.echo(f"   size  {size_of(place)}; the model's own {size_of(bundle.folder)}")
     typer.echo(f"    out  {nearby(place)}")
-    typer.echo(f"Next: {kind.next.format(nearby(place))}")
+    typer.echo(f"Next: {kind.next.format(shlex.quote(str(nearby(place))))}")
 
 
 def read(file: str) -> list[str]:

@@ -1,12 +1,16 @@
 """`heedful import`: what others trained, as a model directory."""
 
+import shlex
+
 import typer
 
 from heedful.cli.given import languages
 
 
 def import_model(
-    folder: str = typer.Argument(..., help="A folder of Hugging Face's Marian, or of CTranslate2."),
+    folder: str = typer.Argument(
+        ..., help="A folder of Hugging Face's Marian (such as OPUS-MT), of CTranslate2, or of g2p_en."
+    ),
     out: str = typer.Option(..., "--out", help="Where the model directory goes."),
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where the folder is silent."),
 ) -> None:
@@ -22,4 +26,4 @@ def import_model(
     about = bundle.description
     typer.echo(f"heedful import  {about.source} \u2192 {about.target}  {about.parameters:,} weights")
     typer.echo(f"    out  {bundle.folder}")
-    typer.echo(f"Next: heedful translate {out}")
+    typer.echo(f"Next: heedful translate {shlex.quote(out)}")

@@ -31,7 +31,7 @@ class Used:
     def summary(self) -> dict[str, float]:
         """Its size, and how fast it was here."""
         bundle = self.translator.bundle
-        size = sum(one.stat().st_size for one in bundle.folder.iterdir())
+        size = sum(one.stat().st_size for one in self.translator.place.rglob("*") if one.is_file())
         return {
             "weights": bundle.description.parameters,
             "megabytes": round(size / 1e6, 1),

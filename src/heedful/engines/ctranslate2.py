@@ -4,7 +4,7 @@ Its vocabulary is the pieces of our tokenizers in the order of their ids, so tok
 draws by a generator of its own, which no seed decides; and it shows one map of cross-attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,15 @@ class CTranslate2:
         self.numbers = {piece: number for number, piece in enumerate(self.target)}
 
     def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """Up to `search.best` answers to each question, best first; the questions are one batch."""
+        """Up to `search.best` answers to each question, best first; questions of one limit go together."""
+        found: dict[int, tuple[Answer, ...]] = {}
+        for limit in {question.limit for question in questions}:
+            rows = [row for row, question in enumerate(questions) if question.limit == limit]
+            found |= zip(rows, self.searched([questions[row] for row in rows], search, limit), strict=True)
+        return [found[row] for row in range(len(questions))]
+
+    def searched(self, questions: Sequence[Question], search: Search, limit: int) -> list[tuple[Answer, ...]]:
+        """One batch of the engine's."""
         if search.length not in ("power", "none"):
             raise HeedfulError(f"CTranslate2 knows no length rule `{search.length}`: use the model directory itself")
         options: dict[str, Any] = {"beam_size": search.beam}
@@ -48,7 +56,7 @@ class CTranslate2:
             target_prefix=prefixes if any(prefixes) else None,
             num_hypotheses=search.best,
             length_penalty=search.length_penalty if search.length == "power" else 0.0,
-            max_decoding_length=max(question.limit for question in questions),
+            max_decoding_length=limit,
             return_attention=search.attention,
             min_decoding_length=0,  # as ours: nothing is forbidden, so nothing is renormalised
             suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
@@ -58,11 +66,11 @@ class CTranslate2:
         flat = [(row, one) for row, some in zip(rows, said, strict=True) for one in some]
         told = iter(self.engine.score_batch([row for row, _ in flat], [one for _, one in flat]))
         return [
-            tuple(
-                self.answer(one, next(told).log_probs, looked, search, question.limit)
+            best_first(
+                self.answer(one, next(told).log_probs, looked, search, limit)
                 for one, looked in zip(some, result.attention or [None] * len(some), strict=True)
             )
-            for question, some, result in zip(questions, said, found, strict=True)
+            for some, result in zip(said, found, strict=True)
         ]
 
     def given(
@@ -84,16 +92,18 @@ class CTranslate2:
         return [[self.source[one] for one in row] for row in rows]
 
     def answer(self, said: list[str], logps: Sequence[float], looked: Any, search: Search, limit: int) -> Answer:
-        """One of its hypotheses, with our score: its own leaves out what it was told never to say.
-
-        The engine has one limit for a batch. The step that says the end counts.
-        """
-        tokens, finished = tuple(self.numbers[one] for one in said[:limit]), len(said) < limit
+        """One of its hypotheses, with our score: its own leaves out what it was told never to say."""
+        tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit  # saying the end is a step too
         each = tuple(logps[: len(tokens) + finished])
         maps = None
         if search.attention and looked is not None:  # it leaves out the end token that it added
-            maps = np.pad(np.asarray(looked)[: len(tokens)], ((0, 0), (0, int(self.ends))))[None, None]
+            maps = np.pad(np.asarray(looked), ((0, 0), (0, int(self.ends))))[None, None]
         return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), maps)
+
+
+def best_first(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """By the scores that are shown."""
+    return tuple(sorted(answers, key=lambda one: -one.hypothesis.score))
 
 
 def opened(

@@ -47,9 +47,8 @@ class HuggingFace:
             attention_mask=mask,
             num_beams=search.beam,
             num_return_sequences=search.best,
-            length_penalty=search.length_penalty if search.length == "power" else 0.0,
             max_new_tokens=limit,
-            early_stopping=search.stopping == "enough",
+            **self.ranked(search),
         )
         rows = [[self.target[one] for one in row.tolist()[1:]] for row in found]
         said = [row[: row.index(EOS)] if EOS in row else row for row in rows]
@@ -60,6 +59,13 @@ class HuggingFace:
             for one, each, row in zip(said, told, rows, strict=True)
         ]
         return [tuple(every[at : at + search.best]) for at in range(0, len(every), search.best)]
+
+    def ranked(self, search: Search) -> dict[str, Any]:
+        """What only a beam knows; without one, they are warned of."""
+        if max(search.beam, search.best) == 1:
+            return {"length_penalty": None, "early_stopping": None}
+        penalty = search.length_penalty if search.length == "power" else 0.0
+        return {"length_penalty": penalty, "early_stopping": search.stopping == "enough"}
 
     def given(
         self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False

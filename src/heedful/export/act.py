@@ -81,8 +81,8 @@ def export(
         raise ConfigError(f"{to} cannot be rounded to `{rounding}`" + did_you_mean(rounding, kind.roundings))
     require("torch", extra="train", whose="the proof of an export")
     out = Path(out).resolve()
-    if out.exists() and (out.is_file() or any(out.iterdir())):
-        raise HeedfulError(f"{out} is there and is not empty: name another place")
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise HeedfulError(f"{out} is there already: name another place")
     if out.suffix != kind.suffix and kind.suffix:
         raise ConfigError(f"{to} reads files whose names end in {kind.suffix}: name it {out.name}{kind.suffix}")
     bundle = open_bundle(model)

@@ -54,6 +54,10 @@ def filled(model: config.Model, weights: Mapping[str, Array], reading: Reading |
     for part in (encoder, decoder):
         if (part.score, part.normalise, part.combine) != ("scaled_dot", "soft", "concat"):
             raise HeedfulError("CTranslate2 knows scaled dot products, softmax and concatenated heads only")
+    if model.positions is None:
+        raise HeedfulError(
+            "CTranslate2 gives every Transformer positions, and this one has none: heedful export --to onnx"
+        )
     if (encoder.norm, encoder.activation, encoder.heads) != (decoder.norm, decoder.activation, decoder.heads):
         raise HeedfulError("CTranslate2 has one norm, one activation and one number of heads for encoder and decoder")
     kinds = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
@@ -80,8 +84,7 @@ def filled(model: config.Model, weights: Mapping[str, Array], reading: Reading |
     for side, name, layers in ((spec.encoder, "encoder", encoder.layers), (spec.decoder, "decoder", decoder.layers)):
         table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         table.weight, side.scale_embeddings = weights[f"{name}.embed.table.weight"], model.scale
-        if model.positions:
-            side.position_encodings.encodings = positions(model, weights, name)
+        side.position_encodings.encodings = positions(model, weights, name)
         if encoder.norm == "pre":
             norm(side.layer_norm, f"{name}.norm")
         for number in range(layers):

@@ -117,7 +117,7 @@ def fits(model: config.Model) -> None:
     if (encoder.norm, encoder.activation) != (decoder.norm, decoder.activation):
         raise HeedfulError("their classes have one norm and one activation for encoder and decoder")
     if model.positions not in ("sinusoidal", "sinusoidal_halves"):
-        raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to ctranslate2")
+        raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to onnx")
     if encoder.norm == "pre" and model.tied != "all":
         raise HeedfulError(
             'the class for pre-norm models has one table for both languages: train with model.tied = "all", or with '

@@ -23,6 +23,7 @@ SAME = 0.995  # of the answers, where nothing is rounded
 NEAR = 1e-3  # log p of a token, where nothing is rounded
 OWN = 80.0  # BLEU of rounded answers against our own, at least
 MEAN = 0.1  # difference of log p of a token on average, where something is rounded
+STRANGE = 0.5  # the same in nonsense, where a model is less sure of itself
 ROW = 30  # pieces in a line of nonsense
 TIE = 1e-3  # two answers whose scores are nearer than this are a tie
 
@@ -44,14 +45,18 @@ class Proof:
     mean: float  # difference of log p of a token in our answers
     own: float  # BLEU of their answers against ours: 100 where they are the same
     rounded: bool
+    strange: float = 0.0  # mean difference of log p of a token in nonsense
+    usual: int | None = None  # answers that are the same where our search ends by its own rule, not by theirs
     bleu: tuple[float, float] | None = None  # of ours and of theirs against the references, where those are known
 
     @property
     def faults(self) -> list[str]:
         """Why it is no proof."""
         if self.rounded:
-            far = [f"BLEU against the model's own answers is {self.own:.1f}"] if self.own < OWN else []
-            return far + ([f"log p of a token differs by {self.mean:.2g} on average"] if self.mean > MEAN else [])
+            found = [f"BLEU against the model's own answers is {self.own:.1f}"] if not self.own >= OWN else []
+            found += [f"log p of a token differs by {self.mean:.2g} on average"] if not self.mean <= MEAN else []
+            strange = f"log p of a token in nonsense differs by {self.strange:.2g} on average"
+            return found + ([strange] if not self.strange <= STRANGE else [])
         found = []
         if (self.same + self.ties) < SAME * self.sentences:
             found.append(f"{self.sentences - self.same - self.ties} of {self.sentences} answers differ")
@@ -64,6 +69,8 @@ class Proof:
         """For the model card and the terminal."""
         ties = f" ({self.ties} more are ties)" if self.ties else ""
         found = [f"{self.same} of {self.sentences} answers are the same tokens{ties}"]
+        if self.usual is not None:
+            found.append(f"{self.usual} where each search ends by its own rule")
         found.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")
         if self.own < 99.995:
             found.append(f"BLEU against the model's own answers {self.own:.2f}")
@@ -92,7 +99,12 @@ def prove(
     differ = [row for row in range(len(questions)) if said[0][row] != said[1][row]]
     ties = sum(tied(ours, questions[row], said[0][row], said[1][row], search) for row in differ)
     apart = differences(ours, theirs, questions, said[0])
-    nonsense = [] if rounded else differences(ours, theirs, *alphabet(ours))
+    nonsense = differences(ours, theirs, *alphabet(ours))
+    own_rule = ours.search(Options())
+    usual = None
+    if own_rule.stopping != stopping:
+        alone = [some[0].hypothesis.tokens for some in ours.answered(questions, own_rule)]
+        usual = sum(a == b for a, b in zip(alone, said[1], strict=True))
     texts_of = [ours.target.decode(one) for one in said]
     own = score("bleu", texts_of[1], texts_of[0]).value
     bleu = None
@@ -103,7 +115,9 @@ def prove(
         sentences=len(questions),
         same=len(questions) - len(differ),
         ties=ties,
-        largest=largest_of(apart + nonsense),
+        largest=largest_of(apart if rounded else apart + nonsense),
+        strange=sum(nonsense) / len(nonsense),
+        usual=usual,
         mean=sum(apart) / len(apart),
         own=own,
         rounded=rounded,

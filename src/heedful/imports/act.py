@@ -3,14 +3,23 @@
 bundle = heedful.import_model("opus-mt-en-de", "en-de")        # a folder as Hugging Face publishes it
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
 
 from heedful.bundle import Bundle, in_words, write
 from heedful.errors import ConfigError, HeedfulError
 from heedful.imports import ctranslate2, g2p, marian
 from heedful.imports.foreign import Foreign
+
+LANGUAGE = re.compile(r"^[A-Za-z]{2,8}([-_]\w+)*$")
+# What reading a folder of anything may end in; a HeedfulError is none of these.
+ODD = (OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError, BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -34,17 +43,19 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
     folder = Path(folder).resolve()
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder")
-    kind = next((name for name, reader in READERS.items() if reader.known(folder)), None)
-    if kind is None:
-        kinds = "; ".join(f"{name} ({reader.files})" for name, reader in READERS.items())
-        raise HeedfulError(f"{folder} holds no model that heedful can import: {kinds}")
     try:
+        kind = next((name for name, reader in READERS.items() if reader.known(folder)), None)
+        if kind is None:
+            kinds = "; ".join(f"{name} ({reader.files})" for name, reader in READERS.items())
+            raise HeedfulError(f"{folder} holds no model that heedful can import: {kinds}")
         found = READERS[kind].read(folder)
-    except (OSError, KeyError, ValueError) as error:
-        raise HeedfulError(f"{folder} cannot be read as {kind}: {str(error)[:200]}") from None
+        fits(found)
+    except ODD as error:
+        raise HeedfulError(f"{folder} cannot be imported: {type(error).__name__}, {str(error)[:200]}") from None
     spoken = languages or found.languages
-    if spoken is None:
-        raise ConfigError(f"{folder} does not say which languages it speaks: add --pair en-de")
+    if spoken is None or not all(LANGUAGE.match(one) for one in spoken):
+        said = "" if spoken is None else f", only {'-'.join(spoken)[:50]}"
+        raise ConfigError(f"{folder} does not say which two languages it speaks{said}: add --pair en-de")
     return write(
         out,
         model=found.model,
@@ -55,6 +66,26 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
         generation=found.generation,
         card=card(found, spoken, folder.name),
     )
+
+
+def fits(found: Foreign) -> None:
+    """Refuse weights that are no numbers, or (where PyTorch can say) not those of the model that is described."""
+    for name, array in found.weights.items():
+        if not np.isfinite(array).all():
+            raise HeedfulError(f"{name} holds what is not a number: the model is damaged")
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    from heedful.build import build
+
+    with torch.device("meta"):
+        model = build(found.model, *(found.tokenizers[side].size for side in ("source", "target")))
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    given = {name: array.shape for name, array in found.weights.items()}
+    for name in sorted(wanted.keys() | given.keys()):
+        if wanted.get(name) != given.get(name):
+            raise HeedfulError(f"{name} has the shape {given.get(name)}, but the model needs {wanted.get(name)}")
 
 
 def card(found: Foreign, languages: tuple[str, str], name: str) -> str:

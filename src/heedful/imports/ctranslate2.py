@@ -19,12 +19,25 @@ import numpy as np
 
 from heedful import config
 from heedful.errors import HeedfulError
-from heedful.imports.foreign import NEVER, Array, Foreign, floats, json_of, lines_of, ordered, rows, tree_of
+from heedful.imports.foreign import (
+    NEVER,
+    Array,
+    Foreign,
+    data_of,
+    floats,
+    json_of,
+    lines_of,
+    ordered,
+    rows,
+    started,
+    tree_of,
+)
 from heedful.text.tokenizer import SPECIAL, Borrowed, Table, Tokenizer
 
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")  # by their number in newer files
 OLD_TYPES = {4: "<f4", 1: "i1", 2: "<i2"}  # by the bytes of a number in older ones
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
+LARGEST_MODEL = 1 << 34  # bytes
 SLOTS = 512  # positions of a model that stores none
 SIDES = {"source": "encoder", "target": "decoder"}
 
@@ -38,18 +51,29 @@ def read(folder: Path) -> Foreign:
     """The model, its weights and its vocabularies."""
     arrays = variables(folder / "model.bin")
     about = tree_of(folder / "config.json") if (folder / "config.json").is_file() else {}
-    special = (None, about.get("unk_token", "<unk>"), about.get("bos_token", "<s>"), about.get("eos_token", "</s>"))
+    unknown, end = str(about.get("unk_token", "<unk>")), str(about.get("eos_token", "</s>"))
+    first = str(about.get("decoder_start_token", about.get("bos_token", "<s>")))
+    if about.get("add_source_bos"):
+        raise HeedfulError(f"{folder}: this model wants a start token before every source, which heedful does not put")
+    zero = bool(arrays.pop("decoder/start_from_zero_embedding", np.array(0)))
     tokenizers, orders = dict[str, Tokenizer](), dict[str, list[int]]()
+    start: int | None = None
     for side, part in SIDES.items():
         listed = vocabulary(folder, side, len(arrays[table_of(arrays, part)]))
-        pad = next((one for one in ("<pad>", "<blank>") if one in listed), None)
-        orders[side], pieces = ordered(listed, (pad, *special[1:]), folder)
+        pad = next((one for one in ("<pad>", "<blank>") if one in listed and one != first), None)
+        own = first if first in listed and first != end and not zero else None
+        orders[side], pieces = ordered(listed, (pad, unknown, own, end), folder)
         tokenizers[side] = tokenizer(folder, side, pieces, orders[side])
+        if side == "target" and not zero:
+            if first not in listed:
+                raise HeedfulError(f"{folder}: the decoder starts with {first}, which is not among its pieces")
+            start = listed.index(first)
     sizes = {side: one.size for side, one in tokenizers.items()}
+    model = described(arrays)
     return Foreign(
         kind="Transformer for CTranslate2",
-        model=described(arrays),
-        weights=renamed(arrays, orders, sizes),
+        model=model,
+        weights=renamed(arrays, orders, sizes, start),
         tokenizers=tokenizers,
         source_ends=bool(about.get("add_source_eos", False)),
     )
@@ -60,6 +84,8 @@ def read(folder: Path) -> Foreign:
 
 def variables(path: Path) -> dict[str, Array]:
     """Every array of a model.bin by its name, rounded ones put back to scale."""
+    if not path.is_file() or path.stat().st_size > LARGEST_MODEL:
+        raise HeedfulError(f"{path} is not a file, or larger than {LARGEST_MODEL:,} bytes")
     data, at = path.read_bytes(), 0
 
     def take(form: str) -> Any:
@@ -141,13 +167,14 @@ def layers_of(arrays: Mapping[str, Array], part: str) -> int:
 def described(arrays: Mapping[str, Array]) -> config.Model:
     """Our words for their variables."""
     width = arrays[table_of(arrays, "decoder")].shape[1]
-    activation = int(arrays.get("encoder/activation", np.array(0)))
-    if activation not in ACTIVATIONS:
-        raise HeedfulError(f"heedful has no activation like CTranslate2's number {activation}")
-    if "encoder/layernorm_embedding/gamma" in arrays:
-        raise HeedfulError("this model normalises its embeddings, which heedful cannot build")
+    scales = {int(arrays.get(f"{part}/scale_embeddings", np.array(1))) for part in SIDES.values()}
+    if len(scales) > 1:
+        raise HeedfulError("this model scales the embeddings of one side only, which heedful cannot build")
 
     def side(part: str) -> dict[str, Any]:
+        activation = int(arrays.get(f"{part}/activation", np.array(0)))
+        if activation not in ACTIVATIONS:
+            raise HeedfulError(f"heedful has no activation like CTranslate2's number {activation}")
         return {
             "kind": "transformer",
             "layers": layers_of(arrays, part),
@@ -161,31 +188,32 @@ def described(arrays: Mapping[str, Array]) -> config.Model:
     return config.Model.model_validate(
         {
             "width": width, "positions": "learned", "slots": SLOTS if stored is None else len(stored), "tied": "none",
-            "scale": bool(arrays.get("encoder/scale_embeddings", np.array(1))), "bias": True,
+            "scale": bool(scales.pop()), "bias": True,
             "encoder": side("encoder"), "decoder": side("decoder"),
         }
     )  # fmt: skip
 
 
 def renamed(
-    arrays: Mapping[str, Array], orders: Mapping[str, Sequence[int]], sizes: Mapping[str, int]
+    given: Mapping[str, Array], orders: Mapping[str, Sequence[int]], sizes: Mapping[str, int], start: int | None
 ) -> dict[str, Array]:
-    """Our names, their numbers."""
+    """Our names, their numbers; what is left over belongs to a kind of model that heedful does not know."""
     found: dict[str, Array] = {}
+    arrays = dict(given)
 
     def norm(ours: str, theirs: str) -> None:
-        found[f"{ours}.weight"], found[f"{ours}.bias"] = arrays[f"{theirs}/gamma"], arrays[f"{theirs}/beta"]
+        found[f"{ours}.weight"], found[f"{ours}.bias"] = arrays.pop(f"{theirs}/gamma"), arrays.pop(f"{theirs}/beta")
 
     def linear(ours: str, theirs: str) -> None:
-        found[f"{ours}.weight"], found[f"{ours}.bias"] = arrays[f"{theirs}/weight"], arrays[f"{theirs}/bias"]
+        found[f"{ours}.weight"], found[f"{ours}.bias"] = arrays.pop(f"{theirs}/weight"), arrays.pop(f"{theirs}/bias")
 
     try:
         for side, part in SIDES.items():
-            table = arrays[table_of(arrays, part)]
+            table = arrays.pop(table_of(arrays, part))
             found[f"{part}.embed.table.weight"] = rows(table, orders[side], sizes[side])
-            stored = arrays.get(f"{part}/position_encodings/encodings")
+            stored = arrays.pop(f"{part}/position_encodings/encodings", None)
             found[f"{part}.embed.positions.table"] = counted_from_one(table.shape[1]) if stored is None else stored
-            for number in range(layers_of(arrays, part)):
+            for number in range(layers_of(given, part)):
                 here, there = f"{part}.layers.{number}", f"{part}/layer_{number}"
                 norm(f"{here}.around_attention.norm", f"{there}/self_attention/layer_norm")
                 linear(f"{here}.attention.project", f"{there}/self_attention/linear_0")
@@ -201,6 +229,13 @@ def renamed(
                 norm(f"{part}.norm", f"{part}/layer_norm")
     except KeyError as error:
         raise HeedfulError(f"model.bin has no {str(error)[:100]}: heedful cannot build such a model") from None
+    if odd := sorted(
+        name for name, array in arrays.items() if array.ndim and not name.startswith("decoder/projection/")
+    ):
+        raise HeedfulError(
+            f"model.bin has {odd[0]} and more that heedful cannot build: it is another kind of Transformer"
+        )
+    started(found["decoder.embed.table.weight"], orders["target"], start)
     output = arrays["decoder/projection/weight"]
     bias = arrays.get("decoder/projection/bias", np.zeros(len(output), np.float32))
     found["decoder.plain_projection.weight"] = rows(output, orders["target"], sizes["target"])
@@ -237,9 +272,10 @@ def vocabulary(folder: Path, side: str, size: int) -> list[str]:
 
 def tokenizer(folder: Path, side: str, pieces: Sequence[str], order: Sequence[int]) -> Tokenizer:
     """A SentencePiece model beside it; or letters, where every piece is one; or words."""
-    for place in (folder / f"{side}.spm", folder / "sentencepiece.model", folder.parent / "sentencepiece.model"):
+    near = (folder / f"{side}.spm", folder / "heedful" / f"{side}.spm")  # the second: an export of our own
+    for place in (*near, folder / "sentencepiece.model", folder.parent / "sentencepiece.model"):
         if place.is_file():
-            return Borrowed(place.read_bytes(), pieces, order)
+            return Borrowed(data_of(place), pieces, order)
     rest = pieces[len(SPECIAL) :]
     if all(len(piece) == 1 for piece in rest):
         return Table("letters", pieces)

@@ -32,12 +32,19 @@ class Foreign:
     generation: Generation = field(default_factory=Generation)
 
 
-def json_of(path: Path) -> Any:
-    """What a file of JSON says."""
+def data_of(path: Path) -> bytes:
+    """All of a file, if it is one, and no larger than an honest one."""
+    if not path.is_file():
+        raise HeedfulError(f"{path} is missing, or not a file")
     if path.stat().st_size > LARGEST:
         raise HeedfulError(f"{path} is larger than {LARGEST:,} bytes")
+    return path.read_bytes()
+
+
+def json_of(path: Path) -> Any:
+    """What a file of JSON says."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(data_of(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise HeedfulError(f"{path} is not JSON ({str(error)[:200]!a})") from None
 
@@ -52,16 +59,18 @@ def tree_of(path: Path) -> dict[str, Any]:
 
 def lines_of(path: Path) -> list[str]:
     """One symbol a line."""
-    if path.stat().st_size > LARGEST:
-        raise HeedfulError(f"{path} is larger than {LARGEST:,} bytes")
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    return data_of(path).decode("utf-8-sig").split("\n")[:-1]
 
 
 def ordered(pieces: Sequence[str], special: Sequence[str | None], where: Path) -> tuple[list[int], list[str]]:
-    """Their number -> our id, and our list: the special tokens, which they call `special`, and the rest as it was."""
+    """Their number -> our id, and our list: the special tokens, which they call `special`, and the rest as it was.
+
+    A <pad> or an <s> that they call None is new.
+    """
     ours = {pieces.index(name): token for token, name in enumerate(special) if name in pieces}
-    if not {UNK, BOS, EOS} <= set(ours.values()):
-        raise HeedfulError(f"{where}: among the pieces there is no {' or no '.join(map(str, special[1:]))}")
+    for token in (UNK, EOS):
+        if token not in ours.values():
+            raise HeedfulError(f"{where}: among the pieces there is no {special[token]}")
     rest = [at for at in range(len(pieces)) if at not in ours]
     numbers = ours | {at: len(SPECIAL) + place for place, at in enumerate(rest)}
     # One of the rest may be called like a special token of ours.
@@ -76,6 +85,13 @@ def rows(array: Array, order: Sequence[int], size: int, new: float = 0.0) -> Arr
     found = np.full((size, *array.shape[1:]), new, np.float32)
     found[list(order)] = array
     return found
+
+
+def started(table: Array, order: Sequence[int], start: int | None) -> Array:
+    """A table of the decoder in which <s> is what their decoder starts from: one of their tokens, or None for zeros."""
+    if BOS not in order:
+        table[BOS] = 0.0 if start is None else table[order[start]]
+    return table
 
 
 def floats(array: Array) -> Array:

@@ -4,13 +4,14 @@ checkpoint20.npz, graphemes.txt, phonemes.txt
 """
 
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 
 from heedful import config
 from heedful.bundle import Generation
 from heedful.errors import HeedfulError
-from heedful.imports.foreign import Foreign, floats, lines_of
+from heedful.imports.foreign import LARGEST, Foreign, floats, lines_of
 from heedful.text.tokenizer import SPECIAL, Table
 
 WEIGHTS, SOURCE, TARGET = "checkpoint20.npz", "graphemes.txt", "phonemes.txt"
@@ -27,6 +28,9 @@ def read(folder: Path) -> Foreign:
     letters, phonemes = lines_of(folder / SOURCE), lines_of(folder / TARGET)
     if letters[:3] != ["<pad>", "<unk>", "</s>"] or tuple(phonemes[:4]) != SPECIAL:
         raise HeedfulError(f"{folder}: these lists do not begin with the special tokens of g2p_en")
+    with ZipFile(folder / WEIGHTS) as archive:
+        if sum(one.file_size for one in archive.infolist()) > LARGEST:
+            raise HeedfulError(f"{folder / WEIGHTS} holds more than {LARGEST:,} bytes")
     with np.load(folder / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: floats(file[name]) for name in file.files}
     width, size = arrays["enc_emb"].shape[1], arrays["enc_w_hh"].shape[1]

@@ -8,6 +8,7 @@ the order, so that `heedful export --to hugging_face` puts everything back where
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from heedful import config
 from heedful.bundle import Generation
 from heedful.errors import HeedfulError
 from heedful.export.marian import CLASSES, INSIDE, OUTPUT_BIAS, names
-from heedful.imports.foreign import NEVER, Array, Foreign, floats, ordered, rows, tree_of
+from heedful.imports.foreign import NEVER, Array, Foreign, data_of, floats, ordered, rows, started, tree_of
 from heedful.text.tokenizer import SPECIAL, UNK, Borrowed, Subwords, Tokenizer
 
 NORMS = {kind: norm for norm, (kind, _) in CLASSES.items()}
@@ -37,9 +38,9 @@ def read(folder: Path) -> Foreign:
     tied = "none" if not about.get("tie_word_embeddings", True) else "all" if whole else "target"
     model = described(about, tied)
     weights = tensors(folder)
-    lists = [listed(folder / name) for name in ("vocab.json", "vocab.json" if tied == "all" else "target_vocab.json")]
-    if tied != "all" and not (folder / "target_vocab.json").is_file():
+    if not whole and not (folder / "target_vocab.json").is_file():
         raise HeedfulError(f"{folder} has two tables of words, but no target_vocab.json")
+    lists = [listed(folder / name) for name in ("vocab.json", "vocab.json" if whole else "target_vocab.json")]
     orders, pieces = zip(*(ordered(one, special(about, one), folder) for one in lists), strict=True)
     tokenizers: dict[str, Tokenizer] = {
         side: tokenizer(folder / f"{side}.spm", pieces[at], orders[at]) for at, side in enumerate(("source", "target"))
@@ -47,9 +48,12 @@ def read(folder: Path) -> Foreign:
     found = {name.ours: np.concatenate([one(weights, part) for part in name.theirs]) for name in names(model)}
     tables = {side: table(weights, side, tied) for side in ("encoder", "decoder")}
     for at, side in enumerate(tables):
-        found[f"{side}.embed.table.weight"] = rows(tables[side], orders[at], len(pieces[at]))
-    output = one(weights, "lm_head.weight") if tied == "none" else tables["decoder"]
-    found["decoder.plain_projection.weight"] = rows(output, orders[1], len(pieces[1]))
+        own = rows(tables[side], orders[at], len(pieces[at]))
+        found[f"{side}.embed.table.weight"] = started(own, orders[at], number(about, "decoder_start_token_id"))
+    if tied == "none":
+        found["decoder.plain_projection.weight"] = rows(one(weights, "lm_head.weight"), orders[1], len(pieces[1]))
+    else:
+        found["decoder.plain_projection.weight"] = found["decoder.embed.table.weight"]
     bias = weights.get(OUTPUT_BIAS, np.zeros(len(lists[1]), np.float32)).reshape(-1)
     found["decoder.plain_projection.bias"] = rows(bias, orders[1], len(pieces[1]), NEVER)
     return Foreign(
@@ -102,6 +106,10 @@ def number(about: Mapping[str, Any], key: str) -> int:
 def tensors(folder: Path) -> dict[str, Array]:
     """Every tensor by its name there."""
     path = folder / "model.safetensors"
+    if (folder / "model.safetensors.index.json").is_file():
+        raise HeedfulError(
+            f"{folder} has its weights in several files: write one, with save_pretrained of transformers"
+        )
     if not path.is_file():
         raise HeedfulError(
             f"{folder} has no model.safetensors. A pytorch_model.bin can run code when opened, so heedful opens none: "
@@ -111,7 +119,8 @@ def tensors(folder: Path) -> dict[str, Array]:
         with safe_open(path, "numpy") as file:
             return {name: floats(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118  # it is no dictionary
     except (SafetensorError, OSError, TypeError) as error:
-        raise HeedfulError(f"{path} cannot be read: {str(error)[:200]!a}") from None
+        more = ": convert it to float32, NumPy does not know bfloat16" if "bfloat16" in str(error) else ""
+        raise HeedfulError(f"{path} cannot be read: {str(error)[:200]!a}{more}") from None
 
 
 def one(weights: Mapping[str, Array], name: str) -> Array:
@@ -130,7 +139,9 @@ def table(weights: Mapping[str, Array], side: str, tied: str) -> Array:
 def listed(path: Path) -> list[str]:
     """The pieces in the order of their numbers."""
     tree = tree_of(path)
-    if sorted(tree.values()) != list(range(len(tree))):
+    if {*map(str, tree.values())} != {*map(str, range(len(tree)))} or not all(
+        isinstance(n, int) for n in tree.values()
+    ):
         raise HeedfulError(f"{path} does not give every piece a number of its own, from 0")
     return sorted(tree, key=lambda piece: tree[piece])
 
@@ -140,14 +151,13 @@ def special(about: Mapping[str, Any], pieces: Sequence[str]) -> tuple[str | None
     start, end, pad = (number(about, f"{name}_token_id") for name in ("decoder_start", "eos", "pad"))
     if max(start, end, pad) >= len(pieces):
         raise HeedfulError("config.json names special tokens that vocab.json does not have")
-    return (None if pad == start else pieces[pad], SPECIAL[UNK], pieces[start], pieces[end])
+    own_start = None if start == end else pieces[start]
+    return (None if pad in (start, end) else pieces[pad], SPECIAL[UNK], own_start, pieces[end])
 
 
 def tokenizer(path: Path, pieces: Sequence[str], order: Sequence[int]) -> Tokenizer:
     """One of ours, if it was ours before; or theirs, borrowed."""
-    if not path.is_file():
-        raise HeedfulError(f"{path} is missing: the SentencePiece model belongs to it")
-    model = path.read_bytes()
+    model = data_of(path)
     if list(order) == list(range(len(pieces))):
         own = Subwords(model)
         if own.pieces(range(own.size)) == list(pieces):
@@ -167,9 +177,16 @@ def searched(folder: Path, about: Mapping[str, Any]) -> Generation:
     """How they search: generation_config.json, or in older folders config.json."""
     path = folder / "generation_config.json"
     tree = {**about, **(tree_of(path) if path.is_file() else {})}
-    most = tree.get("max_new_tokens") or tree.get("max_length") or 256
+    most = usual(tree, "max_new_tokens", usual(tree, "max_length", 256))
     return Generation(
-        beam=min(256, max(1, int(tree.get("num_beams") or 4))),
-        length_penalty=min(8.0, max(0.0, float(1.0 if tree.get("length_penalty") is None else tree["length_penalty"]))),
-        limit=min(65_536, max(1, int(most)), number(about, "max_position_embeddings")),
+        beam=int(min(256, usual(tree, "num_beams", 4))),
+        length_penalty=min(8.0, usual(tree, "length_penalty", 1.0)),
+        limit=int(min(65_536, most, number(about, "max_position_embeddings"))),
     )
+
+
+def usual(tree: Mapping[str, Any], key: str, default: float) -> float:
+    """A number that a search can be given; a default for what is none."""
+    value = tree.get(key)
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
+    return float(value) if sound and value is not None else default

@@ -258,9 +258,12 @@ class Borrowed:
         self.size = len(self.listed)
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Ids of every text."""
-        rows = self._processor.encode(list(texts), num_threads=threads)
-        return [[self._ids[number] for number in row] for row in rows]
+        """Ids of every text; one that begins with a tag has it as a token."""
+        tags = [text[: text.find("<<") + 2] if text.startswith(">>") else "" for text in texts]
+        first = [[self._tags[tag]] if tag in self._tags else [] for tag in tags]
+        rest = [text[len(tag) :] if some else text for text, tag, some in zip(texts, tags, first, strict=True)]
+        rows = self._processor.encode(rest, num_threads=threads)
+        return [[*some, *(self._ids[number] for number in row)] for some, row in zip(first, rows, strict=True)]
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """It was trained with one way to cut."""

@@ -29,6 +29,7 @@ from heedful.train.distributed import World
 from heedful.train.events import Note, Watch
 from heedful.train.machine import default_threads, faster_precision, pace
 from heedful.train.optimise import optimiser_of, set_rate
+from heedful.train.start import identity
 
 ASKED, SETTLED = "asked.json", "heedful.toml"
 FREE = ("keep", "log_every", "folder")  # keys of [train] that may change between two resumes: they change no number
@@ -46,6 +47,8 @@ def asked_of(settings: Settings, prepared: Prepared) -> dict[str, Any]:
     tree = settings.model_dump(
         mode="json", exclude={"data": True, "train": set(FREE), "recipe": True, "start": True, "tokenizer": {"files"}}
     )
+    if settings.start:
+        tree["start"] = identity(settings.start)
     return {"corpus": prepared.fingerprint, **dict(flat(tree))}
 
 
@@ -91,7 +94,8 @@ def settle(
     world.wait()
     settled = load(run / SETTLED)
     free = {key: getattr(settings.train, key) for key in FREE}
-    return settled.model_copy(update={"data": settings.data, "train": settled.train.model_copy(update=free)})
+    moved = {"data": settings.data, "start": settings.start, "train": settled.train.model_copy(update=free)}
+    return settled.model_copy(update=moved)
 
 
 def choose(

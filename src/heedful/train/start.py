@@ -9,9 +9,9 @@ nothing, so what the settings leave open is FINE.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.bundle import open_bundle, read_weights
+from heedful.bundle import digest, open_bundle, read_weights
 from heedful.config import Model, Settings
-from heedful.data.store import SIDES
+from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +25,12 @@ def started(settings: Settings) -> Settings:
     if settings.start is None:
         return settings
     bundle = open_bundle(settings.start)
+    told = bundle.description
+    if (settings.source, settings.target) == (told.target, told.source) and told.source != told.target:
+        raise ConfigError(
+            f"{settings.start} translates from {told.source} to {told.target}, and this corpus the other way round: "
+            "swap its files"
+        )
     if not bundle.description.source_ends:
         raise ConfigError(f"{settings.start} reads sources without an end token, and heedful trains with one")
     if settings.model is not None and undropped(settings.model) != undropped(bundle.model):
@@ -51,6 +57,11 @@ def started(settings: Settings) -> Settings:
 def undropped(model: Model) -> dict[str, Any]:
     """A model without what only training knows."""
     return model.model_dump(exclude={"dropout": True, "encoder": {"dropout"}, "decoder": {"dropout"}})
+
+
+def identity(folder: str | Path) -> str:
+    """What tells one model from another, wherever it lies."""
+    return digest(open_bundle(folder).folder / MANIFEST)
 
 
 def first_weights(folder: str | Path) -> "dict[str, Tensor]":

@@ -19,10 +19,10 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, Greedy, Rules
 from heedful.text.tokenizer import BOS, EOS, PAD, Tokenizer
 from heedful.train.events import Sample, Validated
+from heedful.translate import UNBOUNDED
 from heedful.types import Hypothesis
 
 ROWS = 64  # sentences decoded together
-UNBOUNDED = 1 << 30
 METRICS = ("bleu", "chrf")
 
 
