@@ -402,7 +402,7 @@ def test_what_is_missing_is_named(opus, tmp_path):
         (tree("vocab.json", the=None), "a number of its own"),
         (tree("tokenizer_config.json", source_lang="cat+oci"), "--pair"),
         (tree("tokenizer_config.json", source_lang=["en"]), "--pair"),
-        (lambda folder: (folder / "source.spm").write_bytes(b""), "cannot be imported"),
+        (lambda folder: (folder / "source.spm").write_bytes(b""), "it is empty"),
         (lambda folder: link(folder / "vocab.json", "/dev/zero"), "not a file"),
         (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "several files"),
         (spoiled, "not a number"),

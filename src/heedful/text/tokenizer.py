@@ -245,6 +245,8 @@ class Borrowed:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise HeedfulError(f"this is not a SentencePiece model: {error}") from None
+        if not model:
+            raise HeedfulError("this is not a SentencePiece model: it is empty")
         self.model, self.listed, self.order = model, tuple(listed), tuple(order)
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.listed))):
             raise HeedfulError("the order of a borrowed list names each of its pieces once at most")
