@@ -120,7 +120,8 @@ def row(
         probes = Probes(texts)
     export(model, out, to=to, rounding=rounding, probes=probes)
     ours, theirs = load(model), load(out)
-    search = replace(ours.search(Options()), stopping=FORMATS[to].stopping)
+    rule = FORMATS[to].stopping
+    search = replace(ours.search(Options()), stopping=rule, spread=rule == "ctranslate2")
     proof = prove(ours, theirs, texts, gold, stopping=search.stopping, rounded=rounding != "float32")
     cut = explained(ours, theirs, texts, search)
     bleu = proof.bleu or (0.0, 0.0)

@@ -6,7 +6,7 @@ Hugging Face and CTranslate2 among them, so that their answers can be reproduced
 
     Hugging Face    length="power", stopping="likely" (its default) or "enough" (early_stopping=True)
     CTranslate2     length="power", stopping="ctranslate2", and min_decoding_length=0 there or minimum=1 here: unlike
-                    us, it renormalises what a minimum length leaves
+                    us, it renormalises what a minimum length leaves, and (`Rules.spread`) what is never said
 """
 
 from collections.abc import Callable, Sequence

@@ -50,6 +50,7 @@ class Search:
     draw: Draw | None = None
     attention: bool = False  # whether answers come with their cross-attention
     stopping: str = "likely"  # when a beam is done; an engine that has only a rule of its own follows that
+    spread: bool = False  # whether what is never said shares out its probability, as in CTranslate2's own searches
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def found(
     for what, name, table in (("length", search.length, LENGTHS), ("stopping", search.stopping, STOPPINGS)):
         if name not in table:
             raise HeedfulError(f"unknown {what} rule `{name}`" + did_you_mean(name, table))
-    step = partial(worded, step)
+    step = partial(worded, step, search.spread)
     for question in questions:
         if EOS in question.prefix:
             raise ValueError("a prefix cannot contain the end token: nothing would follow it")
@@ -58,10 +58,12 @@ def found(
     return [tuple(sorted(some, key=lambda one: -one.hypothesis.score)) for some in groups]
 
 
-def worded(step: Step, tokens: Array, source: Arrays, past: Arrays) -> tuple[Array, Arrays, Array | None]:
-    """A step in which what is no word is never said."""
+def worded(step: Step, spread: bool, tokens: Array, source: Arrays, past: Arrays) -> tuple[Array, Arrays, Array | None]:
+    """A step in which what is no word is never said; its probability may be spread over what is."""
     log_probs, past, looked = step(tokens, source, past)
     log_probs[:, [PAD, BOS]] = -inf
+    if spread:
+        log_probs = log_probs - np.logaddexp.reduce(log_probs, -1, keepdims=True)
     return log_probs, past, looked
 
 

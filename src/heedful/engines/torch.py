@@ -41,7 +41,8 @@ class Torch:
         memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
         prefixes = tuple(question.prefix for question in asked)
         limits = tuple(question.limit for question in asked)
-        rules = Rules(BOS, EOS, limits, prefix=prefixes if any(prefixes) else None, never=(PAD, BOS))
+        given = prefixes if any(prefixes) else None
+        rules = Rules(BOS, EOS, limits, prefix=given, never=(PAD, BOS), spread=search.spread)
         numbers = tuple(times * question.number + again for question in questions for again in range(times))
         found = search_of(search, numbers)(self.model.decoder, memory, rules, look=Look() if search.attention else None)
         every = [

@@ -89,7 +89,7 @@ def prove(
     rounded: bool = False,
 ) -> Proof:
     """Compare two translators of the same model; `stopping` is the rule by which theirs ends a search."""
-    search = replace(ours.search(Options()), stopping=stopping)
+    search = replace(ours.search(Options()), stopping=stopping, spread=stopping == "ctranslate2")
     segmented = ours.segmented([normalise(text)[0] for text in texts], Options(), 0)
     questions = [segment.question for some in segmented for segment in some]
     if not questions:

@@ -20,7 +20,8 @@ class Rules:
     limit: int | tuple[int, ...]  # most steps, the one that says the end token included; or one limit per sentence
     minimum: int = 0  # no end token before this many tokens
     prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
-    never: tuple[int, ...] = ()  # tokens that are not words, such as the start token; no probability is moved to others
+    never: tuple[int, ...] = ()  # tokens that are not words, such as the start token
+    spread: bool = False  # whether their probability is shared out among the others, as CTranslate2 does
     filters: tuple[Filter, ...] = ()
 
     def limits(self, sentences: int) -> list[int]:
@@ -65,6 +66,8 @@ class Walk:
             model[:, self.rules.eos] = -torch.inf
         for token in self.rules.never:
             model[:, token] = -torch.inf
+        if self.rules.spread:
+            model = model.log_softmax(-1)
         shaped, memories = model, []
         for rule, memory in zip(self.rules.filters, self.memories, strict=True):
             shaped, memory = rule(shaped, self.tokens, memory)
