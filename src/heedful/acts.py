@@ -1,6 +1,8 @@
 """Packages that can be called: an act and the package of its parts share a name.
 
-may_be_called(__name__, "heedful.train.loop")        # in train/__init__.py: then heedful.train(...) trains
+    may_be_called(__name__, "heedful.train.loop")        # in train/__init__.py
+
+makes `heedful.train(...)` train, and leaves `heedful.train.loop` what it is.
 """
 
 import sys

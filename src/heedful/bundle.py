@@ -57,7 +57,6 @@ TABLE, OUTPUT = "decoder.embed.table.weight", "decoder.plain_projection.weight"
 Array = NDArray[Any]
 Many = Annotated[int, Field(ge=1)]
 Side = Annotated[str, Field(pattern=r"^(source|target)$")]
-Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # no way out of the folder
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,300}$")]
 
@@ -118,8 +117,8 @@ class Description(Part):
 
     format_version: Literal[1]
     heedful_version: Annotated[str, Field(max_length=100)]
-    source: Language
-    target: Language
+    source: config.Language
+    target: config.Language
     vocabulary: Annotated[dict[Side, Many], Field(min_length=2)]
     tokens: dict[str, int]
     tags: tuple[config.Tag, ...]

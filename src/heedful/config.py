@@ -260,13 +260,17 @@ class Train(Section):
         return self
 
 
+LANGUAGE = r"^[A-Za-z]{2,8}([-_]\w+)*$"
+Language = Annotated[str, Field(pattern=LANGUAGE)]
+
+
 class Settings(Section):
     """heedful.toml."""
 
     recipe: str | None = None  # the recipe that the rest changes
     start: Annotated[str, Field(min_length=1)] | None = None  # a model directory to go on from
-    source: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
-    target: Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_]\w+)*$")]
+    source: Language
+    target: Language
     seed: Annotated[int, Field(ge=0)] = 1
     data: Data
     clean: Clean = Clean()

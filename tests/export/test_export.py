@@ -321,7 +321,7 @@ def rows_swapped(name, one, other):
 
 DECODER, ENCODER = "decoder.layers.1", "encoder.layers.0"
 SABOTAGES = {
-    "transposed encoder query, key and value of one head": rows_swapped(f"{ENCODER}.attention.project.weight", 0, 16),
+    "a row of a query for one of a key": rows_swapped(f"{ENCODER}.attention.project.weight", 0, 16),
     "transposed self-attention output": transposed(f"{ENCODER}.attention.out.weight"),
     "transposed decoder output": transposed(f"{DECODER}.attention.out.weight"),
     "transposed cross query": transposed(f"{DECODER}.cross.query.weight"),
@@ -360,8 +360,8 @@ def test_a_sabotaged_export_is_caught(name, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_swapped_special_tokens_of_a_tokenizer_are_caught(tmp_path, monkeypatch):
-    """What reads the files says which token starts and which ends: the other way round, nothing is the same."""
+def test_a_scale_that_their_configuration_forgets_is_caught(tmp_path, monkeypatch):
+    """Not only weights can be wrong."""
     bundle = bundle_of(tmp_path / "model", model("post"))
 
     def write(bundle, folder, rounding):

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -28,9 +28,8 @@ from heedful.imports.act import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
 from heedful.train.loop import train
 from test_bundle import TEXTS
-from trainwork import settings_of, write_corpus
+from trainwork import DATA, settings_of, write_corpus
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
 AREN, G2P = DATA / "pretrained-ct2-aren", DATA / "pretrained-g2p-en"
 real = pytest.mark.skipif(not AREN.is_dir(), reason=f"{DATA} has no pretrained models; set HEEDFUL_DATA")
 ENGLISH = ["the old man sees a red house", "two dogs sleep under the tree", "my sister paints three cats", "a child"]
@@ -347,13 +346,11 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
     for _ in range(data.draw(st.integers(0, 4))):
         if bad:
             bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
-    path = Path(os.environ.get("PYTEST_TMP", "/tmp")) / f"bad-{os.getpid()}.bin"
-    path.write_bytes(bad)
-    try:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.bin"
+        path.write_bytes(bad)
         with pytest.raises(HeedfulError):
             ctranslate2.variables(path)
-    finally:
-        path.unlink()
 
 
 def link(path, target):

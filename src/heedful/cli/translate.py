@@ -29,7 +29,7 @@ SHOWN = 20  # warnings about single lines; the rest is counted
 
 
 def translate(
-    model: str = typer.Argument(..., help="A model directory, or the run that made it."),
+    model: str = typer.Argument(..., help="A model directory, the run that made it, or an export."),
     file: str = typer.Argument("-", help="The text, one sentence or paragraph a line; - is standard input."),
     beam: int | None = typer.Option(None, "--beam", help="Prefixes kept at each step (default: what the model says)."),
     nbest: int | None = typer.Option(None, "--nbest", help="The N best of each, in Marian's format."),

@@ -58,7 +58,7 @@ class CTranslate2:
             length_penalty=search.length_penalty if search.length == "power" else 0.0,
             max_decoding_length=limit,
             return_attention=search.attention,
-            min_decoding_length=0,  # as ours: nothing is forbidden, so nothing is renormalised
+            min_decoding_length=0,  # as ours: an empty answer is not forbidden
             suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
             **options,
         )

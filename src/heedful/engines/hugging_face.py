@@ -1,7 +1,7 @@
 """Hugging Face's own Marian (or Pegasus) behind the same face: what an export says there.
 
-Its search is theirs. Ids are theirs too, where the vocabulary was borrowed
-from them: `order[n]` is our id of their number n.
+Its search is theirs. Ids are theirs too, where the vocabulary was borrowed from them: `order[n]` is our id of their
+number n.
 """
 
 from collections.abc import Sequence

@@ -127,8 +127,7 @@ def prove(
 
 def alphabet(ours: Translator) -> tuple[list[Question], list[list[int]]]:
     """Sources and answers in which every piece occurs: neighbours in the lists are not neighbours here."""
-    first = len(SPECIAL)
-    sides = [[*range(UNK, UNK + 1), *range(first, side.size)] for side in (ours.source, ours.target)]
+    sides = [[UNK, *range(len(SPECIAL), side.size)] for side in (ours.source, ours.target)]
     count = max(1, *(-(-len(side) // ROW) for side in sides))
     sources, targets = ([side[at::count] for at in range(count)] for side in sides)
     questions = [Question((*(source or [UNK]), *ours.end), ROW) for source in sources]

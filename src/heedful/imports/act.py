@@ -1,6 +1,8 @@
 """`heedful.import_model(...)`: what others trained, as a model directory that one can inspect, fine-tune and serve.
 
-bundle = heedful.import_model("opus-mt-en-de", "en-de")        # a folder as Hugging Face publishes it
+    bundle = heedful.import_model("opus-mt-en-de", "en-de")        # a folder as Hugging Face publishes it
+
+Which kind of folder it is, its files tell: see READERS.
 """
 
 import re
@@ -12,12 +14,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from heedful import config
 from heedful.bundle import Bundle, in_words, write
 from heedful.errors import ConfigError, HeedfulError
 from heedful.imports import ctranslate2, g2p, marian
 from heedful.imports.foreign import Foreign
 
-LANGUAGE = re.compile(r"^[A-Za-z]{2,8}([-_]\w+)*$")
+LANGUAGE = re.compile(config.LANGUAGE)
 # What reading a folder of anything may end in; a HeedfulError is none of these.
 ODD = (OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError, BadZipFile)
 
