@@ -437,7 +437,7 @@ def write(
             tokenizers[side].save(new / files[side])
         save_file(stored, new / WEIGHTS, metadata={"format": "pt"})  # which some tools insist on
         (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # safetensors writes for the owner's eyes alone
-        entries = {path.name: {"size": path.stat().st_size, "sha256": digest(path)} for path in sorted(new.iterdir())}
+        entries = {path.name: entry_of(path) for path in sorted(new.iterdir())}
         for name in entries:
             sync(new / name)
         (new / MANIFEST).write_bytes(dumped({"format_version": FORMAT, "files": entries}))
@@ -483,6 +483,11 @@ def digest(path: Path) -> str:
     """The sha256 of a file of any size."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def entry_of(path: Path) -> dict[str, Any]:
+    """A file as manifests know it."""
+    return {"size": path.stat().st_size, "sha256": digest(path)}
 
 
 def dumped(tree: Mapping[str, Any]) -> bytes:

@@ -26,6 +26,7 @@ from heedful.bundle import (
     Part,
     digest,
     dumped,
+    entry_of,
     open_bundle,
     parsed,
     plain_file,
@@ -100,15 +101,10 @@ def write_inner(
     text = (inner / CARD).read_text(encoding="utf-8").rstrip() + PROVED.format(engine, rounding, line)
     for card in (inner / CARD, *([folder / CARD] if (folder / CARD).is_file() else [])):
         card.write_text(text, encoding="utf-8")
-    files = {file.name: entry(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    files = {file.name: entry_of(file) for file in sorted(folder.iterdir()) if file.is_file()}
     about = {"format_version": 1, "engine": engine, "rounding": rounding, "files": files, "proof": dict(proof)}
     (inner / ABOUT).write_bytes(dumped(about))
-    entries = {file.name: entry(file) for file in sorted(inner.iterdir())}
+    entries = {file.name: entry_of(file) for file in sorted(inner.iterdir())}
     (inner / MANIFEST).write_bytes(dumped({"format_version": 1, "files": entries}))
     for file in (*inner.iterdir(), inner):
         sync(file)
-
-
-def entry(file: Path) -> dict[str, Any]:
-    """As manifests know a file."""
-    return {"size": file.stat().st_size, "sha256": digest(file)}

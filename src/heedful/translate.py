@@ -26,7 +26,7 @@ from heedful.exported import is_export, open_export
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalise import normalise
 from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
-from heedful.text.tokenizer import EOS, Tokenizer
+from heedful.text.tokenizer import EOS, Tokenizer, order_of
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
@@ -57,7 +57,6 @@ def _ctranslate2(bundle: Bundle, folder: Path, **options: Any) -> Engine:
 def _hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
     require("torch", extra="train", whose="this export")
     from heedful.engines.hugging_face import opened
-    from heedful.text.tokenizer import order_of
 
     return opened(folder, *(order_of(bundle.tokenizer(side)) for side in ("source", "target")), **options)
 

@@ -124,6 +124,27 @@ def test_marian_says_the_same(opus, tmp_path):
     assert (bundle.description.source, bundle.description.target) == ("eng", "deu")
 
 
+def test_a_start_that_is_the_end_becomes_a_token_of_its_own(opus, tmp_path):
+    """As BART has it. It translates the same, and there is no way back to their one list."""
+    from transformers import MarianMTModel
+
+    shutil.copytree(opus, tmp_path / "theirs")
+    for name in ("config.json", "generation_config.json"):
+        tree = json.loads((opus / name).read_text()) | {"decoder_start_token_id": 0}
+        (tmp_path / "theirs" / name).write_text(json.dumps(tree))
+    bundle = import_model(tmp_path / "theirs", tmp_path / "model")
+    ours, theirs = heedful.load(bundle.folder), MarianMTModel.from_pretrained(tmp_path / "theirs").eval()
+    orders = [bundle.tokenizer(side).order for side in ("source", "target")]
+    for text in ENGLISH:
+        ids = ours.source.encode([text])[0]
+        numbers = torch.tensor([[orders[0].index(one) for one in (*ids, EOS)]])
+        found = [orders[1][number] for number in theirs.generate(numbers, max_new_tokens=20)[0].tolist()[1:]]
+        answer = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=4))[0][0].hypothesis
+        assert answer.tokens == tuple(found[: found.index(EOS)] if EOS in found else found)
+    with pytest.raises(HeedfulError, match="the same token"):
+        to_marian.write(bundle, tmp_path / "out")
+
+
 def test_there_and_back_is_the_same_to_the_bit(opus, tmp_path):
     bundle = import_model(opus, tmp_path / "model")
     to_marian.write(bundle, tmp_path / "again")

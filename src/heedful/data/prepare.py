@@ -276,12 +276,11 @@ class Stages:
         tags = sorted({one.corpus.tag for one in corpora if one.corpus.tag})
         names = [one.name for one in corpora if one.split == "train"]
         chosen = self.settings.tokenizer.model_dump(exclude={"regularisation"})
-        if files := chosen["files"]:
-            chosen = dict.fromkeys(chosen) | {"files": files, "hashes": [digest_of(file) for file in files]}
-        else:
-            del chosen["files"]
         shard = Shard("vocabulary", text, self.folder / "vocabulary")
-        self.run("vocabulary", learn, [shard], chosen | {"tags": tags, "corpora": names})
+        if files := chosen.pop("files"):
+            self.run("vocabulary", take, [shard], {"files": files, "hashes": [digest_of(file) for file in files]})
+        else:
+            self.run("vocabulary", learn, [shard], chosen | {"tags": tags, "corpora": names})
         return shard.output
 
     def tokens(self, corpora: Sequence[Named]) -> dict[str, list[tuple[str, Row]]]:
@@ -324,20 +323,9 @@ def learn(
     byte_fallback: bool,
     coverage: float,
     sample: int,
-    files: Sequence[str] = (),
-    hashes: Sequence[str] = (),  # noqa: ARG001  # other files are other work
 ) -> Mapping[str, int]:
-    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash.
-
-    Or take those that are there already.
-    """
+    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
     counts = {}
-    for side, file in zip(SIDES, files, strict=False):
-        tokenizer = load(Path(file))
-        tokenizer.save(folder / f"{side}.model")
-        counts[side] = tokenizer.size
-    if files:
-        return counts
     for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
         texts = chain.from_iterable(head(shard.inputs, corpora, side, sample) for side in sides)
         tokenizer = train(kind, texts, vocabulary, tags=tags, byte_fallback=byte_fallback, coverage=coverage)
@@ -345,6 +333,20 @@ def learn(
             tokenizer.save(folder / f"{side}.model")
             counts[side] = tokenizer.size
     return counts
+
+
+def take(
+    shard: Shard,  # noqa: ARG001  # the same face as the others
+    folder: Path,
+    *,
+    files: Sequence[str],
+    hashes: Sequence[str],  # noqa: ARG001  # other files are other work
+) -> Mapping[str, int]:
+    """Tokenizers that are there already, one for each side."""
+    tokenizers = {side: load(Path(file)) for side, file in zip(SIDES, files, strict=True)}
+    for side, tokenizer in tokenizers.items():
+        tokenizer.save(folder / f"{side}.model")
+    return {side: tokenizer.size for side, tokenizer in tokenizers.items()}
 
 
 def digest_of(file: str) -> str:

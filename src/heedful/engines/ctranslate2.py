@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.engines.face import Answer, Question, Search, score_of, usable_threads
+from heedful.engines.face import Answer, Question, Search, by_limit, score_of, usable_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, PAD
 from heedful.types import Hypothesis
@@ -29,11 +29,7 @@ class CTranslate2:
 
     def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
         """Up to `search.best` answers to each question, best first; questions of one limit go together."""
-        found: dict[int, tuple[Answer, ...]] = {}
-        for limit in {question.limit for question in questions}:
-            rows = [row for row, question in enumerate(questions) if question.limit == limit]
-            found |= zip(rows, self.searched([questions[row] for row in rows], search, limit), strict=True)
-        return [found[row] for row in range(len(questions))]
+        return by_limit(questions, lambda some, limit: self.searched(some, search, limit))
 
     def searched(self, questions: Sequence[Question], search: Search, limit: int) -> list[tuple[Answer, ...]]:
         """One batch of the engine's."""

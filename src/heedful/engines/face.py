@@ -5,7 +5,7 @@
 `Question`, `Search` and `Answer` are plain values, so an engine may live in another process or another language.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 from typing import Any, Protocol
@@ -75,6 +75,17 @@ def score_of(log_probabilities: Sequence[float], search: Search) -> float:
     """L / n^alpha, the end counted, which a beam ranks by; of one place in the beam, and of draws, L alone."""
     ranked = search.length == "power" and search.draw is None and max(search.beam, search.best) > 1
     return fsum(log_probabilities) / float(max(1, len(log_probabilities)) ** (search.length_penalty if ranked else 0.0))
+
+
+def by_limit(
+    questions: Sequence[Question], searched: Callable[[Sequence[Question], int], list[tuple[Answer, ...]]]
+) -> list[tuple[Answer, ...]]:
+    """For engines that have one limit for a batch: questions of one limit go together; answers in their order."""
+    found: dict[int, tuple[Answer, ...]] = {}
+    for limit in {question.limit for question in questions}:
+        rows = [row for row, question in enumerate(questions) if question.limit == limit]
+        found |= zip(rows, searched([questions[row] for row in rows], limit), strict=True)
+    return [found[row] for row in range(len(questions))]
 
 
 def usable_threads(threads: int | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from heedful.data.batch import padded
-from heedful.engines.face import Answer, Question, Search, score_of, usable_threads
+from heedful.engines.face import Answer, Question, Search, by_limit, score_of, usable_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS
 from heedful.types import Hypothesis
@@ -32,11 +32,7 @@ class HuggingFace:
         """Up to `search.best` answers to each question, best first; questions of one limit go together."""
         if search.draw or search.attention or any(question.prefix for question in questions):
             raise HeedfulError("an export for Hugging Face searches and no more: load the model directory for the rest")
-        found: dict[int, tuple[Answer, ...]] = {}
-        for limit in {question.limit for question in questions}:
-            rows = [row for row, question in enumerate(questions) if question.limit == limit]
-            found |= zip(rows, self.searched([questions[row] for row in rows], search, limit), strict=True)
-        return [found[row] for row in range(len(questions))]
+        return by_limit(questions, lambda some, limit: self.searched(some, search, limit))
 
     @torch.inference_mode()
     def searched(self, questions: Sequence[Question], search: Search, limit: int) -> list[tuple[Answer, ...]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from heedful.align import Reading
 from heedful.bundle import Bundle, beside, open_bundle
-from heedful.data.store import SIDES, open_prepared
+from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
 from heedful.export import argos, ctranslate2, marian
 from heedful.export.parity import Proof, ProofError, prove
@@ -23,7 +23,6 @@ from heedful.exported import PROVED, write_inner
 from heedful.translate import ENGINES, Translator, load
 
 PROBES = 200  # sentences at most
-SETTLED = "heedful.toml"  # of a run
 
 
 @dataclass(frozen=True)
@@ -135,25 +134,16 @@ def export_name(bundle: Bundle, to: str, rounding: str) -> Path:
 
 def validation_of(bundle: Bundle) -> Probes:
     """What the run that made a model validated on."""
-    path = bundle.folder.parent / SETTLED
+    from heedful.train.settle import SETTLED
+    from heedful.train.validate import held_out
+
     try:
-        folder = tomllib.loads(path.read_text(encoding="utf-8"))["data"]["folder"]
-        prepared = open_prepared(folder)
+        text = (bundle.folder.parent / SETTLED).read_text(encoding="utf-8")
+        prepared = open_prepared(tomllib.loads(text)["data"]["folder"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
             f"{bundle.folder} does not lie in the run that made it, or its prepared corpus is gone, so there is "
             "nothing to prove the export with: give --probes FILE, sentences of the source language, one a line"
         ) from None
-    corpora = prepared.split("validation")
-    if corpora:
-        texts = [
-            [text for one in corpora for part in range(len(one.folders)) for text in one.texts(side, part)]
-            for side in SIDES
-        ]
-        return Probes(texts[0][:PROBES], texts[1][:PROBES])
-    largest = max(prepared.train, key=lambda one: one.rows)  # its last pairs were held out
-    pairs = largest.pairs(range(max(0, largest.rows - min(PROBES, largest.rows // 10)), largest.rows))
-    source, target = (
-        bundle.tokenizer(side).decode([pair[number].tolist() for pair in pairs]) for number, side in enumerate(SIDES)
-    )
-    return Probes(source, target)
+    _, held = held_out(prepared, PROBES)
+    return Probes(held.texts, held.references)

@@ -16,6 +16,7 @@ from heedful.align import Reading
 from heedful.bundle import Bundle, read_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError, require
+from heedful.export.transformer import sinusoids, usual
 from heedful.text.tokenizer import BOS, EOS, SPECIAL, UNK
 
 Array = NDArray[Any]
@@ -48,18 +49,13 @@ def filled(model: config.Model, weights: Mapping[str, Array], reading: Reading |
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
-    encoder, decoder = model.encoder, model.decoder
-    if not (isinstance(encoder, config.Transformer) and isinstance(decoder, config.Transformer)):
-        raise HeedfulError("CTranslate2 knows no recurrent models: heedful export --to onnx")
-    for part in (encoder, decoder):
-        if (part.score, part.normalise, part.combine) != ("scaled_dot", "soft", "concat"):
-            raise HeedfulError("CTranslate2 knows scaled dot products, softmax and concatenated heads only")
+    encoder, decoder = usual(model, "CTranslate2")
     if model.positions is None:
         raise HeedfulError(
             "CTranslate2 gives every Transformer positions, and this one has none: heedful export --to onnx"
         )
-    if (encoder.norm, encoder.activation, encoder.heads) != (decoder.norm, decoder.activation, decoder.heads):
-        raise HeedfulError("CTranslate2 has one norm, one activation and one number of heads for encoder and decoder")
+    if encoder.heads != decoder.heads:
+        raise HeedfulError("CTranslate2 has one number of heads for encoder and decoder: heedful export --to onnx")
     kinds = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
     layer, head = (reading.layer, reading.head) if reading else (None, None)
     if layer is not None and head is not None:
@@ -128,10 +124,3 @@ def positions(model: config.Model, weights: Mapping[str, Array], side: str) -> A
     if model.positions == "sinusoidal_halves":
         return halves
     return np.stack(np.split(halves, 2, -1), -1).reshape(halves.shape)
-
-
-def sinusoids(slots: int, width: int) -> Array:
-    """sin(p / 10000^(2i/D)) for all i, then the cosines: [slots, width]"""
-    rate = np.exp(np.arange(0, width, 2) * (-np.log(10000.0) / width))
-    angles = np.outer(np.arange(slots), rate)
-    return np.concatenate((np.sin(angles), np.cos(angles)), -1).astype(np.float32)

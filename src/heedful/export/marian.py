@@ -22,12 +22,11 @@ from heedful import config
 from heedful.bundle import CARD, Bundle, read_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
-from heedful.export.ctranslate2 import sinusoids
+from heedful.export.transformer import sinusoids, usual
 from heedful.text.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Borrowed, Subwords, Tokenizer, order_of
 
 Array = NDArray[Any]
 ROUNDINGS = ("float32",)
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu"}
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
 INSIDE, OUTPUT_BIAS = "model.", "final_logits_bias"
 Axis = Literal["reads", "writes", "is"]  # what a weight does with the residual stream
@@ -108,14 +107,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:  # n
 
 def fits(model: config.Model) -> None:
     """Refuse what their classes cannot compute."""
-    encoder, decoder = model.encoder, model.decoder
-    if not (isinstance(encoder, config.Transformer) and isinstance(decoder, config.Transformer)):
-        raise HeedfulError("Hugging Face has no class for recurrent translators: heedful export --to onnx")
-    for part in (encoder, decoder):
-        if (part.score, part.normalise, part.combine) != ("scaled_dot", "soft", "concat"):
-            raise HeedfulError("their classes know scaled dot products, softmax and concatenated heads only")
-    if (encoder.norm, encoder.activation) != (decoder.norm, decoder.activation):
-        raise HeedfulError("their classes have one norm and one activation for encoder and decoder")
+    encoder, _ = usual(model, "Hugging Face")
     if model.positions not in ("sinusoidal", "sinusoidal_halves"):
         raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to onnx")
     if encoder.norm == "pre" and model.tied != "all":
@@ -131,7 +123,7 @@ def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, ta
     for name in names(model):
         whole = arranged(weights[name.ours], name.axis, columns)
         for part, array in zip(name.theirs, np.split(whole, len(name.theirs)), strict=True):
-            found[part] = np.ascontiguousarray(array)
+            found[part] = array
     tables = {"encoder": source, "decoder": target}
     if model.tied == "all":
         found[INSIDE + "shared.weight"] = weights["decoder.embed.table.weight"][target][:, columns]
@@ -140,10 +132,10 @@ def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, ta
             found[f"{INSIDE}{side}.embed_tokens.weight"] = weights[f"{side}.embed.table.weight"][order][:, columns]
     if model.tied == "none":
         found["lm_head.weight"] = weights["decoder.plain_projection.weight"][target][:, columns]
-    bias = weights.get("decoder.plain_projection.bias")
     if model.encoder.kind == "transformer" and model.encoder.norm == "pre":  # which that class keeps in the file
         for side in tables:
             found[f"{INSIDE}{side}.embed_positions.weight"] = sinusoids(model.slots, model.width)
+    bias = weights.get("decoder.plain_projection.bias")
     found[OUTPUT_BIAS] = np.zeros((1, len(target)), np.float32) if bias is None else bias[target][None]
     return {name: np.ascontiguousarray(array) for name, array in found.items()}
 
@@ -151,22 +143,25 @@ def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, ta
 def numbers(tokenizer: Tokenizer) -> dict[str, int]:
     """Where the special tokens stand in their order: a borrowed list starts with its pad."""
     place = {here: there for there, here in enumerate(order_of(tokenizer))}
+    if BOS not in place:
+        raise HeedfulError(
+            "this model was borrowed from one that starts and ends with the same token; here it has two, and their "
+            "list has no place for the other: heedful export --to ctranslate2"
+        )
     return {"bos": place[BOS], "eos": place[EOS], "pad": place.get(PAD, place[BOS])}
 
 
 def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str, Any]:
     """config.json."""
     model, special = bundle.model, numbers(target)
-    encoder, decoder = model.encoder, model.decoder
-    assert isinstance(encoder, config.Transformer)
-    assert isinstance(decoder, config.Transformer)
+    encoder, decoder = usual(model, "Hugging Face")
     kind, architecture = CLASSES[encoder.norm]
     return {
         "architectures": [architecture], "model_type": kind, "is_encoder_decoder": True, "dtype": "float32",
         "d_model": model.width, "vocab_size": len(order_of(source)), "max_position_embeddings": model.slots,
         "encoder_layers": encoder.layers, "encoder_attention_heads": encoder.heads, "encoder_ffn_dim": encoder.inner,
         "decoder_layers": decoder.layers, "decoder_attention_heads": decoder.heads, "decoder_ffn_dim": decoder.inner,
-        "activation_function": ACTIVATIONS[encoder.activation], "scale_embedding": model.scale,
+        "activation_function": encoder.activation, "scale_embedding": model.scale,
         "dropout": decoder.dropout, "attention_dropout": 0.0, "activation_dropout": 0.0,
         "decoder_vocab_size": len(order_of(target)), "share_encoder_decoder_embeddings": model.tied == "all",
         "tie_word_embeddings": model.tied != "none",
