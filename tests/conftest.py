@@ -1,6 +1,9 @@
 import signal
 
+import pytest
 import torch
+
+from pages import BROWSER, FLAGS
 
 # A shell makes a job in the background deaf to Ctrl-C, and with it all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -9,3 +12,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The tensors of tests are small: a second thread gains nothing, and loses much when another process is busy.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A real browser."""
+    if BROWSER is None:
+        pytest.skip("no chromium here")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install 'heedful[dev]'"
+    )
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser
+        browser.close()

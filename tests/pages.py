@@ -5,6 +5,7 @@ import subprocess
 from html.parser import HTMLParser
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 VOID = {"meta"}
 
 

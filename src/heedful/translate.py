@@ -32,7 +32,7 @@ from heedful.types import Token, Translation
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
 ROWS = 128  # sentences in one batch at most
 UNBOUNDED = 1 << 30
-ROOM = 32  # limits are multiples of this: engines that have one limit for a batch seldom have to cut it
+ROOM = 64  # limits are multiples of this: engines that have one limit for a batch seldom have to cut it
 LARGEST_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
@@ -102,6 +102,7 @@ class Options:
     tag: str | None = None  # put before the source, as in training
     alignment: str | None = None  # naive, shifted, or best: the head that training found to align best
     least: float | None = None  # of a word's attention that makes a link; None: each word has its strongest
+    tokens: bool = True  # whether log p of every token is wanted; some engines are quicker without
     soft: bool = False  # whether the weights themselves are given beside the links
 
 
@@ -179,7 +180,13 @@ class Translator:
         if options.least is not None and not 0 < options.least <= 1:
             raise HeedfulError(f"the least share of attention lies above 0 and up to 1, not {options.least}")
         return Search(
-            max(beam, options.best), options.best, usual.length, penalty, options.draw, options.alignment is not None
+            max(beam, options.best),
+            options.best,
+            usual.length,
+            penalty,
+            options.draw,
+            options.alignment is not None,
+            options.tokens,
         )
 
     def segmented(self, lines: Sequence[str], options: Options, asked: int) -> list[list[Segment]]:

@@ -1,6 +1,6 @@
 """The values that travel between the parts, free of torch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -114,3 +114,10 @@ class Translation:
 
     def __str__(self) -> str:
         return self.text
+
+
+def plain(found: Translation) -> dict[str, Any]:
+    """A translation as JSON can write it; what is not there is left out."""
+    tree = {key: value for key, value in asdict(found).items() if value is not None and key != "alternatives"}
+    others = [plain(one) for one in found.alternatives]
+    return tree | ({"alternatives": others} if others else {})

@@ -19,25 +19,10 @@ from heedful.inspect.page import VIEWER, framed, page
 from heedful.inspect.record import Question, record
 from heedful.search import Beam, Greedy
 from heedful.trace import Film, Frame, Piece, Reading, Sentence, Step, Take, Text, Trace, Tree, weights_blob
-from pages import BROWSER
 from subjects import EOS, MODELS, ask, built, marian, student, subject
 
 TEXT = "the old dog sees a red house"
 GLOSSARY = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if BROWSER is None:
-        pytest.skip("no chromium here")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install 'heedful[dev]'"
-    )
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from heedful.cli.import_model import import_model
 from heedful.cli.info import info
 from heedful.cli.inspect import inspect
 from heedful.cli.prepare import prepare
+from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import HeedfulError
@@ -37,6 +38,7 @@ app = typer.Typer(
   heedful evaluate new test.de       how good translations are
   heedful compare test.de old new    which of them are better, and is it luck
   heedful inspect my-model "A dog."  a page that shows what the model does with it
+  heedful serve my-model             over HTTP, with a page to try it
   heedful export my-model            for other engines, with a proof that it says the same
   heedful import opus-mt-en-de       what others trained, to look into and to fine-tune
   heedful info --markdown            what is installed, to paste into a bug report
@@ -50,6 +52,7 @@ app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("inspect")(inspect)
 app.command("export")(export)
+app.command("serve")(serve)
 app.command("import")(import_model)
 app.command("info")(info)
 

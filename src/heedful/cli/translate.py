@@ -2,11 +2,11 @@
 
 import json
 import os
+import shlex
 import sys
 import time
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,7 +15,8 @@ import typer
 
 from heedful import __version__
 from heedful.errors import ConfigError, DataError
-from heedful.text.normalise import visible
+from heedful.text.normalise import decoded, visible
+from heedful.types import plain
 
 if TYPE_CHECKING:
     from heedful.translate import Options, Translator
@@ -26,6 +27,15 @@ FIRST = 32  # lines of the first window, so that the first answers come soon; ea
 READ = 1 << 18  # bytes asked for at once; a pipe gives what it has
 TOLD = 10.0  # seconds between two lines about the progress
 SHOWN = 20  # warnings about single lines; the rest is counted
+NOT_IN_BULK = {
+    "FILE": "it reads IN and writes OUT, leave FILE out",
+    "--tmx": "memories are filled by one process, leave one of them out",
+    "--nbest": "a line becomes one line, leave it out (--json tells scores)",
+    "--alignment": "links are for files that one process translates, leave it out",
+    "--sample": "a piece that is made again must come out the same, leave it out",
+    "--device": "workers share the processors, leave it out",
+    "--threads": "every worker has one thread, say --workers N instead",
+}
 
 
 def translate(
@@ -54,6 +64,11 @@ def translate(
     tmx: tuple[str, str] | None = typer.Option(
         None, "--tmx", metavar="IN OUT", help="Fill a translation memory instead: units without a target get one."
     ),
+    bulk: tuple[str, str] | None = typer.Option(
+        None, "--bulk", metavar="IN OUT", help="A file of any size, by many workers; repeating the command goes on."
+    ),
+    workers: int | None = typer.Option(None, "--workers", help="Of --bulk: processes here (default: one per core)."),
+    on: str | None = typer.Option(None, "--on", help="Of --bulk: a Ray cluster: ray://host:10001, host:6379, or ray."),
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
     threads: int | None = typer.Option(None, "--threads", help="Threads of a CPU (default: as PyTorch decides)."),
 ) -> None:
@@ -62,6 +77,7 @@ def translate(
     \b
       heedful translate my-model < news.en > news.de
       echo "Good morning" | heedful translate my-model --alignment shifted
+      heedful translate my-model --bulk crawl.en crawl.de --workers 16
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
         raise ConfigError("--temperature, --top-k, --top-p and --seed belong to --sample: add it, or leave them out")
@@ -73,6 +89,18 @@ def translate(
         raise ConfigError("--tmx reads and writes memories: leave out FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
         raise ConfigError("--sample draws: --beam and --length-penalty belong to a search, leave them out")
+    if bulk:
+        beside = {
+            "FILE": file != "-", "--tmx": tmx, "--nbest": nbest is not None, "--alignment": alignment,
+            "--sample": sample, "--device": device, "--threads": threads is not None,
+        }  # fmt: skip
+        for name in (name for name, is_there in beside.items() if is_there):
+            raise ConfigError(f"{name} does not go with --bulk: {NOT_IN_BULK[name]}")
+        search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
+        in_bulk(model, *bulk, search, as_json, on, workers)
+        return
+    if workers is not None or on is not None:
+        raise ConfigError("--workers and --on belong to --bulk IN OUT: add it, or leave them out")
     if file == "-" and not tmx and sys.stdin.isatty():
         typer.echo(
             "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
@@ -135,6 +163,36 @@ def fill_memory(translator: "Translator", given: str, out: str, options: "Option
     )
 
 
+def in_bulk(
+    model: str, given: str, out: str, search: dict[str, Any], as_json: bool, on: str | None, workers: int | None
+) -> None:
+    """A whole file, piece by piece."""
+    from rich.console import Console
+
+    from heedful.bulk import cores, translate_file
+    from heedful.cli.prepare import stages_shown
+    from heedful.corpus.shards import launcher
+
+    begin = time.monotonic()
+    place = launcher(on, cores() if on is None and workers is None else workers)
+    with stages_shown(Console(stderr=True)) as tell:
+        done = translate_file(model, given, out, **search, as_json=as_json, launcher=place, progress=tell)
+    seconds = time.monotonic() - begin
+    counted = {"blank": done.blank, "not UTF-8, and replaced": done.replaced, "from before": done.lines - done.made}
+    apart = ", ".join(f"{number:,} {name}" for name, number in counted.items() if number)
+    flags = ", ".join(f"{number:,} {name}" for name, number in done.flags.items())
+    then = (
+        "docs/flags.md tells what they mean, --json which lines have them"
+        if flags and not as_json
+        else shlex.join(["head", "-n", "3", out])
+    )
+    typer.echo(
+        f"{out}: {done.lines:,} lines{f' ({apart})' if apart else ''}; flags: {flags or 'none'}; "
+        f"{done.made / max(seconds, 1e-9):,.0f} sentences a second in {seconds:,.1f} s. Next: {then}",
+        err=True,
+    )
+
+
 def opened(file: str) -> BinaryIO:
     """A file, or standard input."""
     if file == "-":
@@ -177,11 +235,10 @@ def windows(stream: BinaryIO, told: "Told") -> Iterator[list[str]]:
 
 def line_of(line: bytes, number: int, told: "Told") -> str:
     """Text without the line's end; what is not UTF-8 is replaced, and said."""
-    try:
-        return line.removesuffix(b"\r").decode()
-    except UnicodeDecodeError:
+    text, whole = decoded(line)
+    if not whole:
         told.warn(f"line {number:,} is not UTF-8; what cannot be read is replaced")
-        return line.removesuffix(b"\r").decode(errors="replace")
+    return text
 
 
 def rendered(number: int, found: "Translation", nbest: int | None, as_json: bool) -> str:
@@ -204,13 +261,6 @@ def with_links(found: "Translation") -> str:
         return found.text
     rows = None if found.weights is None else " ".join(",".join(f"{one:.4g}" for one in row) for row in found.weights)
     return f"{found.text} ||| {pharaoh(found.alignment) if rows is None else rows}"
-
-
-def plain(found: "Translation") -> dict[str, Any]:
-    """As JSON can write it; what is not there is left out."""
-    tree = {key: value for key, value in asdict(found).items() if value is not None and key != "alternatives"}
-    others = [plain(one) for one in found.alternatives]
-    return tree | ({"alternatives": others} if others else {})
 
 
 def write(text: str) -> None:

@@ -33,7 +33,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from hashlib import file_digest, sha256
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -58,6 +58,17 @@ class Shard:
     name: str
     inputs: tuple[Path, ...]
     output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Makers:
+    """Who has a say in a stage beside its own module: parts of heedful (folders and files), packages by version."""
+
+    parts: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+PREPARING = Makers(("corpus", "text", "data"), ("numpy", "sentencepiece"))  # others only judge, and rules are tested
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +128,23 @@ def _identity(shard: Shard, path: Path) -> list[object]:
         return [path.name, found.st_size, found.st_mtime_ns, sha256(begin + file.read()).hexdigest()]
 
 
-def hash_code(work: Work, settings: Mapping[str, Any]) -> str:
+def hash_code(work: Work, settings: Mapping[str, Any], makers: Makers = PREPARING) -> str:
     """Settings, the function's name, and all that may have a say: an upgrade prepares anew and never mixes."""
     package = Path(__file__).parents[1]
-    sources = [path for part in ("corpus", "text", "data") for path in (package / part).rglob("*.py")]
+    named = [package / part for part in makers.parts]
+    sources = [path for part in named for path in ([part] if part.is_file() else part.rglob("*.py"))]
     digests = sorted((path.relative_to(package).as_posix(), _digest(path)) for path in sources)
     own = getattr(sys.modules[work.__module__], "__file__", None)
-    engines = [version(name) for name in ("numpy", "sentencepiece")]  # others only judge, and rules are tested
+    engines = [_version(name) for name in makers.packages]
     return hash_of([settings, work.__module__, work.__qualname__, digests, own and _digest(Path(own)), engines])
+
+
+def _version(package: str) -> str | None:
+    """None where it is not installed: a node without it is one with another."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _digest(path: Path) -> str:
@@ -154,6 +174,7 @@ class Task:
     work: Work
     settings: Mapping[str, Any]
     code: str
+    makers: Makers = PREPARING
 
     def __call__(self, shard: Shard) -> Row:
         """The shard's row, made or found; errors name the shard and can travel between processes."""
@@ -363,10 +384,10 @@ class Ray:
 
 def _on_a_node(task: Task, shard: Shard) -> Row:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # one processor each; Ray itself says so to OpenMP
-    if hash_code(task.work, task.settings) != task.code:
+    if hash_code(task.work, task.settings, task.makers) != task.code:
         raise HeedfulError(
             f"{platform.node()} has another version of heedful, or of {task.work.__module__}, than the machine that "
-            "asks. Install the same on all nodes."
+            f"asks; or of {', '.join(task.makers.packages)}. Install the same on all nodes."
         )
     return task(shard)
 
@@ -451,6 +472,7 @@ def run(
     shards: Sequence[Shard],
     settings: Mapping[str, Any],
     *,
+    makers: Makers = PREPARING,
     launcher: Launcher = HERE,
     done: Callable[[Row], None] = lambda _: None,
     begin: Callable[[], None] = lambda: None,
@@ -466,7 +488,7 @@ def run(
     ]
     if len({shard.name for shard in shards}) < len(shards) or len({shard.output for shard in shards}) < len(shards):
         raise ValueError("two shards have the same name or the same output")
-    task = Task(work, dict(settings), hash_code(work, settings))
+    task = Task(work, dict(settings), hash_code(work, settings, makers), makers)
     known: dict[tuple[Path, ...], str] = {}
 
     def inputs(shard: Shard) -> str:  # thousands of buckets have the same thousands of inputs

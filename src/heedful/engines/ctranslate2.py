@@ -53,12 +53,23 @@ class CTranslate2:
             num_hypotheses=search.best,
             length_penalty=search.length_penalty if search.length == "power" else 0.0,
             max_decoding_length=limit,
+            return_scores=not search.tokens,
             return_attention=search.attention,
             min_decoding_length=0,  # as ours: an empty answer is not forbidden
             suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
             **options,
         )
         said = [[list(one) for one in some.hypotheses] for some in found]
+        if not search.tokens:
+            return [
+                tuple(
+                    self.unscored(one, score, looked, search, limit)
+                    for one, score, looked in zip(
+                        some, result.scores, result.attention or [None] * len(some), strict=True
+                    )
+                )
+                for some, result in zip(said, found, strict=True)
+            ]
         flat = [(row, one) for row, some in zip(rows, said, strict=True) for one in some]
         told = iter(self.engine.score_batch([row for row, _ in flat], [one for _, one in flat]))
         return [
@@ -87,13 +98,23 @@ class CTranslate2:
         rows = [question.tokens[:-1] if self.ends else question.tokens for question in questions]
         return [[self.source[one] for one in row] for row in rows]
 
+    def unscored(self, said: list[str], score: float, looked: Any, search: Search, limit: int) -> Answer:
+        """One of its hypotheses with its own score: log p of the whole, but not of every token."""
+        tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit
+        whole = score * max(1, len(said) + finished) ** (search.length_penalty if search.length == "power" else 0.0)
+        return Answer(Hypothesis(tokens, score, whole, (), finished), self.map(looked, search))
+
+    def map(self, looked: Any, search: Search) -> Any:
+        """Where it looked, with a column for the end token that it added and leaves out."""
+        if not search.attention or looked is None:
+            return None
+        return np.pad(np.asarray(looked), ((0, 0), (0, int(self.ends))))[None, None]
+
     def answer(self, said: list[str], logps: Sequence[float], looked: Any, search: Search, limit: int) -> Answer:
         """One of its hypotheses, with our score: its own leaves out what it was told never to say."""
         tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit  # saying the end is a step too
         each = tuple(logps[: len(tokens) + finished])
-        maps = None
-        if search.attention and looked is not None:  # it leaves out the end token that it added
-            maps = np.pad(np.asarray(looked), ((0, 0), (0, int(self.ends))))[None, None]
+        maps = self.map(looked, search)
         return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), maps)
 
 

@@ -49,6 +49,7 @@ class Search:
     length_penalty: float = 1.0
     draw: Draw | None = None
     attention: bool = False  # whether answers come with their cross-attention
+    tokens: bool = True  # whether log p of every token is wanted, which may cost an engine a second pass
     stopping: str = "likely"  # when a beam is done; an engine that has only a rule of its own follows that
     spread: bool = False  # whether what is never said shares out its probability, as in CTranslate2's own searches
 

@@ -84,6 +84,15 @@ def normalise_all(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
     return clean, dict(total)
 
 
+def decoded(line: bytes) -> tuple[str, bool]:
+    r"""A line of a file without its end (\r), and whether it was UTF-8; where it was not, it is replaced by U+FFFD."""
+    line = line.removesuffix(b"\r")
+    try:
+        return line.decode(), True
+    except UnicodeDecodeError:
+        return line.decode(errors="replace"), False
+
+
 def visible(text: str) -> str:
     """Text from anywhere, safe to show: control, format and half characters are written as escapes.
 

@@ -1,0 +1,152 @@
+"""Does a bulk translation that is killed again and again come to the same bytes, and what do its pieces cost?
+
+`heedful translate MODEL --bulk IN OUT` on real text, in small pieces, by one worker and by two; kill -9 to the command
+at random moments, spread over all of it and over its end, where the pieces are joined; after each kill the same command
+again, until the file is there. Then, in turns and in one process, the same lines through `translate_file`, in pieces of
+the usual size, and through one plain stream of the translator's: sentences a second of the first over the second.
+Claims: the same bytes after every series of kills, no finished piece made again, and pieces that cost less than 10 %.
+
+    python benchmarks/bulk.py --model EXPORT [--quick] [--rounds 5]          (HEEDFUL_DATA holds multi30k)
+
+EXPORT translates English; an int8 export of a tiny Transformer shows the cost of pieces best, as it is quick itself.
+"""
+
+import argparse
+import gzip
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from heedful.bulk import WINDOW, translate_file
+from heedful.corpus.shards import Local
+from heedful.translate import Options, load
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
+SMALL = "import heedful.bulk as bulk; bulk.SMALLEST = {}; from heedful.cli import main; main()"
+PIECES = 40  # of the text that is killed at
+
+
+@dataclass
+class Tally:
+    """What a series of kills came to."""
+
+    kills: int = 0
+    again: int = 0  # pieces that were finished and made again
+    same: bool = True
+
+
+def text(path: Path, lines: int) -> Path:
+    """The first lines of Multi30k's training set."""
+    whole = gzip.decompress((DATA / "train.en.gz").read_bytes()).split(b"\n")[:-1]
+    path.write_bytes(b"".join(line + b"\n" for line in (whole * (1 + lines // len(whole)))[:lines]))
+    return path
+
+
+def command(model: str, given: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
+    """The command line's own, with pieces so small that there are many."""
+    code = SMALL.format(-(-given.stat().st_size // PIECES))
+    options = ["--bulk", str(given), str(out), "--beam", "1", "--workers", str(workers)]
+    with out.with_suffix(".log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", code, "translate", model, *options], stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def finished(out: Path) -> dict[str, int]:
+    """The pieces that are there, and when each was made."""
+    rows = out.with_name(f"{out.name}.parts").glob("[0-9]*/shard.json")
+    return {path.parent.name: path.stat().st_mtime_ns for path in rows}
+
+
+def survive(model: str, given: Path, out: Path, workers: int, kills: int, draw: random.Random, tally: Tally) -> None:
+    """Kill and repeat until the file is there; each kill falls after some more pieces, the last ones into the end."""
+    own = 0
+    while True:
+        before = finished(out)
+        target = min(PIECES, len(before) + draw.randint(0, max(1, 2 * (PIECES - len(before)) // (kills - own + 1))))
+        running = command(model, given, out, workers)
+        while own < kills and len(finished(out)) < target and running.poll() is None:
+            time.sleep(0.002)
+        if own < kills and running.poll() is None:
+            time.sleep(draw.uniform(0, 0.04))
+            running.kill()
+        code = running.wait()
+        if out.exists() and not out.with_name(f"{out.name}.parts").exists():
+            return
+        if code == 0 or (code > 0 and own < kills):
+            raise RuntimeError(out.with_suffix(".log").read_text())
+        own, tally.kills = own + 1, tally.kills + 1
+        after = finished(out)
+        tally.again += 0 if out.exists() else sum(after.get(name) != made for name, made in before.items())
+
+
+def cost(model: str, given: Path, folder: Path, rounds: int) -> float:
+    """Sentences a second in pieces, over those of one plain stream; the median of turns."""
+    lines = given.read_text(encoding="utf-8").split("\n")[:-1]
+    ratios = []
+    for turn in range(rounds + 1):
+        begin = time.perf_counter()
+        translate_file(model, given, folder / f"turn{turn}", beam=1, launcher=Local(1))
+        pieces = time.perf_counter() - begin
+        begin = time.perf_counter()
+        translator = load(model, threads=1)
+        windows = (lines[at : at + WINDOW] for at in range(0, len(lines), WINDOW))
+        with (folder / f"plain{turn}").open("w", encoding="utf-8") as out:
+            out.writelines(f"{one.text}\n" for one in translator.stream(windows, Options(beam=1, tokens=False)))
+        plain = time.perf_counter() - begin
+        print(
+            f"turn {turn}: {len(lines) / pieces:,.0f} sentences a second in pieces, {len(lines) / plain:,.0f} in one "
+            f"stream{'' if turn else ' (not counted)'}",
+            flush=True,
+        )
+        if turn:
+            ratios.append(plain / pieces)
+    return statistics.median(ratios)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="5 kills, fewer lines and turns, a looser bound")
+    options.add_argument("--model", required=True, help="an export that translates English")
+    options.add_argument("--rounds", type=int, default=5)
+    given = options.parse_args()
+    header(__file__)
+    wanted, each, lines, many = (5, 3, 1200, 3000) if given.quick else (40, 10, 8000, 29_000)
+    with tempfile.TemporaryDirectory(prefix="bulk-") as name:
+        folder, draw, tally = Path(name), random.Random(1), Tally()
+        source = text(folder / "in.en", lines)
+        if command(given.model, source, folder / "calm", 1).wait() != 0:
+            raise RuntimeError((folder / "calm.log").read_text())
+        for number in count():  # a series that ends before it was killed as often is followed by one more
+            if tally.kills >= wanted:
+                break
+            out, before = folder / f"out{number}", tally.kills
+            survive(given.model, source, out, 1 + number % 2, each, draw, tally)
+            same = out.read_bytes() == (folder / "calm").read_bytes()
+            tally.same &= same
+            print(
+                f"series {number}, {1 + number % 2} workers: {tally.kills - before} kills, "
+                f"{'the same bytes' if same else 'OTHER BYTES'}",
+                flush=True,
+            )
+        ratio = cost(given.model, text(folder / "many.en", many), folder, 3 if given.quick else given.rounds)
+        return verdict(
+            [
+                ("kills", tally.kills, wanted),
+                ("minus finished pieces made again", -tally.again, 0),
+                ("same bytes as the undisturbed run", tally.same, 1),
+                ("sentences a second in pieces, over one stream", ratio, 0.7 if given.quick else 0.9),
+            ]
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

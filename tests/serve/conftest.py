@@ -1,0 +1,19 @@
+"""What the tests of the server share: a small real model, exported twice."""
+
+import pytest
+
+import heedful
+from heedful.train.loop import train
+from trainwork import MODEL, settings_of, write_corpus
+
+PIECES = {"kind": "bpe", "vocabulary": 330}
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """A folder with the export `one` of a run, and `two` of another run, which was shorter."""
+    folder = write_corpus(tmp_path_factory.mktemp("serve"), pairs=120)
+    for run, name, steps in (("run", "one", 150), ("other", "two", 60)):
+        model = train(settings_of(folder, folder / run, model=MODEL, tokenizer=PIECES, steps=steps))
+        heedful.export(model, folder / name, to="ctranslate2")
+    return folder

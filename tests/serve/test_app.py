@@ -1,0 +1,660 @@
+"""The server as its clients see it: a real model, a real engine's process, real HTTP."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from http.client import IncompleteRead
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import pytest
+import uvicorn
+
+import heedful
+from heedful.bundle import entry_of
+from heedful.errors import HeedfulError
+from heedful.serve.app import create
+from heedful.serve.engine import Engine
+from heedful.serve.guard import digest
+from heedful.serve.served import Settings
+
+SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
+
+
+class Running:
+    """An application in a thread, and a client."""
+
+    def __init__(self, folder, http="h11", **settings):
+        self.engine = Engine(folder, threads=1)
+        self.app = create(self.engine, Settings(**settings))
+        config = uvicorn.Config(self.app, port=0, log_level="error", http=http)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self.thread.join(30)
+
+    def get(self, path):
+        with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
+            return response.read().decode()
+
+    def post(self, path, tree, headers=(), form=False):
+        data = (
+            urlencode(tree, doseq=True).encode()
+            if form
+            else tree
+            if isinstance(tree, bytes)
+            else json.dumps(tree).encode()
+        )
+        kind = "application/x-www-form-urlencoded" if form else "application/json"
+        request = Request(f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": kind, **dict(headers)})
+        try:
+            with urlopen(request, timeout=30) as response:
+                return response.status, json.load(response), dict(response.headers)
+        except HTTPError as error:
+            return error.code, json.load(error), dict(error.headers)
+
+    def connected(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
+
+    def metric(self, name):
+        return next(float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines() if line.startswith(name))
+
+    def wait_for(self, name, value, seconds=20):
+        until = time.monotonic() + seconds
+        while (found := self.metric(name)) != value:
+            assert time.monotonic() < until, f"{name} is {found} after {seconds} s, not {value}"
+            time.sleep(0.02)
+
+    @property
+    def pid(self):
+        return json.loads(self.get("/readyz"))["pid"]
+
+
+@pytest.fixture(scope="module")
+def running(exported):
+    with Running(exported / "one") as one:
+        yield one
+
+
+def test_it_says_what_heedful_translate_says(running, exported):
+    translator = heedful.load(exported / "one")
+    status, found, _ = running.post(
+        "/v1/translate", {"texts": SENTENCES, "tokens": True, "alternatives": 2, "alignment": "naive"}
+    )
+    assert status == 200
+    for one, here in zip(found["translations"], translator(SENTENCES, best=3, alignment="naive"), strict=True):
+        assert one["text"] == here.text
+        assert one["alternatives"] == [other.text for other in here.alternatives]
+        assert one["score"] == pytest.approx(here.score)
+        assert [token["log_probability"] for token in one["tokens"]] == pytest.approx(
+            [t.log_probability for t in here.tokens]
+        )
+        assert [tuple(link) for link in one["alignment"] or ()] == list(here.alignment or ())
+
+
+def test_many_clients_at_once_each_get_their_own(running, exported):
+    texts = [f"{a} {b}" for a in ("a", "the", "two") for b in ("dog", "cat", "house", "old man", "child")] * 4
+    expected = {text: heedful.load(exported / "one")(text).text for text in set(texts)}
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda text: running.post("/v1/translate", {"texts": text}), texts))
+    assert [reply[0] for reply in replies] == [200] * len(texts)
+    assert [reply[1]["translations"][0]["text"] for reply in replies] == [expected[text] for text in texts]
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_libretranslate(running, form):
+    text = running.post("/v1/translate", {"texts": "a red house"})[1]["translations"][0]["text"]
+    status, found, _ = running.post("/translate", {"q": "a red house", "source": "en", "target": "de"}, form=form)
+    assert (status, found) == (200, {"translatedText": text})
+    status, found, _ = running.post(
+        "/translate", {"q": "a", "source": "auto", "target": "de", "alternatives": 2}, form=form
+    )
+    assert found["detectedLanguage"]["language"] == "en"
+    assert len(found["alternatives"]) == 2
+    status, found, _ = running.post("/translate", {"q": "a", "source": "en", "target": "fr"}, form=form)
+    assert status == 400
+    assert "from en to de" in found["error"]
+
+
+def test_lists_go_in_and_come_out(running):
+    status, found, _ = running.post("/translate", {"q": ["a", "the dog"], "source": "en", "target": "de"})
+    assert status == 200
+    assert len(found["translatedText"]) == 2
+    status, found, _ = running.post("/v2/translate", {"text": ["a", "the dog"], "target_lang": "DE"})
+    assert [one["detected_source_language"] for one in found["translations"]] == ["EN", "EN"]
+    status, found, _ = running.post("/language/translate/v2", {"q": "the dog", "target": "de"})
+    assert found["data"]["translations"][0]["translatedText"]
+
+
+def test_official_clients(running):
+    libre = pytest.importorskip("libretranslatepy", reason="libretranslatepy is not installed")
+    deepl = pytest.importorskip("deepl", reason="deepl is not installed")
+    text = running.post("/v1/translate", {"texts": "a red house"})[1]["translations"][0]["text"]
+    assert libre.LibreTranslateAPI(f"http://127.0.0.1:{running.port}/").translate("a red house", "en", "de") == text
+    api = libre.LibreTranslateAPI(f"http://127.0.0.1:{running.port}/")
+    assert api.detect("a red house")[0]["language"] == "en"
+    assert [one["code"] for one in api.languages()] == ["en", "de"]
+    translator = deepl.Translator("any", server_url=f"http://127.0.0.1:{running.port}")
+    assert [one.code for one in translator.get_source_languages()] == ["EN"]
+    assert [one.code for one in translator.get_target_languages()] == ["DE"]
+    before = translator.get_usage().character.count
+    assert translator.translate_text("a red house", target_lang="DE").text == text
+    assert translator.translate_text(["a red house", "the dog"], target_lang="DE")[0].text == text
+    assert translator.get_usage().character.count == before + 2 * len("a red house") + len("the dog")
+    with pytest.raises(deepl.DeepLException, match="from en to de"):
+        translator.translate_text("a red house", target_lang="FR")
+    with pytest.raises(deepl.DeepLException, match="glossary_id"):
+        translator.translate_text("a red house", source_lang="EN", target_lang="DE", glossary="0")
+
+
+@pytest.mark.parametrize(
+    ("path", "tree", "says"),
+    [
+        ("/translate", {"q": "<b>a</b>", "source": "en", "target": "de", "format": "html"}, "markup"),
+        ("/language/translate/v2", {"q": "a", "format": "html"}, "markup"),
+        ("/v2/translate", {"text": ["a"], "target_lang": "DE", "tag_handling": "xml"}, "tag_handling"),
+        ("/v2/translate", {"text": ["a"], "target_lang": "DE", "formality": "less"}, "formality"),
+        ("/v2/translate", {"text": ["a"], "target_lang": "FR"}, "from en to de"),
+    ],
+)
+def test_what_a_facade_cannot_do_is_refused_in_its_own_words(path, tree, says, running):
+    status, found, _ = running.post(path, tree)
+    why = found["message"] if path.startswith("/v2") else found["error"]
+    assert status == 400
+    assert says in (why["message"] if isinstance(why, dict) else why)
+
+
+def test_what_weblate_sends(running):
+    """A form, as Weblate's LibreTranslate service posts it."""
+    form = {"q": "a red house", "source": "en", "target": "de", "api_key": "", "format": "text"}
+    status, found, _ = running.post("/translate", form, form=True)
+    assert (status, isinstance(found["translatedText"], str)) == (200, True)
+
+
+def stream(running, text, query="", **headers):
+    request = Request(f"http://127.0.0.1:{running.port}/v1/document{query}", text.encode(), headers)
+    with urlopen(request, timeout=60) as response:
+        return response.read().decode()
+
+
+def test_a_document_comes_back_line_by_line(running, exported):
+    lines = [*SENTENCES, *(f"{a} {b}" for a in ("a", "the", "two") for b in ("dog", "cat", "house", "old man"))] * 30
+    expected = [one.text for one in heedful.load(exported / "one")(lines, beam=1)]
+    found = stream(running, "\r\n".join(lines) + "\n", "?beam=1")
+    assert found.split("\n")[:-1] == expected
+    whole = [json.loads(line) for line in stream(running, "a\n\nb", Accept="application/x-ndjson").splitlines()]
+    assert [one["source"] for one in whole] == ["a", "", "b"]
+
+
+def test_a_document_that_cannot_be_is_refused_before_it_begins(running):
+    for text, query, status in (("a", "?beam=99", 422), ("x" * 90_000, "", 413), ("a", "?bean=1", 422)):
+        with pytest.raises(HTTPError) as refused:
+            stream(running, text, query)
+        refused.value.close()
+        assert refused.value.code == status
+    request = Request(f"http://127.0.0.1:{running.port}/v1/document", b"caf\xe9", {})
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request, timeout=20)
+    assert "not UTF-8 at byte 4" in json.load(refused.value)["error"]
+    refused.value.close()
+
+
+def test_a_document_that_fails_midway_does_not_look_whole(running):
+    text = "a\n" * 400 + "x" * 90_000
+    with pytest.raises((IncompleteRead, ConnectionError)):
+        stream(running, text)
+    last = stream(running, text, Accept="application/x-ndjson").splitlines()[-1]
+    assert "tokens in one request" in json.loads(last)["error"]
+
+
+def test_every_answer_says_which_model_it_was(running):
+    found = running.post("/v1/translate", {"texts": "a"})[1]
+    ready = json.loads(running.get("/readyz"))
+    assert (found["model"], found["version"]) == (ready["model"], ready["version"])
+    assert found["model"] == "one"
+
+
+@pytest.mark.parametrize("part", ["", "GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "slow"])
+def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
+    """Also on a connection that has been served before."""
+    from heedful.serve import run as running_module
+
+    monkeypatch.setattr(running_module, "HEAD", 0.4)
+    with Running(exported / "one", http=running_module.Patient) as one:
+        for greeting in (b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"):
+            line = one.connected()
+            if greeting:
+                line.sendall(greeting)
+                assert line.recv(4096).startswith(b"HTTP/1.1 200")
+            begin = time.monotonic()
+            closed = False
+            line.sendall(part.encode())
+            while not closed and time.monotonic() - begin < 4:
+                time.sleep(0.1)
+                try:
+                    line.sendall(b"x" if part else b"")
+                    line.settimeout(0.01)
+                    closed = line.recv(100) == b""
+                except TimeoutError:
+                    pass
+                except OSError:
+                    closed = True
+            line.close()
+            assert closed
+            assert time.monotonic() - begin < 2
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(exported):
+    with Running(exported / "one", patience=0.3) as one, one.connected() as line:
+        line.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert line.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_too_many_connections_are_told_so(exported, monkeypatch):
+    from heedful.serve import run as running_module
+
+    monkeypatch.setattr(running_module.Patient, "most", 3)
+    with Running(exported / "one", http=running_module.Patient) as one:
+        lines = [one.connected() for _ in range(4)]
+        said = lines[-1].recv(4096)
+        assert said.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 2" in said
+        head, _, body = said.partition(b"\r\n\r\n")
+        assert len(body) == int(re.search(rb"Content-Length: (\d+)", head)[1])
+        assert json.loads(body)["error"]
+        for line in lines:
+            line.close()
+
+
+def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path):
+    """Refused by the engine's process: this one opens nothing of a model."""
+    bad = tmp_path / "bad"
+    shutil.copytree(exported / "one", bad)
+    weights = bad / "model.bin"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(HeedfulError, match="is damaged"):
+        asyncio.run(Engine(bad).start())
+    entry = json.loads((bad / "heedful" / "export.json").read_text())
+    weights.write_bytes(b"\xff" * weights.stat().st_size)  # and written down as if it were right
+    entry["files"]["model.bin"] = entry_of(weights)
+    (bad / "heedful" / "export.json").write_text(json.dumps(entry))
+    manifest = json.loads((bad / "heedful" / "manifest.json").read_text())
+    manifest["files"]["export.json"] = entry_of(bad / "heedful" / "export.json")
+    (bad / "heedful" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(HeedfulError, match="cannot be served"):
+        asyncio.run(Engine(bad).start())
+
+
+def test_the_server_holds_no_engine(exported):
+    """The process that speaks HTTP has neither CTranslate2 nor PyTorch in it."""
+    code = (
+        "import sys, heedful.serve.run, heedful.cli.serve; "
+        "print([name for name in ('torch', 'ctranslate2', 'onnxruntime') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_looking_inside(exported):
+    with Running(exported / "one", inspects=exported / "run") as one:
+        assert json.loads(one.get("/readyz"))["inspects"]
+        found = one.get("/inspect?text=a%20red%20house")
+        assert "Content-Security-Policy" in found
+        assert "red" in found
+        for query, status in (("", 422), ("?text=" + "x" * 600, 422)):
+            with pytest.raises(HTTPError) as refused:
+                one.get("/inspect" + query)
+            refused.value.close()
+            assert refused.value.code == status
+
+
+def test_one_cannot_look_inside_an_export(running):
+    with pytest.raises(HTTPError) as refused:
+        running.get("/inspect?text=a")
+    assert "PyTorch" in json.load(refused.value)["error"]
+    refused.value.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{", 422, "not JSON"),
+        (b"[1]", 422, "not a JSON object"),
+        (b"[" * 100_000, 422, "not JSON"),
+        (b'{"texts": 7}', 422, "texts"),
+        (b'{"texts": []}', 422, "texts"),
+        (b'{"texts": "a", "beam": 99}', 422, "beam"),
+        (b'{"texts": "a", "bean": 1}', 422, "bean"),
+        (b'{"texts": "\\ud800"}', 422, "surrogate"),
+        (b'{"texts": "a", "tag": "<2xx>"}', 422, "not a tag"),
+        (b'{"texts": "' + b"x" * 90_000 + b'"}', 413, "tokens"),
+        (json.dumps({"texts": ["a"] * 300}).encode(), 413, "300 texts"),
+        (b'{"texts": "' + b"x" * (1 << 20) + b'"}', 413, "larger than"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_wrong_is_said(body, status, says, running):
+    got, tree, _ = running.post("/v1/translate", body)
+    assert (got, says in tree["error"]) == (status, True), tree
+
+
+def test_health_and_metrics(running):
+    assert json.loads(running.get("/livez")) == {"live": True}
+    ready = json.loads(running.get("/readyz"))
+    assert (ready["ready"], ready["source"], ready["engine"]) == (True, "en", "ctranslate2")
+    lines = running.get("/metrics").splitlines()
+    values = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r'heedful_\w+(\{status="\d+"\})? [-+.e\d]+', line) for line in values)
+    named = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert {re.split(r"[ {]", line)[0] for line in values} <= named
+    assert "/v1/translate" in json.loads(running.get("/openapi.json"))["paths"]
+
+
+def test_keys(exported):
+    with Running(exported / "one", keys={digest("sesame"): "ann"}) as one:
+        body = {"texts": "a"}
+        assert one.post("/v1/translate", body)[0] == 401
+        assert one.post("/v1/translate", body, {"Authorization": "Bearer simsim"})[0] == 401
+        assert one.post("/v1/translate", body, {"Authorization": "Bearer sesame"})[0] == 200
+        assert (
+            one.post("/v2/translate", {"text": "a", "target_lang": "DE"}, {"Authorization": "DeepL-Auth-Key sesame"})[0]
+            == 200
+        )
+        assert one.post("/translate", {"q": "a", "target": "de", "api_key": "sesame"})[0] == 200
+        assert one.post("/language/translate/v2?key=sesame", {"q": "a"})[0] == 200
+
+
+def test_who_asks_too_much_is_told_when_to_come_again(exported):
+    with Running(exported / "one", rate=10.0, burst=30.0) as one:
+        replies = [one.post("/v1/translate", {"texts": "the old dog"}) for _ in range(5)]
+        assert replies[0][0] == 200
+        assert replies[-1][0] == 429
+        assert int({name.lower(): value for name, value in replies[-1][2].items()}["retry-after"]) >= 1
+
+
+@contextmanager
+def busy(running):
+    """Four clients that ask on and on; the statuses they get."""
+    stop, statuses = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            statuses.append(running.post("/v1/translate", {"texts": ["the old man", "a dog"]})[0])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV])
+def test_an_engine_that_dies_or_hangs_is_replaced_and_nobody_notices(how, running):
+    before = running.pid
+    with busy(running) as statuses:
+        time.sleep(0.2)
+        os.kill(before, how)
+        begin = time.monotonic()
+        while json.loads(running.get("/livez")) and time.monotonic() - begin < 10:
+            try:
+                if running.pid != before:
+                    break
+            except HTTPError:
+                pass
+            time.sleep(0.05)
+        took = time.monotonic() - begin
+        time.sleep(0.2)
+    assert running.pid != before
+    assert took < 6
+    assert set(statuses) == {200}
+
+
+def test_another_model_takes_over_without_a_lost_request(running, exported):
+    pids = {running.pid}
+    loop = running.server.servers[0].get_loop()
+    with busy(running) as statuses:
+        for name in ("two", "one", "two", "one"):
+            asyncio.run_coroutine_threadsafe(running.engine.swap(exported / name), loop).result(30)
+            pids.add(running.pid)
+    assert len(pids) == 5
+    assert set(statuses) == {200}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatch):
+    monkeypatch.setattr("heedful.serve.engine.SILENT", 60.0)  # a busy machine must not take the stopped one for dead
+    with Running(exported / "one") as one, ExitStack() as lines:
+        body = json.dumps({"texts": ["the old man sees two dogs"]}).encode()
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        pid = one.pid
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(40):
+            lines.enter_context(one.connected()).sendall(head.encode() + body)
+        one.wait_for("heedful_admitted_total", 40)
+        lines.close()
+        time.sleep(1)  # the server reads that they left
+        os.kill(pid, signal.SIGCONT)
+        assert one.post("/v1/translate", {"texts": "a"})[0] == 200
+        assert one.metric("heedful_left_total") >= 39  # one may have been handed to the engine
+        assert one.metric("heedful_answered_total") == 1
+        assert one.metric("heedful_queue_tokens") == 0
+        assert one.pid == pid
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
+def test_the_command_serves_and_drains(exported, tmp_path):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert "heedful serve  en \u2192 de  ctranslate2" in process.stdout.readline()
+        url = f"http://127.0.0.1:{port}/v1/translate"
+        texts = json.dumps({"texts": ["the old man sees two dogs under a tree"] * 15}).encode()
+        found = []
+
+        def ask():
+            with urlopen(Request(url, texts, {"Content-Type": "application/json"}), timeout=30) as response:
+                found.append(response.status)
+
+        for _ in range(100):
+            try:
+                urlopen(f"http://127.0.0.1:{port}/livez", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for _ in range(100):  # until all six were let in
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+                if b"heedful_admitted_total 6" in response.read():
+                    break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(30)
+        assert found == [200] * 6
+        assert process.wait(20) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
+@pytest.mark.parametrize("engine", ["ctranslate2", "onnx", "torch"])
+def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
+    """Two commands from text to a server: the export is made, proved, and kept."""
+    run = tmp_path / "en-de"
+    shutil.copytree(exported / "run", run)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    command = [sys.executable, "-m", "heedful", "serve", str(run), "--port", str(port), "--threads", "1"]
+    command += [] if engine == "ctranslate2" else ["--engine", engine]
+    for turn in range(1 if engine == "torch" else 2):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert f"heedful serve  en \u2192 de  {engine}" in process.stdout.readline()
+            request = Request(f"http://127.0.0.1:{port}/v1/translate", b'{"texts": "a red house"}')
+            with urlopen(request, timeout=30) as response:
+                said = json.load(response)
+            assert said["translations"][0]["text"]
+            with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as response:
+                assert json.load(response)["inspects"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            out, told = process.communicate(timeout=40)
+        assert "1 requests let in, 1 answered" in out
+        assert ("proof" in told) == (turn == 0 and engine != "torch")
+    if engine != "torch":
+        (place,) = (run / "served").iterdir()
+        assert said["model"] == place.name
+        assert place.name.startswith(f"en-de-{engine}-")
+
+
+def test_misuse_of_the_command(tmp_path, exported):
+    from typer.testing import CliRunner
+
+    from heedful.cli.app import app
+
+    def says(*arguments):
+        found = CliRunner().invoke(app, ["serve", *arguments])
+        assert isinstance(found.exception, HeedfulError), found.output
+        return str(found.exception)
+
+    assert "--keys" in says(str(exported / "one"), "--host", "0.0.0.0")
+    assert "cannot be read" in says(str(exported / "one"), "--keys", str(tmp_path / "none"))
+    assert "there is no model" in says(str(tmp_path))
+    assert "did you mean `onnx`" in says(str(exported / "run"), "--engine", "onx")
+    assert "above 0" in says(str(exported / "one"), "--queue", "0")
+    assert "from 1 to 65535" in says(str(exported / "one"), "--port", "70000")
+    assert "no address of this machine" in says(str(exported / "one"), "--host", "203.0.113.7", "--anyone")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert "is in use" in says(str(exported / "one"), "--port", str(other.getsockname()[1]))
+    assert "--keys" in says(str(exported / "one"), "--new-key", "ann")
+    found = CliRunner().invoke(
+        app, ["serve", str(exported / "one"), "--keys", str(tmp_path / "keys"), "--new-key", "ann"]
+    )
+    assert found.exit_code == 0
+    assert Path(tmp_path / "keys").read_text().startswith("ann:")
+
+
+def test_curl_without_a_header_is_understood(running):
+    request = Request(f"http://127.0.0.1:{running.port}/v1/translate", b'{"texts": "a"}')  # says that it is a form
+    with urlopen(request, timeout=30) as response:
+        assert json.load(response)["translations"]
+
+
+LOCAL = {"hosts": frozenset(("127.0.0.1", "localhost", "::1"))}
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "status"),
+    [
+        ({"Host": "127.0.0.1:5000"}, "/livez", 200),
+        ({"Host": "[::1]:5000"}, "/livez", 200),
+        ({"Host": "LOCALHOST"}, "/livez", 200),
+        ({"Host": "evil.example"}, "/livez", 403),
+        ({"Sec-Fetch-Site": "cross-site"}, "/livez", 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "/", 200),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, "/metrics", 403),
+        ({"Sec-Fetch-Site": "same-origin"}, "/livez", 200),
+    ],
+)
+def test_other_sites_do_not_get_at_a_local_server(headers, path, status, running, monkeypatch):
+    served = running.app.served
+    monkeypatch.setattr(served, "settings", replace(served.settings, **LOCAL))
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{running.port}{path}", headers=headers), timeout=20) as response:
+            assert response.status == status
+    except HTTPError as error:
+        error.close()
+        assert error.code == status  # noqa: PT017  # urllib raises what we expect here
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
+def test_stopping_takes_no_longer_than_was_said(exported):
+    """With an engine that will never answer, and then at once for who says it twice."""
+    for grace, signals, limit in (("1", 1, 6.0), ("30", 2, 6.0)):
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port)]
+        process = subprocess.Popen([*command, "--grace", grace], stdout=subprocess.PIPE, text=True)
+        try:
+            process.stdout.readline()
+            lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+            for line in lines:  # documents that nobody sends
+                line.sendall(b"POST /v1/document HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+            time.sleep(0.3)
+            begin = time.monotonic()
+            for _ in range(signals):
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+            process.wait(limit)
+            assert time.monotonic() - begin < limit
+            for line in lines:
+                line.close()
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_who_does_not_read_is_shown_out(exported, monkeypatch):
+    from heedful.serve import run as running_module
+
+    monkeypatch.setattr(running_module, "STUCK", 0.5)
+    with Running(exported / "one", http=running_module.Patient, rate=1e9, burst=1e9) as one:
+        line = socket.socket()
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(("127.0.0.1", one.port))
+        body = b"the old man sees two dogs under a tree\n" * 100_000
+        head = "POST /v1/document?beam=1 HTTP/1.1\r\nHost: x\r\nAccept: application/x-ndjson\r\n"
+        head += f"Content-Length: {len(body)}"
+        line.sendall(head.encode() + b"\r\n\r\n" + body)
+        one.wait_for("heedful_open_documents", 1)
+        one.wait_for("heedful_open_documents", 0, seconds=60)
+        line.close()
+
+
+def test_one_client_has_two_documents_open_at_most(exported):
+    with Running(exported / "one") as one:
+        lines = [one.connected() for _ in range(3)]
+        for line in lines:
+            line.sendall(b"POST /v1/document HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab")
+            time.sleep(0.1)
+        assert lines[2].recv(4096).startswith(b"HTTP/1.1 503")
+        lines[0].close()
+        time.sleep(0.2)
+        assert stream(one, "a\n").strip()
+        for line in lines:
+            line.close()

@@ -1,0 +1,491 @@
+"""The page at / in a real browser, from a real server with a small real model."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import threading
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heedful.export.act import export
+from heedful.sentinel import MEANINGS
+from heedful.serve.batcher import Limits, Refused
+from heedful.serve.engine import Engine
+from heedful.serve.guard import digest
+from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
+from heedful.train.loop import train
+from pages import BROWSER
+from trainwork import settings_of, write_corpus
+
+for needed in ("fastapi", "uvicorn", "ctranslate2"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'heedful[serve]'")
+
+WORDS = json.loads((FOLDER / "words.json").read_text(encoding="utf-8"))
+LINES = ["the old man sees two dogs", "", "a red house with a tree 77"]
+TEXT = "\n".join(LINES)
+DONE = "#said .line:last-child .word"  # the last line is translated
+
+
+class Running:
+    """A server in a thread, and what its requests share, for tests to change."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}/"
+        self.server = None
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(folder)), daemon=True)
+        self.thread.start()
+        end = time.monotonic() + 60
+        while not (self.server and self.server.started):
+            assert time.monotonic() < end
+            assert self.thread.is_alive()
+            time.sleep(0.02)
+
+    async def run(self, folder):
+        import uvicorn
+
+        from heedful.serve.app import create
+
+        app = create(Engine(folder, threads=1))
+        self.served = app.served
+        self.server = uvicorn.Server(uvicorn.Config(app, port=self.port, log_level="warning"))
+        await self.server.serve()
+
+    def said(self, texts):
+        asked = {"texts": texts, "tokens": True, "alternatives": 3, "alignment": "best"}
+        request = urllib.request.Request(
+            f"{self.address}v1/translate", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["translations"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    if BROWSER is None:
+        pytest.skip("no chromium here")
+    folder, pieces = write_corpus(tmp_path_factory.mktemp("page"), pairs=400), {"kind": "bpe", "vocabulary": 330}
+    each = {"steps": 300, "micro_batches": 1, "validate_every": 300, "save_every": 300}
+    model = train(settings_of(folder, folder / "run", tokenizer=pieces, **each))
+    export(model, folder / "served", to="ctranslate2", rounding="float32")
+    found = Running(folder / "served")
+    yield found
+    found.server.should_exit = True
+    found.thread.join(30)
+
+
+@pytest.fixture
+def served(running):
+    """What requests share; tests change it by `monkeypatch`."""
+    return running.served
+
+
+@contextmanager
+def opened(chromium, running, text=None, *, width=1280, locale="en-GB", expected=(), **options):
+    """The page; it complains about nothing but what is expected, and asks nobody but its server."""
+    context = chromium.new_context(viewport={"width": width, "height": 800}, locale=locale, **options)
+    tab = context.new_page()
+    tab.set_default_timeout(10_000)
+    wrong, asked = [], []
+    tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: wrong.append(f"page: {error}"))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(running.address)
+    tab.wait_for_selector("html[data-ready]")
+    if text is not None:
+        tab.fill("#given", text)
+        tab.wait_for_selector(DONE)
+    yield tab
+    context.close()
+    assert [one for one in wrong if not any(some in one for some in expected)] == []
+    assert [url for url in asked if not url.startswith((running.address, "data:"))] == []
+
+
+def until(tab, condition):
+    """Wait; the browser's own waiting evaluates text, which the page forbids."""
+    for _ in range(200):
+        if tab.evaluate(condition):
+            return
+        time.sleep(0.03)
+    raise AssertionError(condition)
+
+
+def translated(tab):
+    """The lines that are shown."""
+    return tab.eval_on_selector_all(
+        "#said > .line", "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))"
+    )
+
+
+def lit(tab, where):
+    return sorted(tab.eval_on_selector_all(f"{where} .lit", "all => all.map(one => +one.dataset.word)"))
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def test_it_translates_while_one_types(chromium, running):
+    said = running.said([line for line in LINES if line])
+    with opened(chromium, running) as tab:
+        assert tab.inner_text("#source-title") == "English"
+        assert tab.inner_text("#target-title") == "German"
+        assert tab.title() == "English → German · heedful"
+        assert tab.is_disabled("[data-key=copy]")
+        tab.keyboard.type(TEXT)  # it has the focus
+        tab.wait_for_selector(DONE)
+        until(tab, f"document.querySelectorAll('#said > .line').length === {len(LINES)}")
+        assert translated(tab) == [said[0]["text"], "", said[1]["text"]]
+        assert tab.inner_text(".count") == f"Characters: {len(TEXT)}"
+        until(tab, "document.querySelector('[aria-live=polite]').textContent.length > 0")
+        heights = "[document.querySelector('#given'), document.querySelector('.mirror')].map(one => one.scrollHeight)"
+        assert len(set(tab.evaluate(heights))) == 1
+        tab.click("[data-key=clear]")
+        assert tab.input_value("#given") == ""
+        assert tab.inner_text("#said") == WORDS["en"]["appears-here"]
+        assert tab.evaluate("document.activeElement.id") == "given"
+
+
+def test_a_long_text_arrives_part_by_part(chromium, running):
+    lines = [f"the {word} {other}" for word in ("old", "red", "blue", "young") for other in "abcdefghij"]
+    with opened(chromium, running) as tab:
+        asked = []
+        tab.on("request", lambda request: asked.append(request.post_data_json["texts"]) if request.post_data else None)
+        tab.fill("#given", "\n".join(lines))
+        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 40")
+        assert [one for some in asked for one in some] == lines
+        assert len(asked) == 2
+        tab.fill("#given", "\n".join([*lines, "two dogs"]))
+        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 41")
+        assert asked[2:] == [["two dogs"]]  # the others are known
+
+
+def test_copying(chromium, running):
+    with opened(chromium, running, TEXT, permissions=["clipboard-read", "clipboard-write"]) as tab:
+        tab.click("[data-key=copy]")
+        until(tab, "document.querySelector('[data-key=copy]').textContent === 'copied'")
+        assert tab.evaluate("navigator.clipboard.readText()").split("\n") == translated(tab)
+
+
+def test_partners_are_lit_from_both_sides(chromium, running):
+    (said,) = running.said(LINES[:1])
+    number = max(to for _, to in said["alignment"])
+    sources = sorted({one for one, to in said["alignment"] if to == number})
+    targets = sorted({to for one, to in said["alignment"] if one == sources[0]})
+    with opened(chromium, running, LINES[0]) as tab:
+        tab.hover(f"#said .word[data-word='{number}']")
+        assert lit(tab, ".mirror") == sources
+        assert "probability" in tab.inner_text("#readout")
+        box = tab.query_selector(f".mirror .word[data-word='{sources[0]}']").bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # through the text area
+        assert lit(tab, "#said") == targets
+        tab.mouse.move(5, 5)
+        tab.focus("#given")
+        begin = sum(len(word) + 1 for word in LINES[0].split()[: sources[0]])
+        tab.evaluate(f"document.querySelector('#given').setSelectionRange({begin + 1}, {begin + 1})")
+        until(tab, "document.querySelector('#said .lit')")
+        assert lit(tab, "#said") == targets
+
+
+def test_words_are_tinted_by_their_probability(chromium, running):
+    (said,) = running.said(LINES[:1])
+    tokens = said["tokens"]
+    text = "".join(one["text"] for one in tokens)
+    assert text.split() == said["text"].split()
+    total, word = [0.0] * len(text.split()), -1
+    for one in tokens:
+        word += one["text"].startswith(" ")
+        total[word] += one["log_probability"]
+    levels = [sum(2.718281828**one < least for least in (0.8, 0.5, 0.2)) for one in total]
+    with opened(chromium, running, LINES[0]) as tab:
+        shown = tab.eval_on_selector_all("#said .word", "all => all.map(one => +/sure-(.)/.exec(one.className)[1])")
+        assert shown == levels
+        assert tab.query_selector("#said.tinted")
+        tab.click("[data-key=tint]")
+        assert not tab.query_selector("#said.tinted")
+        assert tab.evaluate("document.activeElement.dataset.key") == "tint"
+
+
+def test_a_keyboard_is_enough(chromium, running):
+    with opened(chromium, running, TEXT) as tab:
+        tab.focus("#given")
+        for _ in range(5):
+            tab.keyboard.press("Tab")
+            if tab.evaluate("document.activeElement.classList.contains('word')"):
+                break
+        where = "[document.activeElement.closest('.line') === document.querySelector('#said .line:last-child'), +document.activeElement.dataset.word]"  # noqa: E501
+        assert tab.evaluate(where) == [False, 0]
+        assert lit(tab, ".mirror")
+        tab.keyboard.press("ArrowRight")
+        assert tab.evaluate(where) == [False, 1]
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate(where) == [True, 0]
+        tab.keyboard.press("Enter")
+        assert tab.evaluate("document.activeElement.matches('.option[aria-pressed=true]')")
+        tab.keyboard.press("Tab")
+        other = tab.evaluate("document.activeElement.textContent")
+        before = translated(tab)
+        assert other not in before
+        tab.keyboard.press("Enter")
+        assert translated(tab) == [*before[:-1], other]
+        assert tab.evaluate("document.activeElement.textContent") == other
+        tab.keyboard.press("Escape")
+        assert not tab.query_selector(".details")
+        assert tab.evaluate("document.activeElement.dataset.key") == "more-2"
+
+
+def test_alternatives_are_put_in_place(chromium, running):
+    (said,) = running.said(LINES[:1])
+    with opened(chromium, running, LINES[0]) as tab:
+        tab.click("#said .word")
+        options = tab.eval_on_selector_all(".option", "all => all.map(one => one.textContent)")
+        assert options == [said["text"], *said["alternatives"]]
+        tab.click("li:nth-child(3) .option")
+        assert translated(tab) == [options[2]]
+        tab.hover("#said .word")
+        assert tab.inner_text("#readout") == WORDS["en"]["chosen-note"]
+        tab.click("li:nth-child(1) .option")
+        assert translated(tab) == [options[0]]
+        assert tab.inner_text(".command code") == f'heedful inspect MODEL "{LINES[0]}"'
+
+
+def test_flags_are_told_and_explained(chromium, running):
+    line = "a tree at https://example.org/tree"
+    assert "urls" in {flag["name"] for flag in running.said([line])[0]["flags"]}
+    with opened(chromium, running, line) as tab:
+        flag = tab.query_selector("details.flag:has-text('address')")
+        assert flag.query_selector("summary").inner_text() == "An address is missing: https://example.org/tree"
+        flag.query_selector("summary").click()
+        assert flag.query_selector("p").inner_text() == WORDS["en"]["why-urls"]
+
+
+def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch):
+    settings = replace(running.served.settings, inspects=Path("run"))
+    monkeypatch.setattr(running.served, "settings", settings)
+    with opened(chromium, running, "a & b") as tab:
+        tab.click("#said .small")
+        assert tab.get_attribute(".details a", "href") == "inspect?text=a%20%26%20b"
+
+
+# ------------------------------------------------------------------------------------------------------- looks
+
+
+def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
+    with opened(chromium, running, TEXT, locale="pt-BR", color_scheme="dark") as tab:
+        assert tab.evaluate("[document.documentElement.lang, document.documentElement.dataset.theme]") == ["pt", "dark"]
+        assert tab.inner_text("#target-title") == "Alemão"
+        before = translated(tab)
+        tab.click("[data-key=ru]")
+        tab.click("[data-key=light]")
+        assert tab.inner_text("#target-title") == "Немецкий"
+        assert translated(tab) == before
+        assert tab.input_value("#given") == TEXT
+        tab.reload()
+        tab.wait_for_selector("html[lang=ru][data-theme=light]")
+        kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }, document.cookie]")
+        assert kept == [{"heedful.language": "ru", "heedful.theme": "light"}, {}, ""]
+
+
+@pytest.mark.parametrize("language", ["en", "pt", "ru"])
+def test_nothing_runs_out_of_the_page(language, chromium, running):
+    with opened(chromium, running, f"{TEXT}\n{'w' * 90}\n{LINES[0]}", locale=language, width=390) as tab:
+        tab.click("#said .small")
+        for width in (390, 1280):
+            tab.set_viewport_size({"width": width, "height": 800})
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            panes = tab.eval_on_selector_all(
+                ".pane",
+                "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
+            )
+            assert panes[0][3] <= panes[1][1] if width == 390 else panes[0][2] <= panes[1][0]
+            heights = tab.evaluate("['#given', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
+            assert heights[0] == heights[1]  # both break lines alike
+
+
+def test_text_from_right_to_left(chromium, running):
+    with opened(chromium, running, "a tree\nשלום עולם") as tab:
+        assert tab.eval_on_selector("#given", "one => one.dir") == "auto"
+        begin = "one => { const r = document.createRange(); r.selectNodeContents(one); return r.getBoundingClientRect().left - one.getBoundingClientRect().left; }"  # noqa: E501
+        assert tab.eval_on_selector(".mirror > div:first-child", begin) < 5
+        assert tab.eval_on_selector(".mirror > div:last-child", begin) > 100
+
+
+AXE = os.environ.get("HEEDFUL_AXE")
+
+
+@pytest.mark.skipif(not AXE, reason="HEEDFUL_AXE does not name axe.min.js of the npm package axe-core")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_violation(theme, chromium, running):
+    with opened(chromium, running, f"{TEXT}\na tree at https://example.org/tree", color_scheme=theme) as tab:
+        tab.click("#said .small")
+        tab.click("summary")
+        tab.hover("#said .word")
+        tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
+        found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
+        assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]] == []
+
+
+# -------------------------------------------------------------------------------------------------- when it is wrong
+
+
+def test_a_busy_server_is_asked_again(chromium, running, served, monkeypatch):
+    monkeypatch.setattr(served.batcher, "full", lambda *_: True)
+    with opened(chromium, running, expected=("503",)) as tab:
+        tab.fill("#given", LINES[0])
+        tab.wait_for_selector(".trouble.bad")
+        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".trouble p").strip())
+        tab.fill("#given", LINES[2])  # what stands there then is what is sent
+        monkeypatch.setattr(served.batcher, "full", lambda *_: False)
+        tab.wait_for_selector("#said .word")
+        assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
+        assert not tab.query_selector(".trouble.bad")
+
+
+def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, served, monkeypatch):
+    monkeypatch.setattr(served.batcher, "limits", Limits(tokens=60))
+    with opened(chromium, running, expected=("413",)) as tab:
+        tab.fill("#given", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
+        tab.wait_for_selector(DONE)
+        assert WORDS["en"]["too-long"] in tab.inner_text("#said .refused")
+        assert translated(tab)[1] == running.said([LINES[0]])[0]["text"]
+
+
+def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, served, monkeypatch):
+    monkeypatch.setitem(served.settings.keys, digest("open-sesame"), "ali")
+    with opened(chromium, running, expected=("401",)) as tab:
+        tab.fill("#given", LINES[0])
+        tab.wait_for_selector("[data-key=key]")
+        assert WORDS["en"]["key-needed"] in tab.inner_text(".trouble")
+        tab.fill("[data-key=key]", "öffne-dich")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['key-wrong']}')")
+        tab.fill("[data-key=key]", "open-sesame")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#said .word")
+        kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }]")
+        assert kept == [{}, {"heedful.key": "open-sesame"}]
+
+
+def test_without_a_network(chromium, running):
+    with opened(chromium, running, expected=("ERR_INTERNET_DISCONNECTED",)) as tab:
+        tab.context.set_offline(True)
+        tab.fill("#given", LINES[0])
+        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['offline']}')")
+        tab.context.set_offline(False)
+        tab.wait_for_selector("#said .word")
+
+
+def test_a_server_that_breaks(chromium, running, served, monkeypatch):
+    async def broken(*_, **__):
+        raise Refused(500, "the roof is on fire")
+
+    with opened(chromium, running, expected=("500",)) as tab:
+        with monkeypatch.context() as patch:
+            patch.setattr(served, "translate", broken)
+            tab.fill("#given", LINES[0])
+            tab.wait_for_selector("[data-key=again]")
+            assert "the roof is on fire" in tab.inner_text(".trouble")
+        tab.click("[data-key=again]")
+        tab.wait_for_selector("#said .word")
+        assert not tab.query_selector(".trouble.bad")
+
+
+def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, served, monkeypatch):
+    real = served.translate
+
+    async def blind(client, texts, options, left, timeout=None):
+        if options["alignment"]:
+            raise Refused(422, "no alignment")
+        return await real(client, texts, options, left, timeout)
+
+    monkeypatch.setattr(served, "translate", blind)
+    with opened(chromium, running, LINES[0], expected=("422",)) as tab:
+        tab.hover("#said .word")
+        assert lit(tab, ".mirror") == []
+        assert tab.query_selector("#said .here")
+
+
+def test_a_newer_text_wins(chromium, running):
+    with opened(chromium, running, expected=("ERR_FAILED",)) as tab:
+        held, failed = [], []
+        tab.on("requestfailed", lambda request: failed.append(request))
+        tab.route("**/v1/translate", lambda route: held.append(route) if not held else route.continue_())
+        tab.fill("#given", "the dog")
+        for _ in range(100):
+            if held:
+                break
+            tab.wait_for_timeout(20)
+        tab.fill("#given", "the cat")
+        tab.wait_for_selector("#said .word")
+        assert translated(tab) == [running.said(["the cat"])[0]["text"]]
+        assert [request.post_data_json["texts"] for request in failed] == [["the dog"]]
+
+
+# ------------------------------------------------------------------------------------------------------- safe, small
+
+HOSTILE = "</script><script>document.title='owned'</script> <img src=x onerror=document.title='owned'> \u202eabc {0}"
+
+
+def test_hostile_text_is_only_text(chromium, running):
+    answer = {
+        "source": HOSTILE, "text": HOSTILE, "tokens": [{"text": HOSTILE, "log_probability": -1}],
+        "alignment": [[0, 0], [99, -1]], "flags": [{"name": HOSTILE, "side": "input", "detail": HOSTILE}],
+        "alternatives": [HOSTILE + "x"],
+    }  # fmt: skip
+    with opened(chromium, running) as tab:
+        tab.route("**/v1/translate", lambda route: route.fulfill(json={"translations": [answer]}))
+        tab.fill("#given", HOSTILE)
+        tab.wait_for_selector("#said .word")
+        tab.click("#said .small")
+        tab.click("summary")
+        assert tab.query_selector_all("#app img, #app script") == []
+        assert tab.title() == "English → German · heedful"
+
+
+def test_the_page_comes_with_a_strict_policy(running):
+    with urllib.request.urlopen(running.address, timeout=10) as answer:
+        html, sent = answer.read().decode(), answer.headers
+    assert sent["Content-Type"] == "text/html; charset=utf-8"
+    assert {name: sent[name] for name in headers()} == headers()
+    policy = dict(part.strip().partition(" ")[::2] for part in sent["Content-Security-Policy"].split(";"))
+    for name in ("default-src", "base-uri", "form-action", "frame-ancestors"):
+        assert policy[name] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    assert "unsafe" not in sent["Content-Security-Policy"]
+    assert re.findall(r'(?:src|href)="(?!data:)', html) == []
+    assert "pid" not in re.search(r'id="about">(.*?)</script>', html)[1]
+
+
+def test_no_name_of_a_language_can_leave_its_place():
+    html = page({"source": HOSTILE, "target": "</script>", "other": 1})
+    assert html.count("<script") == html.count("</script") == 3
+    told = re.search(r'id="about">(.*?)</script>', html)[1]
+    assert json.loads(told) == {"source": HOSTILE, "target": "</script>"}
+
+
+def test_the_page_is_small_and_plain():
+    script, style, _ = files()
+    assert len((script + style).encode()) <= 40_000
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
+    assert style.startswith(":root")  # the viewer's colours, of both looks
+    assert "@import" not in style
+    assert "url(" not in style
+
+
+def test_every_word_in_every_language():
+    script = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
+    used = set(re.findall(r'\bt\("([a-z-]+[a-z])"', script)) | {f"flag-{name}" for name in MEANINGS}
+    used |= set(re.findall(r'tell\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}
+    assert used <= WORDS["en"].keys()
+    assert WORDS["en"].keys() == WORDS["pt"].keys() == WORDS["ru"].keys()
+    for key, text in WORDS["en"].items():
+        for language in ("pt", "ru"):
+            assert text.count("{0}") == WORDS[language][key].count("{0}")

@@ -1,0 +1,40 @@
+"""Small versions of what benchmarks/serve_*.py show at length: load, faults and attacks against the real command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "multi30k"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA.is_dir(), reason="HEEDFUL_DATA holds no multi30k"),
+    pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals"),
+]
+
+
+def shown(script, *options):
+    """What a benchmark prints, if all that it claims holds."""
+    command = [sys.executable, ROOT / "benchmarks" / script, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_ten_times_the_load_for_a_minute(exported):
+    said = shown("serve_overload.py", "--model", exported / "one", "--seconds", "60")
+    assert "200:" in said
+
+
+def test_deaths_drains_swaps_and_leavers(exported):
+    assert "0 requests lost or mixed" in shown(
+        "serve_faults.py", "--model", exported / "one", "--other", exported / "two", "--quick"
+    )
+
+
+def test_attacks(exported):
+    assert "no death of the engine" in shown("serve_attack.py", "--model", exported / "one", "--quick")
