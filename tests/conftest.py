@@ -13,6 +13,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The tensors of tests are small: a second thread gains nothing, and loses much when another process is busy.
 torch.set_num_threads(1)
 
+# What measures time, kills processes or starts a cluster has the machine to itself; the rest shares it (scripts/check).
+ALONE = ("serve", "faults", "test_shards.py", "test_corpus.py", "test_bulk.py", "test_deploy.py", "test_clock.py")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not set(ALONE).isdisjoint(item.path.parts):
+            item.add_marker("alone")
+
 
 @pytest.fixture(scope="module")
 def chromium():

@@ -79,7 +79,9 @@ class Running:
         return socket.create_connection(("127.0.0.1", self.port), timeout=5)
 
     def metric(self, name):
-        return next(float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines() if line.startswith(name))
+        return next(
+            float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines() if line.startswith(name)
+        )
 
     def wait_for(self, name, value, seconds=20):
         until = time.monotonic() + seconds

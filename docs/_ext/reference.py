@@ -1,0 +1,125 @@
+"""The reference, made from the code: a page for each module, and what every command's --help says.
+
+Docstrings are Markdown as they stand (names in backticks, indented blocks are code), so they are set as it. Nothing is
+imported but the command line: what needs an engine is read, not run.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "heedful"
+Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def write(app: Sphinx) -> None:
+    """All pages, into docs/reference/, which is made anew."""
+    out = Path(app.srcdir) / "reference"
+    out.mkdir(exist_ok=True)
+    pages = {"commands.md": commands()}
+    names = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if parts[-1] == "__main__" or ".cli" in name:
+            continue
+        page = module(name, ast.parse(path.read_text(encoding="utf-8")))
+        if page:
+            names.append(name)
+            pages[f"{name}.md"] = page
+    toctree = "\n".join(["commands", *names])
+    pages["index.md"] = f"# Reference\n\nMade from the code.\n\n```{{toctree}}\n:maxdepth: 1\n\n{toctree}\n```\n"
+    for old in set(out.glob("*.md")) - {out / name for name in pages}:
+        old.unlink()
+    for name, text in pages.items():
+        path = out / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # an unchanged page is not read again
+            path.write_text(text, encoding="utf-8")
+
+
+def module(name: str, tree: ast.Module) -> str:
+    """One module, or nothing where nothing in it is for others."""
+    parts = [f"# {name}\n", f"````{{py:module}} {name}\n````\n", (ast.get_docstring(tree) or "") + "\n"]
+    public = [one for one in tree.body if isinstance(one, Defined) and not one.name.startswith("_")]
+    parts += [described(one) for one in public if ast.get_docstring(one)]
+    return "\n".join(parts) if len(public) or len(ast.get_docstring(tree) or "") > 200 else ""
+
+
+def described(one: Defined, inside: str = "") -> str:
+    """A class or a function with its signature and its docstring."""
+    fence = "`" * (5 if inside else 6)
+    text = ast.get_docstring(one) or ""
+    if isinstance(one, ast.ClassDef):
+        members = [each for each in one.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        shown = [
+            described(each, one.name) for each in members if not each.name.startswith("_") and ast.get_docstring(each)
+        ]
+        fields = [
+            f"    {ast.unparse(each)}"
+            for each in one.body
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id[0] != "_"
+        ]
+        listed = "\n\n```python\n" + "\n".join(line.strip() for line in fields) + "\n```\n" if fields else ""
+        bases = ", ".join(map(ast.unparse, one.bases))
+        return (
+            f"{fence}{{py:class}} {one.name}{f'({bases})' if bases else ''}\n\n{text}{listed}\n\n"
+            + "\n".join(shown)
+            + f"\n{fence}\n"
+        )
+    kind = (
+        "property"
+        if any("property" in ast.unparse(each) for each in one.decorator_list)
+        else "method"
+        if inside
+        else "function"
+    )
+    arguments = ast.unparse(one.args)
+    arguments = re.sub(r"^(self|cls)(, )?", "", arguments) if inside else arguments
+    returns = f" -> {ast.unparse(one.returns)}" if one.returns else ""
+    signature = one.name if kind == "property" else f"{one.name}({arguments}){returns}"
+    return f"{fence}{{py:{kind}}} {signature}\n\n{text}\n{fence}\n"
+
+
+def commands() -> str:
+    """What every command says when it is asked for help, in plain letters."""
+    import typer.main
+    from typer import rich_utils
+
+    from heedful.cli.app import app
+
+    rich_utils.MAX_WIDTH = 100
+    root = typer.main.get_command(app)
+    parts = ["# Commands\n"]
+    for name in sorted(root.commands):  # type: ignore[attr-defined]
+        command = root.commands[name]  # type: ignore[attr-defined]
+        text = re.sub(r"\s*\x08\s*\n", "\n\n", command.help or "")
+        paragraphs = [
+            "```sh\n" + "\n".join(line.strip() for line in part.split("\n")) + "\n```"
+            if part.lstrip().startswith("heedful ")
+            else part
+            for part in re.split(r"\n\s*\n", text)
+        ]
+        parts.append(f"## heedful {name}\n\n" + "\n\n".join(paragraphs) + "\n\n| | |\n|---|---|")
+        for each in command.params:
+            if each.name in {"help", "install_completion", "show_completion"}:
+                continue
+            spelled = (
+                ", ".join(f"`{one}`" for one in (*each.opts, *each.secondary_opts))
+                if each.opts[0][0] == "-"
+                else f"`{each.name.upper()}`"
+            )
+            parts.append(f"| {spelled} | {(each.help or '').replace('|', chr(92) + '|')} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Tell Sphinx."""
+    app.connect("builder-inited", write)
+    app.add_lexer("layers", TextLexer)  # docs/architecture.md
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
