@@ -15,8 +15,11 @@ myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_build", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]  # two classes of one name in an annotation: a link to one of them
+smartquotes = False  # quotation marks in docstrings are often those of code
 locale_dirs = ["locale"]
 gettext_compact = False  # one catalogue a page
+
+toc_object_entries = False  # hundreds of names in every page's margin help nobody
 
 html_theme = "furo"
 html_static_path = ["_static"]
