@@ -1,4 +1,4 @@
-"""The README and the docs say only what works: every Python block is run, every file named in CONTRIBUTING's tree exists."""
+"""README and docs say only what works: every Python block is run, every file in the tree of CONTRIBUTING.md exists."""
 
 import re
 from pathlib import Path
