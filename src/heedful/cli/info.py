@@ -1,7 +1,6 @@
 """`heedful info`: what is installed, and what it allows."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import typer
@@ -56,6 +55,8 @@ def remark(part: Part) -> str:
 
 def installed(package: str) -> str | None:
     """The version of a package, without importing it."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
