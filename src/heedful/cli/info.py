@@ -34,7 +34,12 @@ PARTS = (
 
 
 def info(markdown: bool = typer.Option(False, "--markdown", help="A table to paste into a bug report.")) -> None:
-    """Say what is installed, and the line that installs what is not."""
+    """Say what is installed, and the line that installs what is not.
+
+    \b
+      heedful info
+      heedful info --markdown
+    """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     rows = [
         ("heedful", __version__, ""),
         ("Python", platform.python_version(), f"{platform.system()} {platform.machine()}"),
