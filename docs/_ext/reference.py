@@ -86,11 +86,9 @@ def described(one: Defined, inside: str = "") -> str:
 def commands() -> str:
     """What every command says when it is asked for help, in plain letters."""
     import typer.main
-    from typer import rich_utils
 
     from heedful.cli.app import app
 
-    rich_utils.MAX_WIDTH = 100
     root = typer.main.get_command(app)
     parts = ["# Commands\n"]
     for name in sorted(root.commands):  # type: ignore[attr-defined]

@@ -234,6 +234,14 @@ def found(folder: Path) -> Path:
         raise HeedfulError(
             f"{folder} is an export, which is only translated with: name the model directory it came from"
         )
+    if folder.is_file():
+        raise HeedfulError(f"there is no model in {folder}, which is a file: name the model directory")
+    if not folder.exists():
+        raise HeedfulError(f"there is no model in {folder}, as there is no such folder: name the right one")
+    if (folder / "asked.json").is_file():
+        raise HeedfulError(
+            f"there is no model in {folder} yet: its training is not finished. The same heedful train goes on with it"
+        )
     raise HeedfulError(
         f"there is no model in {folder}: no {MANIFEST} in it, nor in a folder `model` in it. Name the right folder; "
         "a model whose writing was cut short, before the manifest, has to be written again"

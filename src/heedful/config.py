@@ -309,7 +309,8 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+        quoted = '; text stands in quotes, such as source = "no"' if "Invalid value" in str(error) else ""
+        raise ConfigError(f"{path} is not TOML: {error}{quoted}") from None
     for one in sets:
         put(tree, one)
     return check(tree, where=str(path), root=path.parent)
@@ -390,7 +391,9 @@ def explain(error: Mapping[str, Any]) -> str:
     place = error["loc"]
     key = ".".join(str(part) for part in place if part not in CHOSEN)
     if error["type"] == "extra_forbidden":
-        return f"unknown key `{key}`" + did_you_mean(str(place[-1]), known_keys(place[:-1]))
+        near = did_you_mean(str(place[-1]), known_keys(place[:-1]))
+        elsewhere = [name for name in all_keys() if name.split(".")[-1] == place[-1]]
+        return f"unknown key `{key}`" + (f"; did you mean `{elsewhere[0]}`?" if len(elsewhere) == 1 else near)
     if error["type"] == "union_tag_invalid":
         kinds_known = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
         return f"`{key}.kind` = {error['ctx']['tag']!r} is not known" + did_you_mean(error["ctx"]["tag"], kinds_known)
@@ -403,6 +406,10 @@ def explain(error: Mapping[str, Any]) -> str:
         return f"`{key}` = {error['input']!r} is not known" + did_you_mean(str(error["input"]), options)
     if error["type"] == "tuple_type":
         return f"`{key}` is a list: write [[{key}]] above its keys, or {key.split('.')[-1]} = [{{ files = ... }}]"
+    if error["type"] == "string_type":
+        return f"`{key}` = {json.dumps(error['input'], default=str)} is not text, which stands in quotes"
+    if key in ("source", "target") and error["type"] == "string_pattern_mismatch":
+        return f"`{key}` = {error['input']!r}: a language is a code, such as en, de or pt-BR"
     if key.split(".")[-1] == "name" and error["type"] == "string_pattern_mismatch":
         return f"`{key}` = {error['input']!r}: a name starts with a letter and has no spaces"
     if key.split(".")[-1] == "tag" and error["type"] == "string_pattern_mismatch":
@@ -423,6 +430,17 @@ def known_keys(place: tuple[Any, ...]) -> list[str]:
         elif isinstance(part, str):  # the `kind` that was chosen, where there are several
             sections = [one for one in sections if part in getattr(one.model_fields["kind"].annotation, "__args__", ())]
     return list(sections[0].model_fields)
+
+
+def all_keys() -> list[str]:
+    """Every key of a section that stands once: "source", "train.steps"; not those of a list or of a kind."""
+    return [
+        f"{name}.{key}"
+        for name, field in Settings.model_fields.items()
+        for section in _classes(field.annotation)
+        if issubclass(section, Section)
+        for key in section.model_fields
+    ]
 
 
 def _classes(annotation: Any) -> list[type]:

@@ -37,7 +37,7 @@ def test_version():
 
 
 def test_a_users_mistake_is_one_line_and_exit_code_1(monkeypatch, capsys):
-    def fail() -> None:
+    def fail(*_given, **_named) -> None:
         raise HeedfulError("the corpus is empty: give it some lines")
 
     monkeypatch.setattr("heedful.cli.app.app", fail)

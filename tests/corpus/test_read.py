@@ -227,6 +227,24 @@ def test_unequal_counts_are_refused(tmp_path):
     assert error.value.counts == (3, 2)
 
 
+@pytest.mark.parametrize("mark", reader.FOREIGN)
+def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, mark):
+    files = two_files(tmp_path, PAIRS)
+    files[1].write_bytes(mark + b"and more\n")
+    with pytest.raises(DataError, match=r"train\.de is not text but .*; (let|unpack|save) .*"):
+        list(read(files, "en", "de"))
+
+
+@pytest.mark.parametrize("told", ["not UTF-8 .* Latin-1\\? Type: iconv", "a NUL .* Type heedful check and the files"])
+def test_too_many_rejects_come_with_advice(tmp_path, told):
+    files = two_files(tmp_path, PAIRS)
+    line = b"caf\xe9\n" if "UTF-8" in told else b"a\0b\n"
+    for file in files:
+        file.write_bytes(line * 9)
+    with pytest.raises(DataError, match=told):
+        list(read(files, "en", "de", reject_limit=0.05))
+
+
 def test_unequal_counts_survive_pickling():
     import pickle
 
@@ -258,8 +276,8 @@ def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "CHUNK", chunk)
         patch.setattr(reader, "ROWS", 4)
-        if any(pair[side].startswith((b"\xff\xfe", b"\xfe\xff")) for pair in pairs[:1] for side in (0, 1)):
-            return  # UTF-16, refused as a whole
+        if any(side.startswith((b"\xff\xfe", b"\xfe\xff", *reader.FOREIGN)) for pair in pairs[:1] for side in pair):
+            return  # UTF-16, or no text: refused as a whole
         found, lines, rejects = everything(files)
     assert [(line, *pair) for line, pair in zip(lines, found, strict=True)] == expected
     assert sorted(lines + [reject.line for reject in rejects]) == list(range(1, len(pairs) + 1))

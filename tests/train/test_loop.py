@@ -12,7 +12,8 @@ from heedful.data.batch import collate
 from heedful.errors import HeedfulError
 from heedful.train import checkpoint
 from heedful.train.events import Stepped
-from heedful.train.loop import Interrupted, out_of_memory, train
+from heedful.train.loop import Interrupted, train
+from heedful.train.machine import fitting
 from heedful.train.record import METRICS
 from trainwork import RECURRENT, at, events, outcome, random_faults, settings_of, storm
 
@@ -199,12 +200,11 @@ def test_memory_does_not_grow(corpus, tmp_path):
 def test_out_of_memory_says_what_to_change():
     batch = collate([([4, 5], [6, 7, 8])] * 3, bos=1, eos=2, pad=0)
     for error in (torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("can't allocate memory: 1 bytes")):
-        told = out_of_memory(error, batch, 2)
-        assert isinstance(told, HeedfulError)
-        assert "a batch of 3 pairs, 4 target tokens long" in str(told)
-        assert "train.micro_batches=4" in str(told)
-    other = RuntimeError("shapes do not match")
-    assert out_of_memory(other, batch, 2) is other
+        told = r"a batch of 3 pairs, 4 target tokens long.*train\.micro_batches=4"
+        with pytest.raises(HeedfulError, match=told), fitting(batch, 2):
+            raise error
+    with pytest.raises(RuntimeError, match="shapes do not match"), fitting(batch, 2):
+        raise RuntimeError("shapes do not match")
 
 
 def test_the_pace_of_events_is_the_one_that_was_asked_for(corpus, tmp_path):

@@ -1,8 +1,11 @@
 """The command line: verbs, and what every one of them shares."""
 
+import errno
+import re
+import shlex
 import sys
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -20,16 +23,35 @@ from heedful.cli.prepare import prepare
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalise import visible
 
 INTERRUPTED = 130  # what a shell says of Ctrl-C
+ADVICE = {  # what to do where the system says no
+    errno.EACCES: "you may not read or write there; name another place",
+    errno.EPERM: "you may not read or write there; name another place",
+    errno.EROFS: "nothing can be written there; name another place",
+    errno.ENOSPC: "free some space, and type the same command again",
+    errno.EDQUOT: "free some space, and type the same command again",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "name a folder",
+    errno.EEXIST: "name another place",
+    errno.ENOENT: "name one that is there",
+}
+TOO_MUCH = {
+    "inspect": ": a sentence stands in quotes",
+    "prepare": ": it reads one heedful.toml, which names the files",
+    "translate": ": the text itself comes through a pipe, echo TEXT | heedful translate MODEL",
+}
+GOES_ON = {"prepare", "train", "--bulk"}  # what keeps what it has finished, and goes on from there
+Mistyped: type[Any] = typer.BadParameter.__mro__[1]  # all that is wrong with the words of a command
 
 app = typer.Typer(
     name="heedful",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help, in a third of the time
     help="""Sequence-to-sequence learning with attention.
 
 \b
@@ -84,16 +106,34 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show an arrow shows a question mark
     try:
-        app()
+        code = app(None if sys.argv[1:] else ["--help"], prog_name="heedful", standalone_mode=False)
+    except Mistyped as error:
+        stop(mistyped(error), error.exit_code)
     except HeedfulError as error:
         stop(str(error), error.exit_code)
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        stop(f"{error.strerror or error}{place}", 1)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:
-            stop("interrupted; what was finished is kept, and the same command goes on from there", INTERRUPTED)
-        raise
+        place = f" ({str(error.filename).replace('.tmp-', '')})" if error.filename else ""
+        advice, text = ADVICE.get(error.errno or 0), error.strerror or str(error)
+        stop(f"{text[:1].lower()}{text[1:]}{place}{f': {advice}' if advice else ''}", 1)
+    except MemoryError:
+        stop("out of memory: give it less at a time, or end what else is running", 1)
+    if code == INTERRUPTED:
+        kept = "; what was finished is kept, and the same command goes on from there"
+        stop(f"interrupted{'' if GOES_ON.isdisjoint(sys.argv) else kept}", INTERRUPTED)
+    sys.exit(code)
+
+
+def mistyped(error: Any) -> str:
+    """What is wrong with the words of a command, in our way, and where all of them are listed."""
+    text = error.format_message().rstrip(".")
+    if near := getattr(error, "possibilities", None):
+        text = f"no such option `{error.option_name}`; did you mean `{near[0]}`?"
+    elif word := re.match(r"No such command '(.*?)'", text):
+        text = f"no such command `{word[1]}`{did_you_mean(word[1], error.ctx.command.commands)}"
+    elif word := re.match(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", text):
+        text = f"`{word[1]}` is too much{TOO_MUCH.get(error.ctx.command.name, '')}"
+    command = error.ctx.command_path if error.ctx else shlex.join(["heedful", *sys.argv[1:2]])
+    return f"{text[0].lower()}{text[1:]}{'' if text.endswith('?') else '.'} Type: {command} --help"
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from heedful.cli.given import settings_of
 from heedful.errors import require
 from heedful.text.normalise import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from heedful.config import Settings
     from heedful.corpus.check import Finding, Report
 
@@ -54,6 +52,10 @@ def check(
       heedful check heedful.toml --fix
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("polars", extra="corpus", whose="heedful check")
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     from heedful.corpus.check import examine_all, report
     from heedful.corpus.mend import fix as mend
 
@@ -97,7 +99,7 @@ def advice(files: list[str], errors: bool, fixed: bool) -> str:
     return "name the files in a heedful.toml, then: heedful prepare heedful.toml"
 
 
-def show(console: Console, settings: "Settings", found: "Report") -> None:
+def show(console: "Console", settings: "Settings", found: "Report") -> None:
     """The report: how many pairs, the findings, what is fine."""
     fancy = (console.encoding or "").lower().startswith("utf")
     console.print(f"[bold]heedful check[/]  {settings.source} {'→' if fancy else '->'} {settings.target}")
@@ -120,8 +122,11 @@ def show(console: Console, settings: "Settings", found: "Report") -> None:
         )
 
 
-def show_finding(console: Console, finding: "Finding", fancy: bool) -> None:
+def show_finding(console: "Console", finding: "Finding", fancy: bool) -> None:
     """What, where, a sample, why, and what to do; of a note, one line."""
+    from rich.markup import escape
+    from rich.padding import Padding
+
     rule = finding.rule
     good, plain, style = MARKS[finding.level]
     mark = f"[{style}]{good if fancy else plain} {finding.level}[/]"

@@ -6,8 +6,6 @@ from math import exp
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from heedful.cli.inspect import shown
 from heedful.errors import ConfigError, require
@@ -15,6 +13,8 @@ from heedful.samples import PAIRS, model
 from heedful.text.normalise import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from heedful.trace import Sentence
 
 SENTENCES = {"pt-en": "Eu gosto muito de café.", "ru-en": "Я хочу выпить стакан воды."}
@@ -39,6 +39,8 @@ def demo(
         raise ConfigError('give a sentence to translate, such as: heedful demo "Onde está o meu carro?"')
     pairs = [pair] if pair else [pair_of(sentence)] if sentence else list(PAIRS)
     models = [model(one) for one in pairs]
+    from rich.console import Console
+
     from heedful.inspect.act import Page, inspect
     from heedful.inspect.figure import terminal
 
@@ -61,8 +63,10 @@ def pair_of(sentence: str) -> str:
     return "ru-en" if re.search("[а-яё]", sentence, re.IGNORECASE) else "pt-en"
 
 
-def told(console: Console, pair: str, sentence: "Sentence") -> None:
+def told(console: "Console", pair: str, sentence: "Sentence") -> None:
     """Source and translation; words the model is not sure of are tinted."""
+    from rich.text import Text
+
     source, target = pair.split("-")
     console.print(Text(f"{source}  {visible(sentence.source.text)}"), soft_wrap=True)
     line = Text(f"{target}  ")

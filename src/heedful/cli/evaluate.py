@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from heedful.align import READINGS
 from heedful.cli.outputs import Given, asked, read, texts_of, warn
 from heedful.errors import ConfigError, HeedfulError
 from heedful.metrics import alignment, breakdown
@@ -131,6 +128,7 @@ def show_aligned(
             f"{hypotheses} is a model: give the two texts that it shall align, such as test.de --source test.en"
         )
     else:
+        from heedful.align import READINGS
         from heedful.translate import load
 
         translator, texts = load(hypotheses), (texts_of(source), texts_of(references[0]))
@@ -169,6 +167,9 @@ def show_explained(given: Given, line: int, options: Options, as_json: bool) -> 
 
 def show(rows: Iterable[Shown]) -> None:
     """Lines as they are, however wide the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False)
     for text, style in rows:
         console.print(Text(visible(text), style), soft_wrap=True)

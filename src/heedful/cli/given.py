@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heedful.config import Settings, check, load, put
-from heedful.corpus.read import bare, kind
 from heedful.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heedful.config import Settings
 
 
 def settings_of(
@@ -18,14 +19,21 @@ def settings_of(
     test: Sequence[str] = (),
     recipe: str | None = None,
     out: str | None = None,
-) -> Settings:
+) -> "Settings":
     """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
+    from heedful.config import check, load, put
+
     if is_configuration(files):
         if pair or validation or test:
             raise ConfigError(
                 "a .toml says which languages and files there are: leave out --pair, --validation and --test"
             )
         return load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
+    if len(files) > 2:
+        raise ConfigError(
+            f"{len(files)} files: a corpus is two, or one that holds both languages. Several corpora go into a "
+            "heedful.toml; to validate on some, repeat the option: --validation val.en --validation val.de"
+        )
     source, target = languages(files, pair)
     data = {"train": [{"files": list(files)}]} | {
         split: [{"files": list(some)}] for split, some in (("validation", validation), ("test", test)) if some
@@ -54,10 +62,19 @@ def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
         if not (source and dash and target):
             raise ConfigError(f"--pair {pair}: write two languages, such as en-de")
         return source, target
+    from heedful.corpus.read import bare, kind
+
     paths = [Path(file) for file in files]
+    for path in paths:
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder: name the files in it, such as: train.en train.de")
     suffixes = [bare(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
     if len(paths) == 1 and kind(paths[0]) == ".tsv":
         return "source", "target"
+    if len(paths) == 1 and not kind(paths[0]) and paths[0].is_file():
+        raise ConfigError(f"{paths[0]} is one file of a pair: name the other one too, such as: train.en train.de")
+    if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
+        raise ConfigError(f"both files end in .{suffixes[0]}: say which languages these are, such as: --pair en-de")
     raise ConfigError("say which languages these are, such as: --pair en-de")

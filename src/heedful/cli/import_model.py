@@ -18,6 +18,7 @@ def import_model(
 
     \b
       heedful import opus-mt-en-de --out en-de
+      heedful import some-ctranslate2-model --pair en-de --out en-de
       heedful train mine.en mine.de --from en-de --out mine --time 30m
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.imports.act import import_model as make

@@ -1,7 +1,6 @@
 """`heedful info`: what is installed, and what it allows."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import typer
@@ -35,7 +34,12 @@ PARTS = (
 
 
 def info(markdown: bool = typer.Option(False, "--markdown", help="A table to paste into a bug report.")) -> None:
-    """Say what is installed, and the line that installs what is not."""
+    """Say what is installed, and the line that installs what is not.
+
+    \b
+      heedful info
+      heedful info --markdown
+    """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     rows = [
         ("heedful", __version__, ""),
         ("Python", platform.python_version(), f"{platform.system()} {platform.machine()}"),
@@ -56,6 +60,8 @@ def remark(part: Part) -> str:
 
 def installed(package: str) -> str | None:
     """The version of a package, without importing it."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS
@@ -90,6 +88,9 @@ def ask(question: str, otherwise: str | None = None) -> str:
 
 def show(path: Path) -> None:
     """What was found in the files, and what to type next."""
+    from rich.console import Console
+    from rich.markup import escape
+
     from heedful.config import load
 
     console = Console(highlight=False)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from heedful.errors import ConfigError, DataError
-from heedful.trace import PLACES, dumped, parsed
 
 if TYPE_CHECKING:
     from heedful.inspect.act import Page
@@ -59,6 +57,8 @@ def inspect(
 
         drawn.append(written(png, dots(found.svg(pieces=pieces))))
     if terminal:
+        from rich.console import Console
+
         from heedful.inspect.figure import terminal as chart
 
         if not found.trace.sentences:
@@ -66,6 +66,8 @@ def inspect(
         for one in found.trace.sentences:
             Console(highlight=False).print(chart(one, pieces=pieces))
     if as_json:
+        from heedful.trace import dumped
+
         drawn.append(written(as_json, dumped(found.trace).encode()))
     if out or show or not (terminal or any(drawn)):
         path = found.save(out or "inspect.html")
@@ -89,9 +91,11 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
         raise ConfigError("give a sentence or a --file of them, not both")
     if file is None:
         return [] if sentence is None else [sentence]
+    from heedful.corpus.read import nearest
+
     path = Path(file)
     if not path.is_file():
-        raise DataError(f"there is no file {file}")
+        raise DataError(f"there is no file {file}{nearest(path)}")
     try:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
@@ -100,11 +104,13 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
 
 def read(file: str) -> "Page":
     """A trace that somebody wrote."""
+    from heedful.corpus.read import nearest
     from heedful.inspect.act import Page
+    from heedful.trace import parsed
 
     path = Path(file)
     if not path.is_file():
-        raise DataError(f"there is no file {file}")
+        raise DataError(f"there is no file {file}{nearest(path)}")
     return Page(parsed(path.read_bytes()))
 
 
@@ -119,7 +125,10 @@ def looked(
     importance: bool,
 ) -> "Page":
     """The page about some sentences; on a terminal it says how far it is."""
+    from rich.console import Console
+
     from heedful.inspect.act import Page, inspect, opened
+    from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:
         raise ConfigError("--reference belongs to one sentence: give one")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.corpus.read import LONGEST, fault, lines
-from heedful.errors import ConfigError, DataError, did_you_mean
+from heedful.errors import ConfigError, DataError
 from heedful.metrics.score import Options, bleu_of, measure
 from heedful.text.normalise import visible
 
@@ -110,16 +109,22 @@ def used(folder: str, sources: Sequence[str] | None) -> Used:
 
 def texts_of(given: str) -> list[str]:
     """The lines of a text, plain, .gz or .zst; an error where one cannot be read."""
+    from heedful.corpus.read import LONGEST, fault, lines, nearest
+
     path, texts = Path(given), []
+    if path.is_dir():
+        raise ConfigError(
+            f"{given} is a folder, and a text belongs here. A model is named first in heedful evaluate MODEL test.de "
+            "--source test.en, and last in heedful compare test.de MODEL --source test.en"
+        )
     if not path.is_file():
-        near = did_you_mean(path.name, [one.name for one in path.parent.glob("*")][:1000])
-        raise DataError(f"there is no file {given}" + (near if "did you mean" in near else ""))
+        raise DataError(f"there is no file {given}{nearest(path)}")
     for number, line in enumerate(lines(path), 1):
         if wrong := fault(line, LONGEST):
-            raise DataError(f"{given}:{number}: {wrong}")
+            raise DataError(f"{given}:{number}: {wrong}; mend it, or save the file as UTF-8")
         texts.append(line.decode())
     if not texts:
-        raise DataError(f"{given} is empty")
+        raise DataError(f"{given} is empty; name the right file")
     return texts
 
 

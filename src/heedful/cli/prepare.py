@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from heedful.config import Settings, load
 from heedful.errors import require
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from heedful.config import Settings
     from heedful.data.prepare import Progress as Told
     from heedful.data.prepare import Step
 
@@ -46,6 +38,10 @@ def prepare(
       heedful prepare heedful.toml --workers 8 --set tokenizer.vocabulary=16000
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("polars", extra="corpus", whose="heedful prepare")
+    from rich.console import Console
+    from rich.markup import escape
+
+    from heedful.config import load
     from heedful.corpus.shards import launcher
     from heedful.data.prepare import prepare as make
     from heedful.data.prepare import workers_for
@@ -70,8 +66,17 @@ def prepare(
 
 
 @contextmanager
-def stages_shown(aside: Console) -> Iterator["Told"]:
+def stages_shown(aside: "Console") -> Iterator["Told"]:
     """Gives what is to be told of every step: a bar per stage, or now and then a line where there is no terminal."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description:>24}"),
         BarColumn(),
@@ -105,7 +110,7 @@ def nearby(place: str | Path) -> Path:
 
 
 def summary(
-    settings: Settings, counts: Mapping[str, int], tokenizers: Mapping[str, Mapping[str, object]]
+    settings: "Settings", counts: Mapping[str, int], tokenizers: Mapping[str, Mapping[str, object]]
 ) -> list[tuple[str, str]]:
     """What happened to the pairs."""
     read = " · ".join(

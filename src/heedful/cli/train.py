@@ -69,8 +69,8 @@ def train(
 
 def asked(out: str | None, time: str | None, steps: int | None) -> list[str]:
     """The short options as settings."""
-    if time and steps:
+    if time is not None and steps is not None:
         raise ConfigError("give --time or --steps, not both")
-    found = [f"train.time={time}"] if time else []
-    found += [f"train.steps={steps}"] if steps else []
+    found = [f"train.time={time}"] if time is not None else []
+    found += [f"train.steps={steps}"] if steps is not None else []
     return [*found, *([f"train.folder={Path(out).absolute().as_posix()}"] if out else [])]

@@ -198,18 +198,27 @@ def opened(file: str) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
-    if not path.is_file():
-        raise ConfigError(
-            f"there is no file {file}; the text itself comes through a pipe: echo TEXT | heedful translate MODEL"
-        )
     from heedful.corpus.memory import PACKED
+    from heedful.corpus.read import nearest, refuse_foreign
 
+    if path.is_dir():
+        raise ConfigError(f"{file} is a folder; name a file in it")
+    if not path.is_file():
+        pipe = f"; the text itself comes through a pipe: echo {shlex.quote(file)} | heedful translate MODEL"
+        raise ConfigError(f"there is no file {file}{nearest(path) or pipe}")
     if path.suffix in PACKED:
         raise ConfigError(f"{file} is packed; unpack it on the way: zcat {file} | heedful translate MODEL")
     stream = path.open("rb")
-    if stream.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+    try:
+        begin = stream.peek(8)
+        if begin[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise DataError(
+                f"{file} is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
+            )
+        refuse_foreign(begin, path)
+    except DataError:
         stream.close()
-        raise DataError(f"{file} is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL")
+        raise
     return stream
 
 

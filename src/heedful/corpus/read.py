@@ -30,6 +30,14 @@ ROWS, BYTES = 1 << 12, 1 << 22  # of a block, at most and about: few pairs where
 FEW = 3  # rejects that even a small file may have
 LONGEST = 1 << 16  # bytes: a longer line is rejected unread
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SAVED = "save its text as plain UTF-8, one sentence a line"
+FOREIGN = {  # how files begin that are not text, and what to do about them
+    b"\x1f\x8b\x08": "packed by gzip; let its name end in .gz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; let its name end in .zst",
+    b"PK\x03\x04": f"a ZIP archive, as .docx and .xlsx are; unpack it, or {SAVED}",
+    b"\xd0\xcf\x11\xe0": f"a document of an office program; {SAVED}",
+    b"%PDF-": f"a PDF; {SAVED}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +94,22 @@ def paired(files: Sequence[str | Path], source: str, target: str) -> tuple[Path,
         raise DataError(f"{paths[0]} and {paths[1]} hold both languages each; make each of them a corpus of its own")
     for path in paths:
         if not path.is_file():
-            near = (
-                did_you_mean(path.name, [other.name for other in path.parent.glob("*")][:1000])
-                if path.parent.is_dir()
-                else ""
-            )
-            raise DataError(f"there is no file {path}" + (near if "did you mean" in near else ""))
+            raise DataError(f"there is no file {path}{nearest(path)}")
     if len(paths) == 2 and paths[0] == paths[1]:
         raise DataError(f"{paths[0]} is given as source and as target")
     if len(paths) == 2 and [language(path) for path in paths] == [target.lower(), source.lower()]:
         paths.reverse()
     return tuple(paths)
+
+
+def nearest(path: Path) -> str:
+    """What to append where a file is missing: one of like name beside it, or that there is no such folder."""
+    if path.is_dir():
+        return ", but a folder of that name: name the file in it"
+    if not path.parent.is_dir():
+        return f", as there is no folder {path.parent}"
+    near = did_you_mean(path.name, [other.name for other in path.parent.glob("*")][:1000])
+    return near if "did you mean" in near else ""
 
 
 def sibling(stem: Path, language: str) -> Path:
@@ -105,14 +118,19 @@ def sibling(stem: Path, language: str) -> Path:
     for path in names:
         if path.is_file():
             return path
+    if stem.is_file():
+        raise DataError(
+            f"{stem} is one file of a pair: name the other one too, or a .tsv, .jsonl, .tmx or .parquet with both sides"
+        )
     raise DataError(
-        f"{stem} is neither a .tsv, .jsonl, .tmx or .parquet file, nor is there a {names[0]} (or .gz, .zst)"
+        f"{stem} is neither a .tsv, .jsonl, .tmx or .parquet file, nor is there a {names[0]} (or .gz, .zst): name two "
+        "files, such as train.en and train.de, or one of those"
     )
 
 
 def bare(path: Path) -> Path:
     """The path without .gz or .zst."""
-    return path.with_suffix("") if path.suffix in PACKED else path
+    return path.with_suffix("") if path.suffix and path.suffix in PACKED else path
 
 
 def kind(path: Path) -> str | None:
@@ -221,7 +239,15 @@ def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
         yield [rest.removesuffix(b"\r")[: longest + 1]]
 
 
+def refuse_foreign(begin: bytes, path: Path) -> None:
+    """An error where a file begins as no text does."""
+    for mark, what in FOREIGN.items():
+        if begin.startswith(mark):
+            raise DataError(f"{path} is not text but {what}")
+
+
 def _beginning(chunk: bytes, path: Path) -> bytes:
+    refuse_foreign(chunk, path)
     if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8   and use that")
     if b"\n" not in chunk and chunk.count(b"\r") > 2:
@@ -522,9 +548,11 @@ def read(
         first = first or next(iter(block.rejects), None)
         yield block
     if first and rejected > max(FEW, reject_limit * seen):
+        latin = f"Latin-1? Type: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8   and use that"
+        advice = latin if first.reason.startswith("not UTF-8") else "Type heedful check and the files, to see more"
         raise DataError(
             f"{rejected:,} of {seen:,} lines cannot be read, more than data.reject_limit = {reject_limit:g}; the first "
-            f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}"
+            f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
         )
 
 

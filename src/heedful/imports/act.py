@@ -45,7 +45,7 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
     """Read somebody else's model, and write it as a model directory."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder")
+        raise ConfigError(f"{folder} is not a folder; name the one that holds the model's files")
     try:
         kind = next((name for name, reader in READERS.items() if reader.known(folder)), None)
         if kind is None:

@@ -30,6 +30,11 @@ def read_keys(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"--keys {path} cannot be read: there is no such file. Make one: heedful serve MODEL --keys {path} "
+            "--new-key NAME"
+        ) from None
     except OSError as error:
         raise ConfigError(f"--keys {path} cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, 1):

@@ -310,18 +310,19 @@ def shape(given: Settings, size: Size, dropout: float, why_dropout: str = "", wh
 
 def counted(given: Settings) -> tuple[int, int]:
     """Pairs there are, counted up to COUNTED; and letters that the tokenizer will give a piece of their own."""
-    pairs, letters = 0, Counter[str]()
+    pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in given.data.train:
         for block in read(corpus.files, given.source, given.target, longest=given.data.longest_bytes):
             if pairs < LETTERS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
-            pairs += len(block.source)
+            pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
             if pairs >= COUNTED:
                 break
     if pairs < LEAST_PAIRS:
+        unread = f" ({rejected:,} more cannot be read: type heedful check to see why)" if rejected else ""
         raise DataError(
-            f"{pairs:,} pairs are too few: the autopilot wants {LEAST_PAIRS}, and a useful translator ten thousand. To "
-            "play with fewer, take a recipe: --recipe transformer-tiny --set tokenizer.vocabulary=400"
+            f"{pairs:,} pairs are too few{unread}: the autopilot wants {LEAST_PAIRS}, and a useful translator ten "
+            "thousand. To play with fewer, take a recipe: --recipe transformer-tiny --set tokenizer.vocabulary=400"
         )
     covered, kinds = 0, 0
     for _, times in letters.most_common():

@@ -41,7 +41,7 @@ from heedful.train.events import Began, Note, Refitted, Saved, Skipped, Stepped,
 from heedful.train.film import Camera
 from heedful.train.finish import finish, work_after
 from heedful.train.guard import Guard, Verdict
-from heedful.train.machine import casting, device_of, keep_memory
+from heedful.train.machine import casting, device_of, fitting, keep_memory
 from heedful.train.optimise import (
     Mean,
     moments,
@@ -244,12 +244,10 @@ class Run:
             torch.manual_seed(
                 seed_of(self.settings.seed, self.step + self.offset, self.world.rank + number * self.world.ranks)
             )
-            try:
+            with fitting(batch, self.chosen.micro_batches or 1):
                 with casting(self.device, self.chosen.precision or "fp32"):
                     loss: Loss = model(batch)
                 loss.smoothed.backward()
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                raise out_of_memory(error, batch, self.chosen.micro_batches or 1) from error
             return loss
 
         return think
@@ -567,18 +565,6 @@ def plain_numbers(loss: Loss) -> tuple[Tensor, Tensor, int]:
 def seed_of(seed: int, step: int, micro: int) -> int:
     """A seed that belongs to one micro-batch of one step."""
     return int.from_bytes(hashlib.blake2b(json.dumps([seed, step, micro]).encode(), digest_size=7).digest(), "big")
-
-
-def out_of_memory(error: BaseException, batch: Any, micro_batches: int) -> BaseException:
-    """What to change when a batch does not fit; any other error as it is."""
-    short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
-    if not short:
-        return error
-    rows, longest = batch.inputs.shape
-    return HeedfulError(
-        f"out of memory in a batch of {rows} pairs, {longest} target tokens long. Cut the batch into more parts: --set "
-        f"train.micro_batches={2 * micro_batches}, or make it smaller: train.batch_tokens. Both need a new --out."
-    )
 
 
 class Log:

@@ -10,13 +10,14 @@ from contextlib import contextmanager, nullcontext
 import torch
 
 from heedful.data.batch import Batch
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, HeedfulError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.train.even import EvenProducts
 
 # glibc's mallopt: parameters and values. By default it hands large blocks back to the system and asks for them again,
 # thousands of times per step, and every time the system clears the pages: a third of the time of a CPU step.
 MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: never), M_TOP_PAD
+DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "bf16")
 PROBING = 10.0  # seconds that measuring may take, and what was begun is ended
 ROUNDS = 8  # at most; the best of each format counts, as others may be at work for a moment
@@ -41,6 +42,9 @@ def device_of(asked: str | None, local_rank: int = 0) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(asked)
+    except RuntimeError:
+        raise ConfigError(f"train.device = {asked} is not known; known: {', '.join(DEVICES)}") from None
+    try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
@@ -68,6 +72,22 @@ def casting(device: torch.device, precision: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fitting(batch: Batch, micro_batches: int) -> Iterator[None]:
+    """While a batch is computed with: what to change where it does not fit into the memory."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
+            raise
+        rows, longest = batch.inputs.shape
+        raise HeedfulError(
+            f"out of memory in a batch of {rows} pairs, {longest} target tokens long. Cut the batch into more parts: "
+            f"--set train.micro_batches={2 * micro_batches}, or make it smaller: train.batch_tokens. Both need a new "
+            "--out."
+        ) from error
+
+
 def pace(
     model: Seq2Seq,
     batches: Sequence[Batch],
@@ -76,6 +96,7 @@ def pace(
     *,
     after: Callable[[], None],
     within: float = PROBING / 4,
+    micro_batches: int = 1,
 ) -> float:
     """Target tokens per second of forward, backward and what comes `after` each, say the optimiser.
 
@@ -85,9 +106,10 @@ def pace(
     for batch in batches:
         if time.perf_counter() - begin > within:
             break
-        with casting(device, precision):
-            loss = model(batch.to(device)).smoothed
-        loss.backward()
+        with fitting(batch, micro_batches):
+            with casting(device, precision):
+                loss = model(batch.to(device)).smoothed
+            loss.backward()
         after()
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
@@ -95,7 +117,9 @@ def pace(
     return tokens / (time.perf_counter() - begin)
 
 
-def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.device) -> tuple[str, dict[str, float]]:
+def faster_precision(
+    model: Seq2Seq, batches: Sequence[Batch], device: torch.device, micro_batches: int = 1
+) -> tuple[str, dict[str, float]]:
     """bf16 where it gains a tenth or more on these batches; and the tokens per second of each format.
 
     A processor without bf16 units computes in bf16 too, only slower than in fp32: so it is measured, not looked up.
@@ -108,7 +132,8 @@ def faster_precision(model: Seq2Seq, batches: Sequence[Batch], device: torch.dev
     speeds = dict.fromkeys(PRECISIONS, 0.0)
     for turn in range(ROUNDS):
         for precision in PRECISIONS:
-            speed = pace(model, batches if turn else batches[:1], device, precision, after=forget)
+            some = batches if turn else batches[:1]
+            speed = pace(model, some, device, precision, after=forget, micro_batches=micro_batches)
             if turn:  # the first is for warming up
                 speeds[precision] = max(speed, speeds[precision])
         if turn and time.perf_counter() - begin > PROBING / 2:

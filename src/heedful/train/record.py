@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from heedful.data.prepare import lock
-from heedful.errors import HeedfulError
+from heedful.errors import ConfigError, HeedfulError
 from heedful.train.checkpoint import records, replace_text
 from heedful.train.events import Event, Watch, plain
 
@@ -24,7 +24,10 @@ class Recorder:
     def __init__(self, folder: Path, watch: Watch, *, active: bool = True) -> None:
         self.path, self.watch, self.active = folder / METRICS, watch, active
         if active:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise ConfigError(f"train.folder = {folder} is or goes through a file; name a folder (--out)") from None
             self.mark = (folder / ".heedful").open("a")
             try:
                 lock(self.mark, folder, "heedful train")

@@ -120,7 +120,7 @@ def choose(
     if train.precision is None:
         found["precision"] = "fp32"
         if device.type == "cpu":
-            found["precision"], speeds = faster_precision(model, batches, device)
+            found["precision"], speeds = faster_precision(model, batches, device, found["micro_batches"])
             gain = speeds["bf16"] / speeds["fp32"]
             say(f"precision {found['precision']}: bf16 is {gain:.2f} x as fast as fp32 here, measured on your batches")
         elif device.type == "cuda" and torch.cuda.is_bf16_supported():
@@ -157,9 +157,10 @@ def step_seconds(model: Seq2Seq, batches: Sequence[Batch], device: torch.device,
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
-    pace(model, batches[:1], device, precision, after=update)  # warms up
+    parts = train.micro_batches
+    pace(model, batches[:1], device, precision, after=update, micro_batches=parts)  # warms up
     tokens = sum(len(batch.targets) for batch in batches) / len(batches)
-    return tokens / pace(model, batches, device, precision, after=update)
+    return tokens / pace(model, batches, device, precision, after=update, micro_batches=parts)
 
 
 # ------------------------------------------------------------------------------------------------------ what is built

@@ -1,0 +1,797 @@
+"""What newcomers get wrong, and what heedful says: each mistake is made on the real command line.
+
+python tests/test_mistakes.py        writes the messages into docs/mistakes.md again
+"""
+
+import errno
+import gzip
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from textwrap import wrap
+from unittest.mock import patch
+
+import pytest
+
+import heedful
+from heedful import errors
+from heedful.cli import app
+from heedful.errors import HeedfulError
+from trainwork import settings_of, write_corpus, write_settings
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "mistakes.md"
+BEGIN, END = "<!-- mistakes -->\n", "<!-- the end of the mistakes -->\n"
+WIDTH = 110
+TOML = 'source = "en"\ntarget = "de"\n\n[data]\ntrain = [{ files = "train" }]\n'
+
+
+# ------------------------------------------------------------------------------------------------ the place
+
+
+@cache
+def place() -> Path:
+    """A folder with a corpus and a run that was trained, if not well; made once."""
+    folder = Path(tempfile.mkdtemp(prefix="heedful-mistakes-")).resolve()
+    write_corpus(folder, pairs=60)
+    settings = settings_of(folder, folder / "my-model", steps=2, validate_every=2, save_every=2, validate_pairs=2)
+    write_settings(settings).rename(folder / "old.toml")
+    heedful.train(settings)
+    (folder / "heedful.toml").write_text(TOML)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gone_at_the_end():
+    yield
+    shutil.rmtree(place())
+
+
+def write(name: str, data: str | bytes) -> None:
+    Path(name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def lines(name: str) -> list[str]:
+    return Path(name).read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+# ------------------------------------------------------------------------------------------------ ways to be wrong
+
+
+Setup = Callable[[], object]
+Patch = Callable[[], object]  # a context manager, entered while the command runs
+
+
+def without(*packages: str) -> Patch:
+    """As if these were not installed."""
+    real = errors.find_spec
+    return lambda: patch.object(errors, "find_spec", lambda name: None if name in packages else real(name))
+
+
+def failing(what: str, error: BaseException) -> Patch:
+    def fail(*_given, **_named):
+        raise error
+
+    return lambda: patch(what, fail)
+
+
+def one_line_less() -> None:
+    write("train.de", "".join(lines("train.de")[:-1]))
+
+
+CROSSED = {
+    "train.de": "The man and the woman are not at home, but they have {} children, who were with him on a way to it.",
+    "train.en": "Der Mann und die Frau sind nicht im Haus, aber sie haben {} Kinder, die mit ihm auf einem Weg sind.",
+}
+
+
+def crossed() -> None:
+    for name, text in CROSSED.items():
+        write(name, "".join(text.format(number) + "\n" for number in range(200)))
+
+
+def zipped(name: str) -> Setup:
+    def write_zip() -> None:
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("word/document.xml", "<w>Text</w>")
+
+    return write_zip
+
+
+def damage() -> None:
+    path = Path("my-model/model/model.safetensors")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def newer() -> None:
+    path = Path("my-model/model/manifest.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+
+
+def unfinished() -> None:
+    shutil.rmtree("my-model/model")
+
+
+@contextmanager
+def port_taken() -> Iterator[None]:
+    with socket.socket() as other:
+        with suppress(OSError):  # somebody else has it: as well
+            other.bind(("127.0.0.1", 5000))
+            other.listen()
+        yield
+
+
+@contextmanager
+def few_rights() -> Iterator[None]:
+    def bind(*_given: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with patch("heedful.cli.serve.socket.socket") as made:
+        made.return_value.__enter__.return_value.bind = bind
+        yield
+
+
+def no_room() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device", "prepared/settings.toml")
+
+
+def no_rights() -> OSError:
+    return PermissionError(errno.EACCES, "Permission denied", "my-model")
+
+
+def short_of_memory() -> object:
+    return failing("heedful.model.seq2seq.Seq2Seq.forward", MemoryError())()
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one types, what is there, what it says, and how it ends."""
+
+    name: str
+    typed: str
+    says: tuple[str, ...]
+    code: int
+    setup: Setup = lambda: None
+    during: Patch = nullcontext
+    why: str = ""  # of the page; cases without are only tested
+    stdout: bool = field(default=False)  # where it is said
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.typed)[1:]
+
+
+TRAIN = "heedful train train.en train.de --out new"
+CLOCK = f"{TRAIN} --time 40m"
+SMALL = f'recipe = "transformer-tiny"\n{TOML}\n[tokenizer]\nvocabulary = 330\n\n[train]\nsteps = 10\n'
+
+GROUPS: dict[str, list[Case]] = {
+    "Typing": [
+        Case(
+            "a command",
+            "heedful tranlate my-model",
+            ("no such command `tranlate`; did you mean `translate`?",),
+            2,
+            why="A misspelt command. `heedful` alone lists them all.",
+        ),
+        Case(
+            "an option",
+            "heedful train train.en train.de --out new --tiem 40m",
+            ("no such option `--tiem`; did you mean `--time`?", "heedful train --help"),
+            2,
+            why="A misspelt option. `--help` of each command lists its own, after some examples.",
+        ),
+        Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
+        Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
+        Case("an option without a value", TRAIN[:-4], ("'--out' requires an argument", "heedful train --help"), 2),
+        Case("no files", "heedful train", ("missing argument", "heedful train --help"), 2),
+        Case("not a number", f"{TRAIN} --steps many", ("'--steps'", "valid integer"), 2),
+        Case("files for prepare", "heedful prepare train.en train.de", ("`train.de` is too much: it reads one",), 2),
+        Case(
+            "no quotes",
+            "heedful inspect my-model Two dogs run.",
+            ("`dogs run.` is too much: a sentence stands in",),
+            2,
+            why="A sentence without quotes is several words to the shell.",
+        ),
+    ],
+    "Files": [
+        Case(
+            "a wrong name",
+            "heedful check train.em train.de",
+            ("there is no file train.em; did you mean `train.en`?",),
+            3,
+            why="A misspelt file.",
+        ),
+        Case(
+            "no such folder", "heedful check data/a.en data/a.de", ("no file data/a.en, as there is no folder data",), 3
+        ),
+        Case("a folder", "heedful check my-model", ("my-model is a folder: name the files in it",), 2),
+        Case("this folder", "heedful train . --out new", (". is a folder: name the files in it",), 2),
+        Case(
+            "one file",
+            "heedful check train.en",
+            ("train.en is one file of a pair: name the other one too",),
+            2,
+            why="A corpus is two files, one for each language; or a .tsv, .jsonl, .tmx or .parquet that holds both.",
+        ),
+        Case(
+            "three files",
+            f"{TRAIN} --validation val.en val.de",
+            ("3 files: a corpus is two", "--validation val.de"),
+            2,
+            why="An option takes one value: say `--validation val.en --validation val.de`.",
+        ),
+        Case(
+            "one file of a validation set",
+            "heedful check train.en train.de --validation val.en",
+            ("val.en is one file of a pair: name the other one too, or",),
+            3,
+        ),
+        Case(
+            "no languages",
+            "heedful check one.txt two.txt",
+            ("say which languages these are, such as: --pair en-de",),
+            2,
+            setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
+            why="The languages are read off the names: train.en, train.de. Where they are not there, say them.",
+        ),
+        Case(
+            "the same ending",
+            "heedful check train.en val.en",
+            ("both files end in .en: say which languages",),
+            2,
+        ),
+        Case("the same file", "heedful check train.en train.en --pair en-de", ("given as source and as target",), 3),
+        Case("half a pair of languages", "heedful check train --pair en", ("--pair en: write two languages",), 2),
+        Case(
+            "lost lines",
+            CLOCK,
+            ("has 60 lines and train.de has 59: they are not line-aligned. Type: heedful check",),
+            3,
+            setup=one_line_less,
+            why="Line N of one file is the translation of line N of the other. `heedful check` finds where that ends, "
+            "and `--fix` writes a copy without what does not belong together.",
+        ),
+        Case(
+            "an empty file",
+            "heedful evaluate train.de empty.de",
+            ("empty.de is empty; name the right file",),
+            3,
+            setup=lambda: write("empty.de", ""),
+        ),
+        Case(
+            "empty files",
+            "heedful prepare heedful.toml",
+            ("no pairs in it",),
+            3,
+            setup=lambda: (write("train.en", ""), write("train.de", "")),
+        ),
+        Case(
+            "one line",
+            CLOCK,
+            ("1 pairs are too few: the autopilot wants 500", "--recipe"),
+            3,
+            setup=lambda: (write("train.en", "One.\n"), write("train.de", "Eins.\n")),
+        ),
+        Case(
+            "few pairs",
+            CLOCK,
+            ("60 pairs are too few: the autopilot wants 500",),
+            3,
+            why="Train on more, or take a recipe to play with what there is.",
+        ),
+        Case(
+            "UTF-16",
+            "heedful check train.en train.de",
+            ("train.en is UTF-16. Type: iconv -f UTF-16 -t UTF-8",),
+            3,
+            setup=lambda: write("train.en", "".join(lines("train.en")).encode("utf-16")),
+            why="Windows programs like to save text so. heedful reads UTF-8.",
+        ),
+        Case(
+            "Latin-1",
+            "heedful prepare heedful.toml",
+            ("lines cannot be read", "not UTF-8", "Latin-1? Type: iconv -f LATIN1 -t UTF-8"),
+            3,
+            setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
+            why="The letter ä has other bytes in Latin-1 than in UTF-8.",
+        ),
+        Case(
+            "Latin-1, and few",
+            CLOCK,
+            ("more cannot be read: type heedful check to see why): the",),
+            3,
+            setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
+        ),
+        Case(
+            "a document",
+            "heedful translate my-model letter.docx",
+            ("letter.docx is not text but a ZIP archive, as .docx and .xlsx are; unpack it, or save",),
+            3,
+            setup=zipped("letter.docx"),
+            why="Text is plain text: no Word, no PDF, no archive.",
+        ),
+        Case(
+            "packed, and not called so",
+            "heedful check train.en train.de",
+            ("train.en is not text but packed by gzip; let its name end in .gz",),
+            3,
+            setup=lambda: write("train.en", gzip.compress(Path("train.en").read_bytes())),
+        ),
+        Case(
+            "a document as a corpus",
+            "heedful check all.docx --pair en-de",
+            ("one file of a pair", ".tmx or .parquet"),
+            3,
+            setup=zipped("all.docx"),
+        ),
+        Case(
+            "the test in the training",
+            "heedful check train.en train.de --test val.en --test val.de",
+            ("training pairs that are also in", "val.en"),
+            3,
+            stdout=True,
+            setup=lambda: [write(f"val.{one}", "".join(lines(f"train.{one}")[:20])) for one in ("en", "de")],
+        ),
+        Case(
+            "names that are crossed",
+            "heedful check train.en train.de",
+            ("a side is not in the language it should be in", "looks like de, not en"),
+            3,
+            stdout=True,
+            setup=crossed,
+        ),
+    ],
+    "Settings": [
+        Case(
+            "a key",
+            "heedful prepare heedful.toml",
+            ("heedful.toml: unknown key `tokenizer.vocabulry`; did you mean `vocabulary`?",),
+            2,
+            setup=lambda: write("heedful.toml", TOML + "\n[tokenizer]\nvocabulry = 4000\n"),
+            why="A misspelt key of heedful.toml. Nothing in it is passed over.",
+        ),
+        Case(
+            "a key in the wrong place",
+            f"{TRAIN} --set batch_tokens=8192",
+            ("unknown key `batch_tokens`; did you mean `train.batch_tokens`?",),
+            2,
+            why="Keys have the section before them.",
+        ),
+        Case("--set without =", f"{TRAIN} --set train.batch_tokens", ("write key=value, such as",), 2),
+        Case(
+            "a value",
+            "heedful train heedful.toml",
+            ("heedful.toml: `model.encoder.cell` = 'lstn' is not known; did you mean `lstm`?",),
+            2,
+            setup=lambda: write("heedful.toml", f'recipe = "lstm-bahdanau"\n{TOML}\n[model.encoder]\ncell = "lstn"\n'),
+            why="A misspelt value.",
+        ),
+        Case(
+            "a recipe",
+            f"{TRAIN} --recipe transfomer-tiny",
+            ("there is no recipe `transfomer-tiny`; did you mean `transformer-tiny`?",),
+            2,
+            why="A misspelt recipe.",
+        ),
+        Case(
+            "Norwegian",
+            "heedful prepare heedful.toml",
+            ("heedful.toml is not TOML: Invalid value", 'text stands in quotes, such as source = "no"'),
+            2,
+            setup=lambda: write("heedful.toml", TOML.replace('"de"', "no")),
+            why='Text stands in quotes in TOML: `target = "no"`. On the command line, `--pair en-no`, it does not.',
+        ),
+        Case(
+            "a truth value",
+            "heedful prepare heedful.toml",
+            ("`target` = false is not text, which stands in quotes",),
+            2,
+            setup=lambda: write("heedful.toml", TOML.replace('"de"', "false")),
+        ),
+        Case(
+            "a language's name",
+            "heedful prepare heedful.toml",
+            ("'in German': a language is a code, such as en",),
+            2,
+            setup=lambda: write("heedful.toml", TOML.replace('"de"', '"in German"')),
+        ),
+        Case(
+            "a missing key",
+            "heedful prepare heedful.toml",
+            ("heedful.toml: `target` is missing",),
+            2,
+            setup=lambda: write("heedful.toml", TOML.replace('target = "de"\n', "")),
+        ),
+        Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; write one, or name",), 2),
+        Case(
+            "no unit",
+            f"{TRAIN} --time 40",
+            ("a time is written like 90s, 40m, 1h30m or 2d, not 40",),
+            2,
+            why="A time has a unit.",
+        ),
+        Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than nothing, not '0m'",), 2),
+        Case("fewer than no steps", f"{TRAIN} --steps -1", ("`train.steps`: input should be greater than", "-1"), 2),
+        Case("no steps", f"{TRAIN} --steps 0", ("`train.steps`: input should be greater than", "not 0"), 2),
+        Case("two ends", f"{TRAIN} --time 40m --steps 100", ("give --time or --steps, not both",), 2),
+        Case(
+            "no --out",
+            "heedful train train.en train.de --time 40m",
+            ("say where the run and its model go, such as:",),
+            2,
+            why="Where the run, its model and its report go.",
+        ),
+        Case(
+            "no GPU",
+            f"{CLOCK} --set train.device=gpu",
+            ("train.device = gpu is not known; known: cpu, cuda, mps",),
+            2,
+        ),
+    ],
+    "Places": [
+        Case(
+            "another run is there",
+            "heedful train old.toml --set train.learning_rate=0.1",
+            ("my-model was begun with other settings:", "train.learning_rate: 0.005 then, 0.1 now", "(--out)"),
+            2,
+            why="A run that was begun goes on with the settings it began with. Other settings are another run.",
+        ),
+        Case(
+            "--out is a file",
+            CLOCK.replace("new", "train.en"),
+            ("train.en is or goes through a file; name a folder",),
+            2,
+            why="`--out` names a folder, which is made where there is none.",
+        ),
+        Case(
+            "no rights",
+            CLOCK,
+            ("permission denied (my-model): you may not read or write there; name another place",),
+            1,
+            during=failing("heedful.train.record.Path.mkdir", no_rights()),
+        ),
+        Case(
+            "a full disk",
+            "heedful prepare heedful.toml --set tokenizer.vocabulary=330",
+            ("no space left on device (prepared/settings.toml): free some space, and type the same command again",),
+            1,
+            during=failing("heedful.data.prepare.write_text", no_room()),
+            why="What was finished is kept. During a training, a full disk costs checkpoints but not the run: see "
+            "[docs/train.md](train.md).",
+        ),
+        Case(
+            "no memory",
+            "heedful train heedful.toml --out new",
+            ("out of memory in a batch of", "--set train.micro_batches=2", "train.batch_tokens"),
+            1,
+            setup=lambda: write("heedful.toml", SMALL),
+            during=short_of_memory,
+            why="Linux may also end a process that wants too much without a word but `Killed`: then too, take smaller "
+            "batches.",
+        ),
+        Case(
+            "Ctrl-C",
+            "heedful prepare heedful.toml",
+            ("interrupted; what was finished is kept, and the same command",),
+            130,
+            during=failing("heedful.data.prepare.prepare", KeyboardInterrupt()),
+            why="Nothing is lost. In `heedful train`, the step is finished and saved first.",
+        ),
+        Case(
+            "Ctrl-C, and nothing to keep",
+            "heedful check train.en train.de",
+            ("heedful: interrupted\n",),
+            130,
+            during=failing("heedful.corpus.check.examine_all", KeyboardInterrupt()),
+        ),
+    ],
+    "Models": [
+        Case(
+            "no such model",
+            "heedful translate nowhere",
+            ("there is no model in nowhere, as there is no such folder",),
+            1,
+            why='A misspelt folder. `heedful.load("nowhere")` says the same in Python, as a `HeedfulError`.',
+        ),
+        Case(
+            "not a model",
+            "heedful translate prepared",
+            ("no manifest.json in it, nor in a folder `model`",),
+            1,
+            setup=lambda: Path("prepared").mkdir(),
+        ),
+        Case(
+            "a file of a model",
+            "heedful translate my-model/model/model.safetensors",
+            ("name the model directory",),
+            1,
+        ),
+        Case(
+            "not finished",
+            "heedful translate my-model",
+            ("there is no model in my-model yet: its training is not",),
+            1,
+            setup=unfinished,
+            why="The model is written when training ends.",
+        ),
+        Case(
+            "damaged",
+            "heedful translate my-model",
+            ("is damaged: its sha256 is not the manifest's. Fetch the whole",),
+            1,
+            setup=damage,
+            why="A copy that was cut short, or a bad disk.",
+        ),
+        Case(
+            "newer",
+            "heedful translate my-model",
+            ("was made by a newer heedful", "pip install --upgrade heedful"),
+            1,
+            setup=newer,
+        ),
+        Case(
+            "text, not a file",
+            "heedful translate my-model 'Good morning'",
+            ("there is no file Good morning; the text itself comes through a pipe: echo 'Good morning' | heedful",),
+            2,
+            why="`heedful translate` reads files and pipes.",
+        ),
+        Case("text without quotes", "heedful translate my-model Good morning", ("`morning` is too much: the text",), 2),
+        Case("a file of like name", "heedful translate my-model tran.en", ("tran.en; did you mean `train.en`?",), 2),
+        Case(
+            "a folder of texts", "heedful translate my-model my-model", ("my-model is a folder; name a file in it",), 2
+        ),
+        Case("no references", "heedful evaluate train.de", ("say what the translations should be",), 2),
+        Case(
+            "unequal lines",
+            "heedful evaluate train.de val.de",
+            ("train.de has 60 lines and val.de has 12: line N of one must belong to line N of the other",),
+            3,
+            why="The two are not of the same test set, or a line was lost.",
+        ),
+        Case(
+            "a model without a source",
+            "heedful evaluate my-model val.de",
+            ("say what it shall translate, such as",),
+            2,
+        ),
+        Case(
+            "the wrong order",
+            "heedful evaluate val.de my-model --source val.en",
+            ("my-model is a folder, and a text belongs here. A model is named first in heedful evaluate MODEL",),
+            2,
+        ),
+        Case("a metric", "heedful evaluate train.de train.de --metric blue", ("`blue`; did you mean `bleu`?",), 1),
+        Case(
+            "no sentence",
+            "heedful inspect en-de",
+            ("there is nothing to show: give a sentence, such as",),
+            1,
+            setup=lambda: Path("my-model/model").rename("en-de"),
+            why="A page is about a sentence. Of a run, `heedful inspect my-run` alone shows the film of its training.",
+        ),
+        Case("no such file of sentences", "heedful inspect my-model --file vall.en", ("did you mean `val.en`?",), 3),
+        Case(
+            "an engine",
+            "heedful export my-model --to ctranslate",
+            ("unknown format `ctranslate`; did you mean `ctranslate2`?",),
+            2,
+            why="A misspelt format.",
+        ),
+        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be rounded to `int8`",), 2),
+        Case(
+            "an export over a model", "heedful export my-model --out my-model", ("is there already: name another",), 1
+        ),
+    ],
+    "Packages": [
+        Case(
+            "torch",
+            CLOCK,
+            ("heedful train needs torch, which is not installed. Type: pip install 'heedful[train]'",),
+            1,
+            during=without("torch"),
+            why="`heedful info` lists what is installed, and what the rest is for.",
+        ),
+        Case(
+            "polars",
+            "heedful check train.en train.de",
+            ("heedful check needs polars", "'heedful[corpus]'"),
+            1,
+            during=without("polars"),
+        ),
+        Case(
+            "serve",
+            "heedful serve my-model",
+            ("heedful serve needs fastapi", "pip install 'heedful[serve]'"),
+            1,
+            during=without("fastapi", "uvicorn"),
+        ),
+        Case(
+            "export",
+            "heedful export my-model",
+            ("needs ctranslate2", "pip install 'heedful[export]'"),
+            1,
+            during=without("ctranslate2"),
+        ),
+    ],
+    "The server": [
+        Case(
+            "the port is taken",
+            "heedful serve my-model",
+            ("port 5000 is in use", "Take another one: --port 5001"),
+            1,
+            during=port_taken,
+            why="Another server, perhaps an older one of your own, listens there.",
+        ),
+        Case(
+            "a port of the system",
+            "heedful serve my-model --port 80",
+            ("--port 80 belongs to the system: take one above 1023",),
+            2,
+            during=few_rights,
+        ),
+        Case("no port", "heedful serve my-model --port 99999", ("--port 99999: ports go from 1 to 65535",), 2),
+        Case(
+            "open to all",
+            "heedful serve my-model --host 0.0.0.0",
+            ("can be reached by others: give --keys keys.txt",),
+            2,
+            why="Whoever can reach the machine could use it. [docs/serve.md](serve.md) tells of keys.",
+        ),
+        Case(
+            "no keys",
+            "heedful serve my-model --keys keys.txt",
+            ("there is no such file. Make one: heedful serve MODEL",),
+            2,
+        ),
+        Case("an engine", "heedful serve my-model --engine onx", ("unknown engine `onx`; did you mean `onnx`?",), 2),
+    ],
+}
+CASES = {f"{group}, {case.name}": case for group, cases in GROUPS.items() for case in cases}
+
+
+# ------------------------------------------------------------------------------------------------ what it says
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended."""
+
+    stdout: str
+    stderr: str
+    code: int
+    error: type[BaseException] | None
+
+
+@cache
+def said(name: str) -> Said:
+    """Make a mistake, in a place of its own."""
+    case, home = CASES[name], Path.cwd()
+    out, err, caught = io.StringIO(), io.StringIO(), []
+    real = app.stop
+
+    def stop(message: str, code: int) -> None:
+        caught.append(sys.exc_info()[0])
+        real(message, code)
+
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve() / "here"
+        shutil.copytree(place(), folder)
+        text = (folder / "old.toml").read_text(encoding="utf-8").replace(place().as_posix(), folder.as_posix())
+        (folder / "old.toml").write_text(text, encoding="utf-8")
+        os.chdir(folder)
+        try:
+            case.setup()
+            with (
+                case.during(),
+                patch.object(sys, "argv", ["heedful", *case.words]),
+                patch.object(app, "stop", stop),
+                patch.dict(os.environ, {"COLUMNS": "200"}),
+                patch.object(sys, "stdin", io.StringIO()),
+                redirect_stdout(out),
+                redirect_stderr(err),
+                pytest.raises(SystemExit) as end,
+            ):
+                app.main()
+        finally:
+            os.chdir(home)
+        texts = [one.getvalue().replace(f"{folder.as_posix()}/", "") for one in (out, err)]
+    return Said(texts[0], texts[1], end.value.code or 0, caught[0] if caught else None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_is_answered_in_words(name):
+    case, found = CASES[name], said(name)
+    told = found.stdout if case.stdout else found.stderr
+    for part in case.says:
+        assert part in told, found
+    assert found.code == case.code, found
+    assert "Traceback" not in found.stdout + found.stderr
+    if not case.stdout:
+        message = found.stderr[found.stderr.index("heedful: ") :]
+        assert len(message.splitlines()) <= 3, message
+
+
+def test_python_says_the_same():
+    with pytest.raises(HeedfulError, match=r"there is no model in .*nowhere, as there is no such folder: name"):
+        heedful.load("nowhere")
+
+
+def test_every_kind_of_error_is_among_them():
+    kinds = {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, HeedfulError)}
+    met = {found.error for found in map(said, CASES)}
+    assert kinds <= met
+
+
+# ------------------------------------------------------------------------------------------------ the page
+
+
+def shown(name: str) -> str:
+    """A mistake as the page tells it: what was typed, what it says, what to do."""
+    case = CASES[name]
+    message = said(name).stderr
+    message = message[message.index("heedful: ") :].rstrip()
+    rows = [row for line in message.split("\n") for row in wrap(line, WIDTH, subsequent_indent="    ") or [""]]
+    code = "\n".join([f"$ {case.typed}", *rows])
+    return "\n".join([*wrap(case.why, 118), "", "```console", code, "```", ""])
+
+
+def written() -> str:
+    """All mistakes that the page tells of."""
+    parts = []
+    for group, cases in GROUPS.items():
+        told = [case for case in cases if case.why]
+        if told:
+            parts += [f"### {group}\n", *(shown(f"{group}, {case.name}") for case in told)]
+    return "\n".join(parts) + "\n"
+
+
+def whole() -> str:
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{written()}{END}{rest.split(END)[1]}"
+
+
+def test_the_page_says_what_the_program_says():
+    assert PAGE.read_text(encoding="utf-8") == whole(), "run `python tests/test_mistakes.py` to write it again"
+
+
+def test_the_page_tells_of_thirty():
+    assert sum(bool(case.why) for case in CASES.values()) >= 30
+
+
+def test_exit_codes_are_on_the_page():
+    text = PAGE.read_text(encoding="utf-8")
+    told = {int(code): what for code, what in re.findall(r"^\| (\d+) \| (.*?) \|$", text, re.M)}
+    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, HeedfulError)]
+    own = [one.exit_code for one in kinds if "exit_code" in vars(one)]
+    assert len(own) == len(set(own))
+    assert set(own) | {case.code for case in CASES.values()} <= set(told)
+    from heedful.export.parity import ProofError
+    from heedful.train.signals import CODES
+
+    assert {ProofError.exit_code, *CODES.values()} <= set(told)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(whole(), encoding="utf-8", newline="\n")
+    shutil.rmtree(place())
