@@ -37,6 +37,7 @@ INSTEAD = {  # pattern -> what is put in its place; minutes become seconds, noth
     r"--(?:time|steps) \S+": "--steps 3",
     r"^heedful train (?=.*--out )": "heedful train --set tokenizer.vocabulary=460 --set train.batch_tokens=600 "
     "--set train.validate_pairs=4 ",
+    r"^heedful train first/heedful.toml$": "heedful train first/heedful.toml --steps 3",
     r"--workers \d+": "--workers 2",
 }
 NOT_RUN = {  # pattern, from the beginning of a line -> why

@@ -20,6 +20,8 @@ LICENCE = "ATTRIBUTION.md"
 def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
     """Write a corpus as plain text files, at most `limit` training pairs of it; gives the folder."""
     inside = place(pair)
+    if limit is not None and limit < 0:
+        raise ConfigError(f"a limit is a number of training pairs, not fewer than none: {limit}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
