@@ -10,13 +10,16 @@ author = "The heedful founders"
 copyright = "The heedful founders, Apache-2.0"  # Sphinx's name for it
 html_title = "heedful"
 
-extensions = ["myst_parser", "mathml", "reference", "languages"]
+extensions = ["myst_parser", "mathml", "reference", "languages", "plots"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_build", "**.ipynb_checkpoints"]
 suppress_warnings = ["ref.python"]  # two classes of one name in an annotation: a link to one of them
+smartquotes = False  # quotation marks in docstrings are often those of code
 locale_dirs = ["locale"]
 gettext_compact = False  # one catalogue a page
+
+toc_object_entries = False  # hundreds of names in every page's margin help nobody
 
 html_theme = "furo"
 html_static_path = ["_static"]

@@ -201,7 +201,7 @@ GROUPS: dict[str, list[Case]] = {
         Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
         Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
         Case("an option without a value", TRAIN[:-4], ("'--out' requires an argument", "heedful train --help"), 2),
-        Case("no files", "heedful train", ("missing argument", "heedful train --help"), 2),
+        Case("no model", "heedful translate", ("missing argument", "heedful translate --help"), 2),
         Case("not a number", f"{TRAIN} --steps many", ("'--steps'", "valid integer"), 2),
         Case("files for prepare", "heedful prepare train.en train.de", ("`train.de` is too much: it reads one",), 2),
         Case(
@@ -421,7 +421,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             setup=lambda: write("heedful.toml", TOML.replace('target = "de"\n', "")),
         ),
-        Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; write one, or name",), 2),
+        Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; name the right one",), 2),
         Case(
             "no unit",
             f"{TRAIN} --time 40",

@@ -18,22 +18,20 @@ Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def write(app: Sphinx) -> None:
-    """All pages, into docs/reference/, which is made anew."""
+    """All pages, into docs/reference/: one a package, and one for the modules beside them."""
     out = Path(app.srcdir) / "reference"
     out.mkdir(exist_ok=True)
-    pages = {"commands.md": commands()}
-    names = []
+    packages: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE.parent).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        if parts[-1] == "__main__" or ".cli" in name:
-            continue
-        page = module(name, ast.parse(path.read_text(encoding="utf-8")))
-        if page:
-            names.append(name)
-            pages[f"{name}.md"] = page
-    toctree = "\n".join(["commands", *names])
+        if parts[-1] != "__main__" and ".cli" not in name:
+            package = parts[1] if len(parts) > 2 else "heedful"
+            packages.setdefault(package, []).append(module(name, ast.parse(path.read_text(encoding="utf-8"))))
+    pages = {f"{name}.md": "\n".join([f"# {name}\n", *some]) for name, some in packages.items()}
+    toctree = "\n".join(["commands", *packages])
     pages["index.md"] = f"# Reference\n\nMade from the code.\n\n```{{toctree}}\n:maxdepth: 1\n\n{toctree}\n```\n"
+    pages["commands.md"] = commands()
     for old in set(out.glob("*.md")) - {out / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
@@ -44,7 +42,7 @@ def write(app: Sphinx) -> None:
 
 def module(name: str, tree: ast.Module) -> str:
     """One module, or nothing where nothing in it is for others."""
-    parts = [f"# {name}\n", f"````{{py:module}} {name}\n````\n", (ast.get_docstring(tree) or "") + "\n"]
+    parts = [f"## {name}\n", f"````{{py:module}} {name}\n````\n", (ast.get_docstring(tree) or "") + "\n"]
     public = [one for one in tree.body if isinstance(one, Defined) and not one.name.startswith("_")]
     parts += [described(one) for one in public if ast.get_docstring(one)]
     return "\n".join(parts) if len(public) or len(ast.get_docstring(tree) or "") > 200 else ""
@@ -88,11 +86,9 @@ def described(one: Defined, inside: str = "") -> str:
 def commands() -> str:
     """What every command says when it is asked for help, in plain letters."""
     import typer.main
-    from typer import rich_utils
 
     from heedful.cli.app import app
 
-    rich_utils.MAX_WIDTH = 100
     root = typer.main.get_command(app)
     parts = ["# Commands\n"]
     for name in sorted(root.commands):  # type: ignore[attr-defined]

@@ -13,13 +13,14 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "HeedfulError", "Hypothesis", "Translation", "__version__",
-    "check", "export", "import_model", "inspect", "load", "prepare", "train",
+    "check", "export", "import_model", "init", "inspect", "load", "prepare", "train",
 ]  # fmt: skip
 
 _VERBS = {  # imported when first asked for
     "check": "heedful.corpus.check",
     "export": "heedful.export.act",
     "import_model": "heedful.imports.act",
+    "init": "heedful.begin",
     "inspect": "heedful.inspect.act",
     "load": "heedful.translate",
     "prepare": "heedful.data.prepare",

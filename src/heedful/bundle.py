@@ -219,6 +219,11 @@ def read_weights(bundle: Bundle) -> dict[str, Array]:
     return weights | {again: weights[stored] for again, stored in tied(bundle.model).items()}
 
 
+def read_floats(bundle: Bundle) -> dict[str, Array]:
+    """The same in float32, which is what every engine computes in, however they are stored."""
+    return {name: array.astype(np.float32, copy=False) for name, array in read_weights(bundle).items()}
+
+
 def found(folder: Path) -> Path:
     """Where the model is: here, in model/, or beside it, where a writer that was killed between its renames left it."""
     for place in (folder, folder / "model"):

@@ -301,7 +301,7 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Settings:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows' editors may write a mark first
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}; write one, or name the right one") from None
+        raise ConfigError(f"there is no file {path}; name the right one, or write one: heedful init") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name the heedful.toml inside it") from None
     except OSError as error:

@@ -235,6 +235,19 @@ def test_ctranslate2_shows_the_head_that_aligns_best(reading, tmp_path):
     np.testing.assert_allclose(other.attention[0, 0, :, :-1], looked[:, :-1], atol=1e-4)
 
 
+@pytest.mark.parametrize("to", sorted(FORMATS.keys() - {"argos"}))  # which packs up what CTranslate2's writes
+def test_weights_of_16_bits_are_exported_as_those_of_32(to, tmp_path):
+    weights = lively(model(), MADE["bpe"].size, MADE["bpe"].size)
+    half = {name: array.astype(np.float16) for name, array in weights.items()}
+    for name, some in (("half", half), ("whole", {one: array.astype(np.float32) for one, array in half.items()})):
+        made(tmp_path / name, "bpe", model(), weights=some, generation=Generation(beam=4, limit=40), statistics={})
+        export(tmp_path / name, tmp_path / f"{name}-{to}", to=to, probes=PROBES)
+    for file in ("model.bin", "model.safetensors", "step.onnx"):
+        one, other = (tmp_path / f"{name}-{to}" / file for name in ("half", "whole"))
+        assert one.is_file() == other.is_file()
+        assert not one.is_file() or one.read_bytes() == other.read_bytes()
+
+
 def test_rounded_exports_are_smaller_and_near(tmp_path):
     bundle = bundle_of(tmp_path / "model", model())
     ours, sizes, apart = load(bundle.folder), {}, {}

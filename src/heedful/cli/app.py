@@ -12,10 +12,12 @@ import typer
 from heedful import __version__
 from heedful.cli.check import check
 from heedful.cli.compare import compare
+from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
 from heedful.cli.import_model import import_model
 from heedful.cli.info import info
+from heedful.cli.init import init
 from heedful.cli.inspect import inspect
 from heedful.cli.prepare import prepare
 from heedful.cli.serve import serve
@@ -53,6 +55,8 @@ app = typer.Typer(
     help="""Sequence-to-sequence learning with attention.
 
 \b
+  heedful demo                       a translator that comes along, and what it looked at
+  heedful init first --sample pt-en  a folder to train in, from your files or a sample
   heedful check train.en train.de    what is wrong with these files, and what mends it
   heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenise
   heedful train heedful.toml         a translator of your own
@@ -66,6 +70,8 @@ app = typer.Typer(
   heedful info --markdown            what is installed, to paste into a bug report
 """,
 )
+app.command("demo")(demo)
+app.command("init")(init)
 app.command("check")(check)
 app.command("prepare")(prepare)
 app.command("train")(train)

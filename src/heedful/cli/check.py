@@ -35,7 +35,9 @@ MARKS = {"error": ("✖", "x", "bold red"), "warning": ("!", "!", "yellow"), "no
 
 
 def check(
-    files: list[str] = typer.Argument(..., help="heedful.toml, or two files, or one .tsv, .jsonl, .tmx or .parquet."),
+    files: list[str] = typer.Argument(
+        ["heedful.toml"], help="heedful.toml, or two files, or one .tsv, .jsonl, .tmx or .parquet."
+    ),
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where the files do not say."),
     validation: list[str] = typer.Option([], "--validation", help="Files to look for in training (repeat for two)."),
     test: list[str] = typer.Option([], "--test", help="Files to look for in training (repeat for two)."),

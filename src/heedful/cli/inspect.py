@@ -1,5 +1,7 @@
 """`heedful inspect`: one page that shows what a model does with a sentence."""
 
+import os
+import sys
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,11 +72,17 @@ def inspect(
     if out or show or not (terminal or any(drawn)):
         path = found.save(out or "inspect.html")
         drawn.append(f"{path} ({path.stat().st_size / 1000:,.0f} kB)")
-        if show:
-            webbrowser.open(path.resolve().as_uri())
-        drawn.append(f"Next: open {path} in a browser")
+        drawn.append(shown(path) if show else f"Next: open {path} in a browser")
     for line in filter(None, drawn):
         typer.echo(line, err=True)
+
+
+def shown(path: Path) -> str:
+    """Open a page where there is a screen, and say whether."""
+    screen = sys.platform in {"win32", "darwin"} or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if screen and webbrowser.open(path.resolve().as_uri()):  # without one, some browsers take over the terminal
+        return "opened in the browser"
+    return "there is no screen here: open it in a browser"
 
 
 def sentences(sentence: str | None, file: str | None) -> list[str]:

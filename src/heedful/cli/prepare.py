@@ -24,7 +24,7 @@ QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar o
 
 
 def prepare(
-    config: str = typer.Argument(..., help="heedful.toml"),
+    config: str = typer.Argument("heedful.toml", help="heedful.toml"),
     workers: int | None = typer.Option(
         None, "--workers", help="Processes on this machine (default: 1; one per core above 128 MB of text)."
     ),

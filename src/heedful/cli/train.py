@@ -10,7 +10,9 @@ from heedful.errors import ConfigError, require
 
 
 def train(
-    files: list[str] = typer.Argument(..., help="heedful.toml; or two files, a .tsv, .jsonl, .tmx or .parquet."),
+    files: list[str] = typer.Argument(
+        ["heedful.toml"], help="heedful.toml; or two files, a .tsv, .jsonl, .tmx or .parquet."
+    ),
     out: str | None = typer.Option(
         None, "--out", help="Where the run and its model go (default: what the .toml says)."
     ),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.build import build
-from heedful.bundle import Bundle, read_weights
+from heedful.bundle import Bundle, read_floats
 from heedful.data.batch import collate, padded
 from heedful.engines.face import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
@@ -81,7 +81,7 @@ def opened(bundle: Bundle, *, device: str = "cpu", threads: int | None = None) -
     if count := usable_threads(threads):
         torch.set_num_threads(count)
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
-    weights = {name: torch.from_numpy(array).float() for name, array in read_weights(bundle).items()}
+    weights = {name: torch.from_numpy(array) for name, array in read_floats(bundle).items()}
     model.load_state_dict(weights, assign=True)
     return Torch(model, usable(device))
 

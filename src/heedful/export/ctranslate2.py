@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from heedful import config
 from heedful.align import Reading
-from heedful.bundle import Bundle, read_weights
+from heedful.bundle import Bundle, read_floats
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError, require
 from heedful.export.transformer import sinusoids, usual
@@ -28,7 +28,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> Reading | 
     require("ctranslate2", extra="export", whose="heedful export --to ctranslate2")
     told = bundle.statistics.get("alignment")
     reading = Reading(**told) if told else None
-    spec = filled(bundle.model, read_weights(bundle), reading)
+    spec = filled(bundle.model, read_floats(bundle), reading)
     for side in SIDES:
         tokenizer = bundle.tokenizer(side)
         words = tokenizer.pieces(range(tokenizer.size))

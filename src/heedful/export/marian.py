@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from heedful import config
-from heedful.bundle import CARD, Bundle, read_weights
+from heedful.bundle import CARD, Bundle, read_floats
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
 from heedful.export.transformer import sinusoids, usual
@@ -97,7 +97,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:  # n
     tokenizers = [bundle.tokenizer(side) for side in SIDES]
     folder.mkdir(parents=True, exist_ok=True)
     orders = (np.array(order_of(one)) for one in tokenizers)
-    save_file(tensors(model, read_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
+    save_file(tensors(model, read_floats(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
     (folder / "model.safetensors").chmod((bundle.folder / CARD).stat().st_mode)  # it writes for the owner's eyes alone
     kept(folder / "config.json", described(bundle, *tokenizers))
     kept(folder / "generation_config.json", searched(bundle, tokenizers[1]))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.build import build
-from heedful.bundle import Bundle, read_weights
+from heedful.bundle import Bundle, read_floats
 from heedful.engines.onnx import ENCODER, STEP
 from heedful.errors import HeedfulError, require
 from heedful.model.seq2seq import Seq2Seq, output_of
@@ -40,13 +40,13 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:
     """Write encoder.onnx and step.onnx."""
     assert rounding in ROUNDINGS
     require("onnx", extra="export", whose="heedful export --to onnx")
-    weights = read_weights(bundle)
+    weights = read_floats(bundle)
     if sum(4 * array.size for array in weights.values()) > LARGEST:
         raise HeedfulError(
             "an ONNX graph holds 2 GB at most, and this model is larger: heedful export --to ctranslate2"
         )
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
-    model.load_state_dict({name: torch.from_numpy(array).float() for name, array in weights.items()})
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     for name, graph in graphs(model.eval()).items():
         (folder / name).write_bytes(graph)

@@ -107,14 +107,14 @@ def png(svg: str, zoom: int = 2) -> bytes:
 def terminal(sentence: Sentence, *, pieces: bool = False) -> Coloured:
     """A heat map of characters: source words stand upright above their columns."""
     weights, rows, columns = map_of(sentence, pieces)
-    names = [visible(name)[:12] for name in columns]
-    side, high = max((len(visible(name)) for name in rows), default=1), max(map(len, names), default=1)
+    names, rows = ([visible(name)[:longest] for name in some] for some, longest in ((columns, 12), (rows, 20)))
+    side, high = max(map(len, rows), default=1), max(map(len, names), default=1)
     shown = Coloured()
     for level in range(high):
         letters = [name.rjust(high)[level] for name in names]
         shown.append(" " * (side + 1) + "".join(f"{letter}  " for letter in letters) + "\n")
     for name, row in zip(rows, weights, strict=True):
-        shown.append(f"{visible(name):>{side}} ")
+        shown.append(f"{name:>{side}} ")
         for weight in row.tolist():
             red, green, blue = colour(weight)
             ink = "white" if weight > 0.35 else "black"

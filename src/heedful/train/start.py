@@ -9,7 +9,7 @@ nothing, so what the settings leave open is FINE.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.bundle import digest, open_bundle, read_weights
+from heedful.bundle import digest, open_bundle, read_floats
 from heedful.config import Model, Settings
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import ConfigError
@@ -68,4 +68,4 @@ def first_weights(folder: str | Path) -> "dict[str, Tensor]":
     """The weights of a model directory, a tied one under each of its names."""
     import torch
 
-    return {name: torch.from_numpy(array).float() for name, array in read_weights(open_bundle(folder)).items()}
+    return {name: torch.from_numpy(array) for name, array in read_floats(open_bundle(folder)).items()}

@@ -1,0 +1,45 @@
+"""Two small corpora and a model of each, so that there is something to try without a network.
+
+    unpack("pt-en", "first/data")     # train, valid and test of both languages, and ATTRIBUTION.md
+    heedful.load(model("pt-en"))      # a translator
+
+Short sentences from Tatoeba, CC BY 2.0 FR, chosen by `scripts/samples`; the models by `scripts/sample_models`.
+"""
+
+import gzip
+from importlib.resources import files
+from pathlib import Path
+
+from heedful.errors import ConfigError, did_you_mean
+
+PAIRS = ("pt-en", "ru-en")
+PARTS = ("train", "valid", "test")
+LICENCE = "ATTRIBUTION.md"
+
+
+def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
+    """Write a corpus as plain text files, at most `limit` training pairs of it; gives the folder."""
+    inside = place(pair)
+    if limit is not None and limit < 0:
+        raise ConfigError(f"a limit is a number of training pairs, not fewer than none: {limit}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        for language in pair.split("-"):
+            text = gzip.decompress((inside / f"{part}.{language}.gz").read_bytes())
+            lines = text.splitlines(keepends=True)[: limit if part == "train" else None]
+            (folder / f"{part}.{language}").write_bytes(b"".join(lines))
+    (folder / LICENCE).write_bytes((inside.parent / LICENCE).read_bytes())
+    return folder
+
+
+def model(pair: str) -> Path:
+    """The model directory that comes with a corpus."""
+    return place(pair) / "model"
+
+
+def place(pair: str) -> Path:
+    """Where a sample lies in the installed package."""
+    if pair not in PAIRS:
+        raise ConfigError(f"there is no sample `{pair}`" + did_you_mean(pair, PAIRS))
+    return Path(str(files("heedful.samples"))) / pair

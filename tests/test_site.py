@@ -1,0 +1,120 @@
+"""The site: built in three languages without a warning, no dead link, searched without a network, read on a phone."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LANGUAGES = {"en": "", "pt": "pt/", "ru": "ru/"}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="scripts/docs is a shell script"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'heedful[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [ROOT / "scripts" / "docs", out],
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+class Links(HTMLParser):
+    """What a page points at, and what can be pointed at in it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.names = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.names |= {found.get("id"), found.get("name")}
+        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+def test_no_link_is_dead(site):
+    pages = {path: Links(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+    assert len(pages) > 100
+    dead = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            names = pages[target].names if target in pages else {parts.fragment}
+            if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in names):
+                dead.append(f"{path.relative_to(site)} -> {link}")
+    assert not dead
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        found = re.findall(
+            r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', path.read_text(encoding="utf-8")
+        )
+        assert not found, f"{path.relative_to(site)} fetches {found}"
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "beam"), ("pt", "atenção"), ("ru", "внимание")])
+def test_search_works_without_a_network(site, chromium, language, word):
+    page = chromium.new_context(offline=True).new_page()
+    page.goto(f"{(site / LANGUAGES[language] / 'search.html').as_uri()}?q={word}")
+    page.wait_for_selector("#search-results li", timeout=20_000)
+    assert page.locator("#search-results li").count() >= 2
+    page.context.close()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", ["index", "guide/first-translator", "lectures/attention", "benchmarks"])
+def test_a_phone_shows_whole_pages(site, chromium, language, name):
+    page = chromium.new_context(viewport={"width": 390, "height": 844}).new_page()
+    page.goto((site / LANGUAGES[language] / f"{name}.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("document.documentElement.lang") == language
+    page.context.close()
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory):
+    pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'heedful[docs]'")
+    out = tmp_path_factory.mktemp("gettext")
+    subprocess.run([sys.executable, "-m", "sphinx", "-b", "gettext", "-q", ROOT / "docs", out], check=True)
+    return out
+
+
+@pytest.mark.parametrize("language", ["pt", "ru"])
+def test_guide_and_lectures_are_translated_to_the_last_sentence(templates, language):
+    folder = ROOT / "docs" / "locale" / language / "LC_MESSAGES"
+    pages = [path for part in ("guide", "lectures") for path in (ROOT / "docs" / part).glob("*.md")]
+    assert len(pages) > 10
+    for page in [*pages, ROOT / "docs" / "index.md"]:
+        if page.stem == "transcript":  # what commands printed
+            continue
+        name = page.relative_to(ROOT / "docs")
+        known = sentences(folder / name.with_suffix(".po"))
+        lacking = [one for one in sentences(templates / name.with_suffix(".pot")) if not known.get(one)]
+        assert not lacking, f"{name} lacks {len(lacking)} sentences in {language}, the first: {lacking[0]}"
+
+
+def sentences(path):
+    """Of a catalogue, with their translations."""
+    from babel.messages.pofile import read_po
+
+    with path.open("rb") as stream:
+        return {one.id: one.string for one in read_po(stream) if one.id}
