@@ -140,6 +140,7 @@ def test_the_public_names():
         "check",
         "export",
         "import_model",
+        "init",
         "inspect",
         "load",
         "prepare",

@@ -369,7 +369,7 @@ def test_a_sabotaged_export_is_caught(name, tmp_path, monkeypatch):
         SABOTAGES[name](weights)
         return weights
 
-    monkeypatch.setattr(ctranslate2, "read_weights", read)
+    monkeypatch.setattr(ctranslate2, "read_floats", read)
     with pytest.raises(ProofError, match="does not say what the model says") as caught:
         export(bundle.folder, tmp_path / "out", probes=PROBES)
     assert caught.value.exit_code == 4

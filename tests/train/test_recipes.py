@@ -13,7 +13,9 @@ from heedful.errors import ConfigError
 from heedful.train.schedules import noam_peak
 from heedful.train.settle import flat
 
-RECIPES = ("gru-luong", "lstm-bahdanau", "rnn-bottleneck", "transformer-base", "transformer-big", "transformer-tiny")
+RECIPES = (
+    "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample", "transformer-base", "transformer-big", "transformer-tiny",
+)  # fmt: skip
 SMALL = {"width": 16, "inner": 32, "heads": 2, "layers": 1, "vocabulary": 340, "steps": 3, "batch_tokens": 600}
 CORPUS = {"source": "en", "target": "de", "data": {"train": [{"files": "train"}]}}
 
