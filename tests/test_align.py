@@ -80,7 +80,7 @@ def test_a_head_that_is_not_there_is_refused(reading):
 
 
 def test_a_misspelled_reading_is_helped():
-    with pytest.raises(HeedfulError, match="shifted"):
+    with pytest.raises(HeedfulError, match="unknown reading `shiftet`; did you mean `shifted`"):
         Reading("shiftet")
 
 

@@ -599,6 +599,13 @@ GROUPS: dict[str, list[Case]] = {
         ),
         Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be rounded to `int8`",), 2),
         Case(
+            "no probes",
+            "heedful export my-model --probes empty.en",
+            ("empty.en has no sentences in it",),
+            2,
+            setup=lambda: write("empty.en", "\n"),
+        ),
+        Case(
             "an export over a model", "heedful export my-model --out my-model", ("is there already: name another",), 1
         ),
     ],

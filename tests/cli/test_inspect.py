@@ -119,6 +119,7 @@ def test_a_figure_in_dots(model, tmp_path):
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
         (["a", "--arithmetic", "crss"], "encoder, cross, decoder or all"),
+        (["--reference", "b"], "--reference belongs to one sentence: give one"),
         (["a", "--validate"], "belongs to a trace"),
         (["a", "--beam", "0"], "at least 1"),
         (["a", "--against", "nowhere"], "no model in"),

@@ -321,7 +321,7 @@ def test_files_that_are_not_what_they_say(tmp_path, name, data, says):
 
 @pytest.mark.parametrize(
     ("name", "data", "says"),
-    [("a.tmx", b"<tmx><body><tu>", "not well-formed"), ("a.parquet", b"nothing", "cannot be read as Parquet")],
+    [("a.tmx", b"<tmx><body><tu>", "is not well-formed TMX"), ("a.parquet", b"nothing", "cannot be read as Parquet")],
 )
 def test_broken_containers(tmp_path, name, data, says):
     with pytest.raises(DataError, match=says):

@@ -303,7 +303,7 @@ def test_opening_what_is_not_prepared(tmp_path):
     with pytest.raises(DataError, match="has format 99"):
         open_prepared(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match=r"is damaged \(.*Type: heedful prepare   to make it anew"):
         open_prepared(folder)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "tokens" / "00000" / "train.source.npy").write_bytes(b"cut")

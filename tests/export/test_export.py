@@ -146,19 +146,22 @@ def test_logits_of_hugging_face_are_ours(tmp_path):
 
 
 HARD = model().model_copy(update={"encoder": model().encoder.model_copy(update={"normalise": "hard"})})
+ONE_HEAD = model().model_copy(update={"encoder": model().encoder.model_copy(update={"heads": 1})})
 RECURRENT = config.Model.model_validate(
     {"width": 8, "encoder": {"kind": "recurrent", "width": 8}, "decoder": {"kind": "recurrent", "width": 8}}
 )
 REFUSED = {
     "ctranslate2": [
-        (RECURRENT, "--to onnx"),
-        (HARD, "softmax"),
-        (model().model_copy(update={"encoder": model("post").encoder}), "one norm"),
+        (RECURRENT, "CTranslate2 knows no recurrent translators: heedful export --to onnx"),
+        (HARD, "knows scaled dot products, softmax"),
+        (model().model_copy(update={"encoder": model("post").encoder}), "has one norm and one activation"),
+        (model(positions=None), "gives every Transformer positions, and this one has none"),
+        (ONE_HEAD, "has one number of heads for encoder and decoder"),
     ],
     "hugging_face": [
-        (RECURRENT, "--to onnx"),
-        (model(positions="learned"), "sinusoidal"),
-        (model(tied="target"), "one table"),
+        (RECURRENT, "Hugging Face knows no recurrent translators"),
+        (model(positions="learned"), "have sinusoidal positions only"),
+        (model(tied="target"), 'has one table for both languages: train with model.tied = "all"'),
         (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "one activation"),
     ],
 }  # fmt: skip

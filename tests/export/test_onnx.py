@@ -229,6 +229,8 @@ def test_nothing_asked_is_nothing_answered(tmp_path):
     assert engine.answers([], Search()) == engine.given([], []) == []
     with pytest.raises(HeedfulError, match="threads must be 1 to 1,024, not 0"):
         opened(tmp_path, threads=0)
+    with pytest.raises(HeedfulError, match="runs ONNX on the CPU only: leave out --device"):
+        opened(tmp_path, device="cuda")
 
 
 def test_what_is_no_export_is_refused_in_words(tmp_path):

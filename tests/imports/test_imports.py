@@ -27,7 +27,7 @@ from heedful.imports import ctranslate2
 from heedful.imports.act import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
 from heedful.train.loop import train
-from test_bundle import TEXTS
+from test_bundle import TEXTS, made
 from trainwork import DATA, settings_of, write_corpus
 
 AREN, G2P = DATA / "pretrained-ct2-aren", DATA / "pretrained-g2p-en"
@@ -196,6 +196,9 @@ def test_misuse_of_start_is_answered(opus, tmp_path):
     chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"start": str(tmp_path / "start")})
     with pytest.raises(ConfigError, match="brings its own"):
         train(chosen)
+    made(tmp_path / "endless", source_ends=False)
+    with pytest.raises(ConfigError, match="reads sources without an end token, and heedful trains with one"):
+        train(chosen.model_copy(update={"start": str(tmp_path / "endless"), "model": None}))
 
 
 # ----------------------------------------------------------------------------------------------- models of the world
@@ -334,7 +337,50 @@ def test_what_a_model_bin_has_beyond_what_is_known_is_refused(spec_of, tmp_path,
         import_model(folder, tmp_path / "model", languages=("en", "de"))
 
 
-@pytest.mark.parametrize(("change", "says"), [(set_scale, "one side only"), (set_bos, "start token")])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda arrays: arrays.pop("decoder/embeddings/weight"), "no table of words for its decoder"),
+        (
+            lambda arrays: [arrays.pop(name) for name in list(arrays) if name.startswith("encoder/layer_0")],
+            "no layers for its encoder",
+        ),
+        (
+            lambda arrays: arrays.update({"encoder/activation": np.array(77)}),
+            "no activation like CTranslate2's number 77",
+        ),
+        (
+            lambda arrays: arrays.pop("decoder/layer_0/ffn/linear_1/weight"),
+            r"has no .*linear_1.*: heedful cannot build such a model",
+        ),
+    ],
+)
+def test_what_a_model_bin_lacks_is_named(change, says, spec_of, tmp_path, monkeypatch):
+    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.variables
+
+    def changed(path):
+        arrays = dict(honest(path))
+        change(arrays)
+        return arrays
+
+    monkeypatch.setattr(ctranslate2, "variables", changed)
+    with pytest.raises(HeedfulError, match=says):
+        import_model(folder, tmp_path / "model", languages=("en", "de"))
+
+
+def test_vocabularies_that_are_not_there_or_do_not_fit(tmp_path):
+    with pytest.raises(HeedfulError, match="has no list of pieces for its source"):
+        ctranslate2.vocabulary(tmp_path, "source", 3)
+    (tmp_path / "source_vocabulary.txt").write_text("a\nb\n")
+    with pytest.raises(HeedfulError, match="2 different pieces in source_vocabulary, 9 in the model"):
+        ctranslate2.vocabulary(tmp_path, "source", 9)
+    with pytest.raises(HeedfulError, match=r"put the SentencePiece model that made .*sentencepiece\.model"):
+        ctranslate2.tokenizer(tmp_path, "source", ["<pad>", "<unk>", "<s>", "</s>", "\u2581dog"], range(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"), [(set_scale, "one side only"), (set_bos, "start token before every source")]
+)
 def test_what_ctranslate2_can_and_heedful_cannot_is_refused(change, says, spec_of, tmp_path):
     with pytest.raises(HeedfulError, match=says):
         import_model(spec_of(tmp_path, change), tmp_path / "model", languages=("en", "de"))
@@ -402,15 +448,15 @@ def test_what_is_missing_is_named(opus, tmp_path):
         return change
 
     for change, says in (
-        (lambda folder: (folder / "model.safetensors").unlink(), "save_pretrained"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "can run code when opened.*save_pretrained"),
         (lambda folder: (folder / "source.spm").unlink(), "is missing"),
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda folder: (folder / "vocab.json").write_text("{"), "not JSON"),
         (tree("vocab.json", new=7), "a number of its own"),
         (tree("config.json", encoder_layers=3), "which config.json promises"),
         (tree("config.json", encoder_layers="3"), "not a number"),
-        (tree("config.json", activation_function="mish"), "no activation"),
-        (tree("config.json", eos_token_id=10**6), "special tokens"),
+        (tree("config.json", activation_function="mish"), "no activation `mish`; it knows"),
+        (tree("config.json", eos_token_id=10**6), "special tokens that vocab.json does not have"),
         (tree("config.json", normalize_embedding=True), "other places"),
         (tree("config.json", model_type="bert"), "holds no model"),
         (tree("config.json", model_type=[]), "cannot be imported"),
@@ -422,7 +468,10 @@ def test_what_is_missing_is_named(opus, tmp_path):
         (tree("tokenizer_config.json", source_lang=["en"]), "--pair"),
         (lambda folder: (folder / "source.spm").write_bytes(b""), "it is empty"),
         (lambda folder: link(folder / "vocab.json", "/dev/zero"), "not a file"),
-        (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "several files"),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+            "weights in several files: write one",
+        ),
         (spoiled, "not a number"),
     ):
         if says is None:

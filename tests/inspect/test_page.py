@@ -349,7 +349,7 @@ def test_any_model_with_the_contract_may_be_asked():
     ("asked", "options", "told"),
     [
         ((), {}, "nothing to show"),
-        (("a", "b"), {"reference": "x"}, "one sentence"),
+        (("a", "b"), {"reference": "x"}, "a reference belongs to one sentence"),
         (("a",), {"beam": 0}, "at least 1"),
     ],
 )

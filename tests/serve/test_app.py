@@ -557,7 +557,8 @@ def test_misuse_of_the_command(tmp_path, exported):
     assert "cannot be read" in says(str(exported / "one"), "--keys", str(tmp_path / "none"))
     assert "there is no model" in says(str(tmp_path))
     assert "did you mean `onnx`" in says(str(exported / "run"), "--engine", "onx")
-    assert "above 0" in says(str(exported / "one"), "--queue", "0")
+    assert "--queue must be above 0, not 0" in says(str(exported / "one"), "--queue", "0")
+    assert "--grace must be 0 or more, not -1" in says(str(exported / "one"), "--grace", "-1")
     assert "from 1 to 65535" in says(str(exported / "one"), "--port", "70000")
     assert "no address of this machine" in says(str(exported / "one"), "--host", "203.0.113.7", "--anyone")
     with socket.create_server(("127.0.0.1", 0)) as other:

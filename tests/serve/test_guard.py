@@ -26,10 +26,19 @@ def test_a_key_is_shown_once_and_stored_as_a_hash(tmp_path):
 )
 def test_what_is_not_a_file_of_keys_is_refused(text, tmp_path):
     (tmp_path / "keys").write_text(text)
-    with pytest.raises(ConfigError):
+    with pytest.raises(
+        ConfigError, match=r"write NAME:SHA256, or let|holds no keys: heedful serve --keys .* --new-key"
+    ):
         read_keys(tmp_path / "keys")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot be read: there is no such file\. Make one"):
         read_keys(tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"--keys .* cannot be read: "):
+        read_keys(tmp_path)
+
+
+def test_a_name_of_a_key_is_plain(tmp_path):
+    with pytest.raises(ConfigError, match="--new-key `a:b`: a name is made of letters, digits"):
+        new_key(tmp_path / "keys", "a:b")
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 200)), max_size=50), st.floats(1, 50), st.floats(1, 100))

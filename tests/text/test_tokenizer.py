@@ -220,6 +220,11 @@ def test_a_foreign_model_is_refused(tmp_path):
         load(tmp_path / "model")
 
 
+def test_a_misspelt_kind_is_helped():
+    with pytest.raises(HeedfulError, match="unknown tokenizer `bep`; did you mean `bpe`"):
+        train("bep", TEXTS, 300)
+
+
 def test_a_table_is_json(tmp_path):
     MADE["words"].save(tmp_path / "model")
     table = json.loads((tmp_path / "model").read_text(encoding="utf-8"))

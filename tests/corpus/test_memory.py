@@ -1,0 +1,26 @@
+"""Memories that cannot be filled; tests/cli/test_translate.py fills one."""
+
+import pytest
+
+from heedful.corpus.memory import fill
+from heedful.errors import DataError
+
+UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</seg></tuv></tu></body></tmx>'
+
+
+@pytest.mark.parametrize(
+    ("given", "out", "told"),
+    [
+        ("gone.tmx", "out.tmx", r"there is no file .*gone\.tmx"),
+        ("in.tmx", "in.tmx", r"in\.tmx is the memory itself: give the new one another name"),
+        ("in.tmx", "out.tmx.gz", r"gz cannot be the new memory: name a plain file, such as new\.tmx"),
+        ("in.tmx", ".", "cannot be the new memory"),
+        ("in.tmx", "out.tmx", r"no unit of .*in\.tmx has a text in en, the language that the model reads"),
+    ],
+)
+def test_what_cannot_be_filled_is_told_and_leaves_nothing(tmp_path, given, out, told):
+    (tmp_path / "in.tmx").write_text(UNIT)
+    with pytest.raises(DataError, match=told):
+        fill(tmp_path / given, tmp_path / out, "en", "de", lambda texts: texts)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tmx"]
+    assert (tmp_path / "in.tmx").read_text() == UNIT
