@@ -103,6 +103,12 @@ def test_set_overrides_the_file(tmp_path):
     assert settings.source == "pt-BR"
 
 
+@pytest.mark.parametrize(("asked", "steps", "time"), [("train.steps=5", 5, None), ("train.time=1m", None, "1m")])
+def test_what_is_asked_for_ends_a_run(asked, steps, time, tmp_path):
+    found = load(written(tmp_path, to_toml(check(LEAST | {"train": {"time": "4m"}}))), [asked]).train
+    assert (found.steps, found.time) == (steps, time)
+
+
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [

@@ -468,6 +468,8 @@ def put(tree: dict[str, Any], assignment: str) -> None:
         here[last] = plain(value.strip())
     except (IndexError, TypeError):
         raise ConfigError(f"--set {assignment}: there is no `{parts[-1]}` in a list of {len(here)}") from None
+    if parts == ["train", "steps"]:
+        here.pop("time", None)  # a time of the file would win over the steps that were asked for
 
 
 def plain(text: str) -> Any:
