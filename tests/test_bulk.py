@@ -425,6 +425,7 @@ MISUSE = {
     "no such tag": (["in", "out", "--tag", "formal"], "formal", HeedfulError),
     "workers and a cluster": (["in", "out", "--workers", "2", "--on", "ray"], "Give one of them", HeedfulError),
     "no workers": (["in", "out", "--workers", "0"], "there must be at least one", HeedfulError),
+    "others": (["in", "out", "--with", "other"], "--with does not go with --bulk", ConfigError),
     "tmx": (["in", "out", "--tmx", "in", "out"], "--tmx does not go with --bulk", ConfigError),
     "n best": (["in", "out", "--nbest", "2"], "--nbest does not go with --bulk", ConfigError),
     "links": (["in", "out", "--alignment", "best"], "--alignment does not go with --bulk", ConfigError),

@@ -75,10 +75,17 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 }
 
 
-def load(folder: str | Path, *, engine: str | None = None, **options: Any) -> "Translator":
-    """A translator from a model directory, a run or an export; all is verified before anything is allocated."""
+def load(
+    folder: str | Path, *, others: Iterable[str | Path] = (), engine: str | None = None, **options: Any
+) -> "Translator":
+    """A translator from a model directory, a run or an export; all is verified before anything is allocated.
+
+    With `others`, further runs or model directories of the same vocabulary, it is their ensemble.
+    """
     if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
+    if others := list(others):
+        options["others"] = members(folder, others, engine)
     if is_export(Path(folder)):
         export = open_export(folder)
         if engine not in (None, export.about.engine):
@@ -88,6 +95,23 @@ def load(folder: str | Path, *, engine: str | None = None, **options: Any) -> "T
         return translator
     bundle = open_bundle(folder)
     return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
+
+
+def members(folder: str | Path, others: Sequence[str | Path], engine: str | None) -> list[Bundle]:
+    """The other members of an ensemble, where they can speak with one voice."""
+    for one in (folder, *others):
+        if engine not in (None, "torch") or is_export(Path(one)):
+            raise HeedfulError(f"an ensemble is made of runs or model directories, in PyTorch; {one} is an export")
+    first, *rest = (open_bundle(one) for one in (folder, *others))
+    for place, bundle in zip(others, rest, strict=True):
+        for side in ("source", "target"):
+            own, other = bundle.tokenizer(side), first.tokenizer(side)
+            if own.size != other.size or own.pieces(range(own.size)) != other.pieces(range(other.size)):
+                raise HeedfulError(
+                    f"{folder} and {place} have different vocabularies ({side} side). Models for an ensemble are "
+                    "trained on the same prepared corpus, such as with --set seed=2"
+                )
+    return rest
 
 
 @dataclass(frozen=True, slots=True)

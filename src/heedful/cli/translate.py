@@ -29,6 +29,7 @@ TOLD = 10.0  # seconds between two lines about the progress
 SHOWN = 20  # warnings about single lines; the rest is counted
 NOT_IN_BULK = {
     "FILE": "it reads IN and writes OUT, leave FILE out",
+    "--with": "workers have one model each, leave it out",
     "--tmx": "memories are filled by one process, leave one of them out",
     "--nbest": "a line becomes one line, leave it out (--json tells scores)",
     "--alignment": "links are for files that one process translates, leave it out",
@@ -41,6 +42,9 @@ NOT_IN_BULK = {
 def translate(
     model: str = typer.Argument(..., help="A model directory, the run that made it, or an export."),
     file: str = typer.Argument("-", help="The text, one sentence or paragraph a line; - is standard input."),
+    others: list[str] = typer.Option(
+        [], "--with", metavar="MODEL", help="Another run of the same vocabulary: they answer together. Repeatable."
+    ),
     beam: int | None = typer.Option(None, "--beam", help="Prefixes kept at each step (default: what the model says)."),
     nbest: int | None = typer.Option(None, "--nbest", help="The N best of each, in Marian's format."),
     alignment: str | None = typer.Option(None, "--alignment", help="Links of words, 0-0 1-2: naive, shifted or best."),
@@ -91,7 +95,7 @@ def translate(
         raise ConfigError("--sample draws: --beam and --length-penalty belong to a search, leave them out")
     if bulk:
         beside = {
-            "FILE": file != "-", "--tmx": tmx, "--nbest": nbest is not None, "--alignment": alignment,
+            "FILE": file != "-", "--with": others, "--tmx": tmx, "--nbest": nbest is not None, "--alignment": alignment,
             "--sample": sample, "--device": device, "--threads": threads is not None,
         }  # fmt: skip
         for name in (name for name, is_there in beside.items() if is_there):
@@ -109,7 +113,7 @@ def translate(
     from heedful.translate import Options, load
 
     machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
-    translator = load(model, **machine)
+    translator = load(model, others=others, **machine)
     options = Options(
         beam=beam,
         best=1 if nbest is None else nbest,

@@ -15,6 +15,7 @@ from heedful.bundle import Bundle, read_floats
 from heedful.data.batch import collate, padded
 from heedful.engines.face import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
+from heedful.model.ensemble import ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
 from heedful.search import Beam, Greedy, Rules, Sample
@@ -76,14 +77,20 @@ class Torch:
         return found
 
 
-def opened(bundle: Bundle, *, device: str = "cpu", threads: int | None = None) -> Torch:
-    """The model of a model directory."""
+def opened(bundle: Bundle, *, others: Sequence[Bundle] = (), device: str = "cpu", threads: int | None = None) -> Torch:
+    """The model of a model directory, or the ensemble of several."""
     if count := usable_threads(threads):
         torch.set_num_threads(count)
+    models = [model_of(one) for one in (bundle, *others)]
+    return Torch(ensemble(models) if others else models[0], usable(device))
+
+
+def model_of(bundle: Bundle) -> Seq2Seq:
+    """Built as the directory says, with its weights."""
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     weights = {name: torch.from_numpy(array) for name, array in read_floats(bundle).items()}
     model.load_state_dict(weights, assign=True)
-    return Torch(model, usable(device))
+    return model
 
 
 def usable(name: str) -> torch.device:
