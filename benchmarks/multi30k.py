@@ -1,0 +1,234 @@
+"""Multi30k on two cores: what the toolkit reaches, by its own commands and recipes.
+
+    python benchmarks/multi30k.py --row tiny-1 --runs DIR   # train a row, or go on with it, and keep what came out
+    python benchmarks/multi30k.py                           # the table of all rows that were kept, and its claims
+    python benchmarks/multi30k.py --quick                   # the same with fewer samples for the intervals
+
+A row is a list of commands, typed in DIR, where the corpora lie unpacked. What it keeps stands under
+benchmarks/results/multi30k/ROW: the commands with date, commit and machine (about.txt), everything that training
+printed and measured, its resolved settings, and the translations of the tests, from which the table is computed anew.
+
+Two metrics, never mixed. A, the literature's: lower-cased, Moses-normalised and -tokenised, BLEU of those tokens
+against the references of the data set, whose form sacremoses gives from raw text exactly (checked here on every run).
+B, ours: cased and as written, sacreBLEU with its own tokens (13a), and chrF2; with 95 % intervals by resampling.
+"""
+
+import argparse
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from statistics import mean, stdev
+
+import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from report import header, verdict
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
+KEPT = Path(__file__).resolve().parent / "results" / "multi30k"
+STEMS = {"test2016": "test_2016_flickr", "test2017": "test_2017_flickr", "mscoco": "test_2017_mscoco"}
+LENGTHS = {"de": (12103, 10758, 5158), "fr": (13988, 12596, 5710)}  # tokens of the references of metric A
+UNLIKE = {("test2016", "fr"): 1}  # references that sacremoses does not give; every other set: none
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: what it is, how it was made, and which model answers."""
+
+    what: str
+    commands: tuple[str, ...]
+    model: str  # what follows `heedful translate`
+    target: str = "de"
+
+
+def trained(row: str, recipe: str, *more: str, target: str = "de") -> str:
+    """The command that trains a row on the 29,000 pairs."""
+    files = f"train.en train.{target} --validation val.en val.{target}"
+    return " ".join(("heedful train", files, "--recipe", recipe, *more, "--out", row))
+
+
+def single(row: str, what: str, recipe: str, *more: str, target: str = "de") -> dict[str, Row]:
+    """A row of one training."""
+    return {row: Row(what, (trained(row, recipe, *more, target=target),), row, target)}
+
+
+TINY = [f"tiny-{seed}" for seed in (1, 2, 3)]
+ROWS: dict[str, Row] = {
+    **{
+        name: one
+        for seed, row in enumerate(TINY, 1)
+        for name, one in single(
+            row, f"transformer-tiny, 60 minutes, seed {seed}", "transformer-tiny", "--time 60m", f"--set seed={seed}"
+        ).items()
+    },
+    **single("lstm", "lstm-bahdanau, 60 minutes", "lstm-bahdanau", "--time 60m"),
+    **single("bottleneck", "rnn-bottleneck, 60 minutes", "rnn-bottleneck", "--time 60m"),
+    **single("tiny-fr", "transformer-tiny to French, 60 minutes", "transformer-tiny", "--time 60m", target="fr"),
+    "ensemble": Row("the three seeds of transformer-tiny together", (), "tiny-1 --with tiny-2 --with tiny-3"),
+}
+
+
+# ------------------------------------------------------------------------------------------------------ the metrics
+
+
+def lines(path: Path) -> list[str]:
+    """Of a file, packed or not."""
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return data.decode().removesuffix("\n").split("\n")
+
+
+def literature(texts: list[str], language: str) -> list[str]:
+    """Lower-cased, normalised, tokenised: the form of metric A."""
+    normalise, tokenise = MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
+    return [tokenise(normalise(text.lower()), return_str=True) for text in texts]
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test set: its references as written, and in the form of metric A."""
+
+    raw: list[str]
+    formed: list[str]
+
+
+def references(language: str) -> dict[str, Test]:
+    """All tests of a language, after a look whether our form of the raw references is the literature's."""
+    found = {}
+    for (name, stem), length in zip(STEMS.items(), LENGTHS[language], strict=True):
+        raw, formed = lines(DATA / f"{stem}.{language}.gz"), lines(DATA / "lc.norm.tok" / f"{stem}.{language}.gz")
+        unlike = [(one, other) for one, other in zip(literature(raw, language), formed, strict=True) if one != other]
+        count = sum(len(text.split()) for text in formed)
+        print(f"# {name}.{language}: {count} tokens; our form differs from the literature's in {len(unlike)} lines")
+        for one, other in unlike:
+            print(f"#   ours {one}\n#   its  {other}")
+        if count != length or len(unlike) != UNLIKE.get((name, language), 0):
+            raise SystemExit(f"metric A is not the literature's on {name}.{language}")
+        found[name] = Test(raw, formed)
+    return found
+
+
+def score_a(hypotheses: list[str], test: Test, language: str) -> float:
+    """BLEU of the literature's tokens."""
+    metric = BLEU(tokenize="none", lowercase=True, force=True)
+    return float(metric.corpus_score(literature(hypotheses, language), [test.formed]).score)
+
+
+def score_b(hypotheses: list[str], test: Test, samples: int) -> tuple[str, str, list[str]]:
+    """BLEU and chrF2 as written, each with the half of its interval, and their signatures."""
+    told, signatures = [], []
+    for metric in (BLEU(), CHRF()):
+        found = metric.corpus_score(hypotheses, [test.raw], n_bootstrap=samples)
+        told.append(f"{found.score:5.2f} ± {found._ci:4.2f}")
+        signatures.append(str(metric.get_signature()))
+    return told[0], told[1], signatures
+
+
+# -------------------------------------------------------------------------------------------------------- the table
+
+
+def table(samples: int) -> int:
+    """Every kept row, scored anew; the exit code."""
+    kept = [row for row in ROWS if (KEPT / row / "about.txt").is_file()]
+    languages = dict.fromkeys(ROWS[row].target for row in kept)
+    tests = {language: references(language) for language in languages}
+    print(f"\n{'':44}{'A: test2016':>12}{'test2017':>9}{'mscoco':>8}   B: test2016 BLEU   chrF2")
+    scores: dict[str, float] = {}
+    signatures: list[str] = []
+    for row in kept:
+        language = ROWS[row].target
+        said = {name: lines(KEPT / row / f"{name}.{language}") for name in STEMS}
+        a = [score_a(said[name], tests[language][name], language) for name in STEMS]
+        bleu, chrf, signatures = score_b(said["test2016"], tests[language]["test2016"], samples)
+        scores[row] = a[0]
+        print(f"{ROWS[row].what:44}{a[0]:12.2f}{a[1]:9.2f}{a[2]:8.2f}   {bleu:>13}   {chrf}", flush=True)
+    print("\nA  sacreBLEU " + sacrebleu.__version__ + ", tokens as they are, of the literature's form")
+    print("\n".join(f"B  {one}" for one in signatures))
+    return verdict(claims(scores))
+
+
+def claims(scores: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+    """What the rows that are there must show, on metric A of test2016."""
+    if seeds := [scores[row] for row in TINY if row in scores]:
+        spread = f", deviation {stdev(seeds):.2f}" if len(seeds) > 1 else ""
+        yield f"transformer-tiny, mean of {len(seeds)} seeds{spread}", mean(seeds), 39.5
+    if "lstm" in scores:
+        yield "lstm-bahdanau", scores["lstm"], 36.5
+        if "bottleneck" in scores:
+            yield "what attention is worth", scores["lstm"] - scores["bottleneck"], 5.0
+
+
+# --------------------------------------------------------------------------------------------------------- the rows
+
+
+def unpacked(place: Path) -> None:
+    """The corpora as files that a user would have."""
+    stems = {"train": "train", "val": "val", **STEMS}
+    for name, stem in stems.items():
+        for language in ("en", "de", "fr"):
+            (place / f"{name}.{language}").write_bytes(gzip.decompress((DATA / f"{stem}.{language}.gz").read_bytes()))
+
+
+def made(name: str, place: Path) -> None:
+    """Type a row's commands, and keep what came out; a training that was interrupted goes on."""
+    row, about = ROWS[name], StringIO()
+    with redirect_stdout(about):
+        header(__file__)
+    place.mkdir(parents=True, exist_ok=True)
+    unpacked(place)
+    answers = [f"heedful translate {row.model} {test}.en > {name}.{test}.{row.target}" for test in STEMS]
+    for command in (*row.commands, *answers):
+        print(command, flush=True)
+        typed(command, place, place / f"{name}.log")
+    kept = KEPT / name
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    commands = "".join(f"$ {command}\n" for command in (*row.commands, *answers))
+    (kept / "about.txt").write_text(about.getvalue().replace(str(place), "DIR") + commands, encoding="utf-8")
+    for test in STEMS:
+        shutil.copy(place / f"{name}.{test}.{row.target}", kept / f"{test}.{row.target}")
+    for path in [place / f"{name}.log", *(place / name / own for own in ("heedful.toml", "metrics.jsonl"))]:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8").replace(f"{place}/", "DIR/")
+            (kept / path.name.removeprefix(f"{name}.")).write_text(text, encoding="utf-8")
+
+
+def typed(command: str, place: Path, log: Path) -> None:
+    """In a shell, in that folder; what it says goes to the log."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    with log.open("a", encoding="utf-8") as said:
+        said.write(f"$ {command}\n")
+        said.flush()
+        done = subprocess.run(
+            command, shell=True, cwd=place, stdout=said, stderr=said, env={**os.environ, "PATH": path}, check=False
+        )
+    if done.returncode:
+        raise SystemExit(f"ended with {done.returncode}: {log.read_text(encoding='utf-8')[-2000:]}")
+
+
+def main() -> int:
+    """Make a row, or the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--quick", action="store_true", help="fewer samples for the intervals")
+    options.add_argument("--row", choices=ROWS, help="train this one")
+    options.add_argument("--runs", type=Path, help="where runs are kept; they are resumed")
+    given = options.parse_args()
+    if given.row:
+        if given.runs is None:
+            options.error("--row needs --runs DIR")
+        made(given.row, given.runs.absolute())
+        return 0
+    header(__file__)
+    return table(100 if given.quick else 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
