@@ -15,12 +15,15 @@ torch.set_num_threads(1)
 
 # What measures time, kills processes or starts a cluster has the machine to itself; the rest shares it (scripts/check).
 ALONE = ("serve", "faults", "test_shards.py", "test_corpus.py", "test_bulk.py", "test_deploy.py", "test_clock.py")
+# What takes minutes begins first, else one worker is still at it when the other has nothing left to do.
+LONG = ("learn", "test_shell_blocks.py", "test_first_ten.py", "test_notebooks.py", "test_site.py", "imports")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if not set(ALONE).isdisjoint(item.path.parts):
             item.add_marker("alone")
+    items.sort(key=lambda item: next((at for at, long in enumerate(LONG) if long in item.path.parts), len(LONG)))
 
 
 @pytest.fixture(scope="module")
