@@ -52,7 +52,7 @@ class Row:
 
 def trained(row: str, recipe: str, *more: str, target: str = "de") -> str:
     """The command that trains a row on the 29,000 pairs."""
-    files = f"train.en train.{target} --validation val.en val.{target}"
+    files = f"train.en train.{target} --validation val.en --validation val.{target}"
     return " ".join(("heedful train", files, "--recipe", recipe, *more, "--out", row))
 
 
