@@ -1,0 +1,37 @@
+"""The table of Multi30k is made of what was kept: its metric is the literature's, and its scores are those it shows."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "multi30k"
+KEPT = ROOT / "benchmarks" / "results" / "multi30k"
+TABLE = ROOT / "benchmarks" / "results" / "multi30k.txt"
+SCORES = re.compile(r"^(\w.{43}) *(\d+\.\d\d) +(\d+\.\d\d) +(\d+\.\d\d)   ", re.M)
+
+
+@pytest.fixture(scope="module")
+def printed():
+    if not DATA.is_dir():
+        pytest.skip(f"no {DATA}: set HEEDFUL_DATA")
+    pytest.importorskip("sacremoses", reason="sacremoses is not installed: pip install 'heedful[dev]'")
+    command = [sys.executable, ROOT / "benchmarks" / "multi30k.py", "--quick"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("test", "tokens"), [("test2016", 12103), ("test2017", 10758), ("mscoco", 5158)])
+def test_metric_a_is_the_literatures(printed, test, tokens):
+    assert f"# {test}.de: {tokens} tokens; our form differs from the literature's in 0 lines" in printed
+
+
+@pytest.mark.slow
+def test_scores_are_those_of_the_kept_translations(printed):
+    now, then = SCORES.findall(printed), SCORES.findall(TABLE.read_text(encoding="utf-8") if TABLE.is_file() else "")
+    assert now == then
+    assert len(now) == len(list(KEPT.glob("*/about.txt")))
