@@ -6,7 +6,6 @@ from tasks import RECIPES, TASKS, anti_diagonal, exact, train
 
 
 @pytest.mark.slow
-@pytest.mark.no_cover  # half of the time would be counting lines
 @pytest.mark.parametrize(
     ("name", "task"),
     [("transformer", "reverse"), ("lstm+additive", "sort"), ("gru+bilinear", "copy")],
