@@ -86,8 +86,10 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
         parts.append(f'<line x1="{SIDE}" x2="100%" y1="{height(mark):.1f}" y2="{height(mark):.1f}" {GRID}/>')
         parts.append(f'<text y="{height(mark) + 4:.1f}" fill="currentColor">{mark}</text>')
     parts.append(f'<svg x="{SIDE}" width="100%" height="{HEIGHT + FOOT}" style="overflow:visible">')
-    for mark in range(0, int(width) + 1, picture.every[0]):
-        parts.append(f'<text x="{92 * mark / width:.2f}%" y="{HEIGHT + 20}" fill="currentColor">{mark} min</text>')
+    parts += [
+        f'<text x="{92 * mark / width:.2f}%" y="{HEIGHT + 20}" fill="currentColor">{mark} min</text>'
+        for mark in range(0, int(width) + 1, picture.every[0])
+    ]
     parts.append(f'<svg width="92%" height="{HEIGHT}" viewBox="0 0 {width:.2f} {HEIGHT}" preserveAspectRatio="none">')
     for points, colour in zip(curves.values(), COLOURS, strict=False):
         drawn = " ".join(f"{at:.2f},{height(bleu):.1f}" for at, bleu in points if bleu >= low)

@@ -235,6 +235,22 @@ def test_ctranslate2_shows_the_head_that_aligns_best(reading, tmp_path):
     np.testing.assert_allclose(other.attention[0, 0, :, :-1], looked[:, :-1], atol=1e-4)
 
 
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize("to", [None, "ctranslate2", "onnx"])
+def test_a_model_that_says_nothing_has_no_links(to, tokens, tmp_path):
+    """An empty answer once ended the engine of a server."""
+    size = MADE["bpe"].size
+    weights = lively(model(), size, size)
+    weights["decoder.norm.bias"][0] = 500.0  # the end, at once
+    bundle = made(tmp_path / "model", "bpe", model(), weights=weights, generation=Generation(beam=4), statistics={})
+    if to:
+        FORMATS[to].write(bundle, tmp_path / "out", "float32")
+    translator = load(bundle.folder) if to is None else Translator(bundle, act.ENGINES[to](bundle, tmp_path / "out"))
+    for found in translator(PROBES, alignment="naive", soft=True, tokens=tokens):
+        assert found.text == ""
+        assert found.alignment == ()
+
+
 @pytest.mark.parametrize("to", sorted(FORMATS.keys() - {"argos"}))  # which packs up what CTranslate2's writes
 def test_weights_of_16_bits_are_exported_as_those_of_32(to, tmp_path):
     weights = lively(model(), MADE["bpe"].size, MADE["bpe"].size)

@@ -63,21 +63,21 @@ class CTranslate2:
         if not search.tokens:
             return [
                 tuple(
-                    self.unscored(one, score, looked, search, limit)
+                    self.unscored(one, score, self.map(looked, len(row)), search, limit)
                     for one, score, looked in zip(
                         some, result.scores, result.attention or [None] * len(some), strict=True
                     )
                 )
-                for some, result in zip(said, found, strict=True)
+                for row, some, result in zip(rows, said, found, strict=True)
             ]
         flat = [(row, one) for row, some in zip(rows, said, strict=True) for one in some]
         told = iter(self.engine.score_batch([row for row, _ in flat], [one for _, one in flat]))
         return [
             best_first(
-                self.answer(one, next(told).log_probs, looked, search, limit)
+                self.answer(one, next(told).log_probs, self.map(looked, len(row)), search, limit)
                 for one, looked in zip(some, result.attention or [None] * len(some), strict=True)
             )
-            for some, result in zip(said, found, strict=True)
+            for row, some, result in zip(rows, said, found, strict=True)
         ]
 
     def given(
@@ -102,20 +102,20 @@ class CTranslate2:
         """One of its hypotheses with its own score: log p of the whole, but not of every token."""
         tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit
         whole = score * max(1, len(said) + finished) ** (search.length_penalty if search.length == "power" else 0.0)
-        return Answer(Hypothesis(tokens, score, whole, (), finished), self.map(looked, search))
+        return Answer(Hypothesis(tokens, score, whole, (), finished), looked)
 
-    def map(self, looked: Any, search: Search) -> Any:
-        """Where it looked, with a column for the end token that it added and leaves out."""
-        if not search.attention or looked is None:
+    def map(self, looked: Any, slots: int) -> Any:
+        """Where each step looked, with a column for the end token that it added and leaves out; None: nobody asked."""
+        if looked is None:
             return None
-        return np.pad(np.asarray(looked), ((0, 0), (0, int(self.ends))))[None, None]
+        weights = np.asarray(looked, np.float32).reshape(len(looked), slots)  # of an empty answer there are no rows
+        return np.pad(weights, ((0, 0), (0, int(self.ends))))[None, None]
 
     def answer(self, said: list[str], logps: Sequence[float], looked: Any, search: Search, limit: int) -> Answer:
         """One of its hypotheses, with our score: its own leaves out what it was told never to say."""
         tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit  # saying the end is a step too
         each = tuple(logps[: len(tokens) + finished])
-        maps = self.map(looked, search)
-        return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), maps)
+        return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), looked)
 
 
 def best_first(answers: Iterable[Answer]) -> tuple[Answer, ...]:
