@@ -13,7 +13,7 @@ Claims: no status of 500 or above but 503 and 504, the engine never dies over a 
 request that was let in takes longer than its bound; wrong keys take equally long; hostile models are refused by the
 engine's process, or served, and harm nothing else.
 
-    python benchmarks/serve_attack.py --model EXPORT [--brief EXPORT] [--quick]
+    python benchmarks/serve_attack.py --model EXPORT [--brief EXPORT] [--bodies N] [--quick]
 
 `--brief` is an export whose generation_config.json limits answers to a few tokens, for the bodies: letters drawn from
 all of Unicode make a model ramble to its limit, and it is the requests that are tried there, not the decoding.
@@ -245,7 +245,7 @@ def amplified(port: int, count: int) -> tuple[int, float, float]:
             "alternatives": draw.choice([0, 8]),
         }
         status, _, took = line.send("POST", "/v1/translate", json.dumps(tree).encode())
-        assert status in (200, 413, 422, *FINE), status
+        assert status in (200, 413, 422, 503), status
         if status == 200:
             inside += 1
             width = max(tree["beam"], tree["alternatives"] + 1) / 5  # type: ignore[call-overload, operator]
@@ -361,7 +361,10 @@ def main() -> int:
     with served(given_.brief or given_.model, *FREE, threads=2) as (port, _):
         pid = told(port)["pid"]
         statuses, seconds = made_up(port, made)
-        print(f"{made:,} made-up bodies: {dict(sorted(statuses.items()))}; slowest {max(seconds):.2f} s", flush=True)
+        print(
+            f"{made:,} made-up bodies: {dict(sorted(statuses.items()))}; slowest {max(seconds, default=0.0):.2f} s",
+            flush=True,
+        )
         unharmed = told(port)["pid"] == pid
     with served(given_.model, *FREE, threads=2) as (port, _):
         pid = told(port)["pid"]

@@ -37,7 +37,7 @@ APART = {
     ("scrubbing a sentence", "11"): "how many rounds there were",
     **dict.fromkeys(
         (
-            *(("`heedful[serve]`", number) for number in ("34", "305")),
+            *(("`heedful[serve]`", number) for number in ("34", "315")),
             *(("LibreTranslate 1.9.6", number) for number in ("66", "575")),
             *(("eole 0.6.4", number) for number in ("100", "119", "1,865", "6,429")),
         ),

@@ -179,7 +179,8 @@ def test_every_line_runs(page, world, environment, tmp_path):
         assert said is None, f"{page.name}: {line}\n{said}"
         if out:
             made.add(out[1])
-        if out and line.startswith("heedful train"):  # three steps taught it nothing: for what comes, one that has
+        # Three steps taught it nothing: what comes next is typed with one that has learned.
+        if out and line.startswith("heedful train"):
             assert (here / out[1] / "model" / "model.safetensors").is_file()
             remove(here / out[1])
             shutil.copytree(world / "my-model", here / out[1])

@@ -84,8 +84,12 @@ def load(
     """
     if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
-    if others := list(others):
-        options["others"] = members(folder, others, engine)
+    others = list(others)
+    if others and engine not in (None, "torch"):
+        raise HeedfulError(f"an ensemble runs in PyTorch, not in {engine}")
+    for one in (folder, *others) if others else ():
+        if is_export(Path(one)):
+            raise HeedfulError(f"an ensemble is made of runs or model directories; {one} is an export")
     if is_export(Path(folder)):
         export = open_export(folder)
         if engine not in (None, export.about.engine):
@@ -94,24 +98,21 @@ def load(
         translator.place = export.folder
         return translator
     bundle = open_bundle(folder)
+    if others:
+        options["others"] = [member(open_bundle(one), bundle) for one in others]
     return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
 
 
-def members(folder: str | Path, others: Sequence[str | Path], engine: str | None) -> list[Bundle]:
-    """The other members of an ensemble, where they can speak with one voice."""
-    for one in (folder, *others):
-        if engine not in (None, "torch") or is_export(Path(one)):
-            raise HeedfulError(f"an ensemble is made of runs or model directories, in PyTorch; {one} is an export")
-    first, *rest = (open_bundle(one) for one in (folder, *others))
-    for place, bundle in zip(others, rest, strict=True):
-        for side in ("source", "target"):
-            own, other = bundle.tokenizer(side), first.tokenizer(side)
-            if own.size != other.size or own.pieces(range(own.size)) != other.pieces(range(other.size)):
-                raise HeedfulError(
-                    f"{folder} and {place} have different vocabularies ({side} side). Models for an ensemble are "
-                    "trained on the same prepared corpus, such as with --set seed=2"
-                )
-    return rest
+def member(bundle: Bundle, first: Bundle) -> Bundle:
+    """Another model of an ensemble, where it speaks the language of the first."""
+    for side in ("source", "target"):
+        own, other = bundle.tokenizer(side), first.tokenizer(side)
+        if own.size != other.size or own.pieces(range(own.size)) != other.pieces(range(other.size)):
+            raise HeedfulError(
+                f"{first.folder} and {bundle.folder} have different vocabularies ({side} side). Models for an ensemble "
+                "are trained on the same files, such as with --set seed=2"
+            )
+    return bundle
 
 
 @dataclass(frozen=True, slots=True)

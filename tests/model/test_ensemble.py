@@ -90,11 +90,16 @@ def test_from_the_command_line(runs):
 
 
 def test_members_must_have_one_vocabulary(runs):
-    with pytest.raises(HeedfulError, match=r"have different vocabularies .* trained on the same prepared corpus"):
+    with pytest.raises(HeedfulError, match=r"have different vocabularies .* trained on the same files"):
         heedful.load(runs["one"], others=[runs["foreign"]])
 
 
 def test_an_export_is_no_member(runs, tmp_path):
     heedful.export(runs["one"], tmp_path / "export", to="ctranslate2")
-    with pytest.raises(HeedfulError, match=r"made of runs or model directories, in PyTorch; .*export is an export"):
+    with pytest.raises(HeedfulError, match=r"made of runs or model directories; .*export is an export"):
         heedful.load(runs["two"], others=[tmp_path / "export"])
+
+
+def test_an_ensemble_runs_in_pytorch(runs):
+    with pytest.raises(HeedfulError, match="runs in PyTorch, not in ctranslate2"):
+        heedful.load(runs["one"], others=[runs["two"]], engine="ctranslate2")
