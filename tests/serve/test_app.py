@@ -231,6 +231,15 @@ def test_a_document_that_fails_midway_does_not_look_whole(running):
     assert "tokens in one request" in json.loads(last)["error"]
 
 
+def test_a_wide_beam_needs_smaller_requests_and_a_document_cuts_itself(running):
+    text = "\n".join(["a b c"] * 200)
+    assert running.post("/v1/translate", {"texts": text})[0] == 200
+    status, found = running.post("/v1/translate", {"texts": text, "beam": 16})[:2]
+    assert status == 413
+    assert "with a beam or alternatives" in found["error"]
+    assert len(stream(running, text, "?beam=16").splitlines()) == 200
+
+
 def test_every_answer_says_which_model_it_was(running):
     found = running.post("/v1/translate", {"texts": "a"})[1]
     ready = json.loads(running.get("/readyz"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.serve.batcher import Batcher, Limits, Pace, Refused, size
 from heedful.serve.engine import Ask, Crashed
+from heedful.serve.wire import width
 
 POISON = "poison"
 
@@ -279,9 +280,26 @@ def test_a_line_costs_by_being_one_and_a_character_by_what_it_stands_for():
 def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
     async def body():
         batcher = Batcher(Echo())
-        costs = [admitted(batcher, Ask(["x" * 90], {}), "a", 10, width=width).cost for width in (0.2, 1.0, 3.2)]
+        asked = [{"beam": 1}, {}, {"beam": 16}, {"beam": 2, "best": 16}]
+        costs = [admitted(batcher, Ask(["x" * 90], {}), "a", 10, width=width(one, 5)).cost for one in asked]
         assert costs[0] == costs[1] == size(["x" * 90])
-        assert costs[2] == pytest.approx(3.2 * costs[1], abs=1)
+        assert costs[2] == costs[3] == pytest.approx(3.2 * costs[1], abs=1)
+
+    run(body())
+
+
+def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam():
+    async def body():
+        batcher = Batcher(Echo(), Limits(tokens=1000))
+        for wide in (1.0, 1.8, 3.2, 16.0):
+            for characters in range(0, 4000, 37):
+                ask = Ask(["x" * characters], {})
+                if size(ask.texts) * wide <= 1000:
+                    assert size(ask.texts) * wide <= batcher.check(ask, "a", width=wide) <= 1000
+                    continue
+                with pytest.raises(Refused, match=f"send at most {int(1000 / wide):,}") as refused:
+                    batcher.check(ask, "a", width=wide)
+                assert refused.value.status == 413
 
     run(body())
 

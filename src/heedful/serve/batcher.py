@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from unicodedata import normalize
 
 from heedful.serve.engine import Ask, Crashed
-from heedful.serve.wire import PER_LINE
+from heedful.serve.wire import PER_LINE, too_much
 
 BYTES = 3.0  # in a token, about: a guess that the pace, measured in the same guess, makes good
 MEMORY = 10.0  # seconds of work after which a batch has lost most of its say in the pace
@@ -61,7 +61,7 @@ class Limits:
     """What the server promises to hold."""
 
     wait: float = 2.0  # seconds in the queue
-    tokens: int = 4096  # of one request, as guessed and as counted
+    tokens: int = 4096  # of one request at the usual beam, as guessed and as counted
     texts: int = 256  # of one request
     batch: int = 4096  # tokens, about
     first: int = 4096  # tokens that may wait while the pace is not known
@@ -195,20 +195,19 @@ class Batcher:
     def check(self, ask: Ask, client: str, *, width: float = 1.0, inside: bool = False) -> int:
         """What it would cost; Refused, at once and whatever the load, where it cannot be.
 
-        `width` is how much more than usual a token costs. Who is `inside` has a document that was begun: it goes on.
+        `width`, at least 1, is how much more than usual a token costs. Who is `inside` has a document that was begun:
+        it goes on.
         """
         if self.draining and not inside:
             raise self.refused(503, GOING, 2.0)
         if len(ask.texts) > self.limits.texts:
             raise self.refused(413, f"{len(ask.texts):,} texts in one request; send at most {self.limits.texts:,}")
         tokens = size(ask.texts, ask.options.get("prefix", ""))
-        if tokens > self.limits.tokens:
-            raise self.refused(
-                413, f"about {tokens:,} tokens in one request; send at most {self.limits.tokens:,}, in several requests"
-            )
+        cost = ceil(tokens * width)
+        if cost > self.limits.tokens:
+            raise self.refused(413, "about " + too_much(tokens, width, self.limits.tokens))
         if self.poisons and self.poisons.get(name_of(ask), 0) > 1:  # once may have been somebody's kill
             raise self.refused(422, POISON)
-        cost = ceil(tokens * max(1.0, width))
         if not inside and self.full(client, cost):
             raise self.refused(503, BUSY, self.wait)
         return cost

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from heedful.bundle import digest
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
-from heedful.serve.wire import BEAT, PER_LINE, framed, received
+from heedful.serve.wire import BEAT, PER_LINE, framed, received, too_much, width
 from heedful.text.normalise import normalise
 from heedful.translate import Options, Translator, load
 from heedful.types import Translation
@@ -91,9 +91,9 @@ def answered(translator: Translator, asks: Sequence[Mapping[str, Any]], most: in
     groups: dict[str, list[int]] = {}
     for number, ask in enumerate(asks):
         tokens = count(translator, ask["texts"], ask["options"].get("prefix", ""))
-        if tokens > most:
-            why = f"{tokens:,} tokens in one request; send at most {most:,}, in several requests"
-            found[number] = {"error": why, "code": 413}
+        wide = width(ask["options"], translator.bundle.generation.beam)
+        if tokens * wide > most:
+            found[number] = {"error": too_much(tokens, wide, most), "code": 413}
             continue
         groups.setdefault(repr(sorted(ask["options"].items())), []).append(number)
     for numbers in groups.values():

@@ -12,6 +12,7 @@ from typing import Any
 from heedful.serve.batcher import Batcher, Limits, Refused, size
 from heedful.serve.engine import Ask, Engine
 from heedful.serve.guard import Buckets, owner
+from heedful.serve.wire import width
 
 CANARY = 10.0  # seconds between two signs that the engine translates
 DOCUMENTS = 8  # that may be open at once: each is held in memory
@@ -91,9 +92,7 @@ class Served:
 
     def width(self, options: Mapping[str, Any]) -> float:
         """How much more than usual a token costs."""
-        usual: int = self.engine.about.get("beam", 1)
-        wide: int = max(options.get("beam") or usual, options.get("best", 1))
-        return wide / usual
+        return width(options, self.engine.about.get("beam", 1))
 
     async def translate(
         self, client: str, texts: Sequence[str], options: Mapping[str, Any], left: Leaving, timeout: float | None = None
@@ -148,10 +147,10 @@ class Served:
         than his share waits instead of being refused. The parts are small, so that also what is cut into more tokens
         than was guessed is not too much. Every line says which model it was: another may take over in between.
         """
-        limits, begun = self.settings.limits, False
-        for part in parts(lines, min(limits.batch, limits.tokens // 4)):
+        limits, wide, begun = self.settings.limits, self.width(options), False
+        for part in parts(lines, int(min(limits.batch, limits.tokens / 4) / wide)):
             ask = Ask(part, options)
-            cost = self.batcher.check(ask, client, width=self.width(options), inside=begun)
+            cost = self.batcher.check(ask, client, width=wide, inside=begun)
             while wait := self.buckets.spend(client, cost):
                 if not begun:
                     raise self.batcher.refused(429, MUCH, wait)

@@ -10,12 +10,25 @@ Plain values only, so neither side can make the other run anything.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 LENGTH = 4
 LARGEST = 1 << 28  # bytes of a frame
 BEAT = 0.2  # seconds between two signs of life
 PER_LINE = 8  # tokens that a line costs by being one, however short
+
+
+def width(options: Mapping[str, Any], usual: int) -> float:
+    """How much more a token costs than at the usual beam; a narrow one is no cheaper."""
+    wide: int = max(usual, options.get("beam") or usual, options.get("best", 1))
+    return wide / usual
+
+
+def too_much(tokens: int, wide: float, most: int) -> str:
+    """Why a request is refused that costs more than `most` tokens at the usual beam."""
+    beam = "" if wide == 1 else f" with a beam or alternatives {wide:.3g} times the usual"
+    return f"{tokens:,} tokens in one request{beam}; send at most {int(most / wide):,}, in several requests"
 
 
 def framed(message: dict[str, Any]) -> bytes:
