@@ -146,6 +146,7 @@ class Transformer(Section):
     norm: Literal["pre", "post"] = "pre"
     activation: Literal["relu", "gelu", "silu"] = "relu"
     dropout: Dropout = 0.0
+    inner_dropout: Dropout | None = None  # inside the feed-forward part; as much as elsewhere unless said
     score: Score = "scaled_dot"
     normalise: Normalise = "soft"
     combine: Combine = "concat"

@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from heedful import config
+from heedful.build import build_decoder, build_encoder
 from heedful.nn.dropout import Dropout, kept
-from heedful.nn.layers import Embed, FeedForward, Residual
+from heedful.nn.layers import Embed, FeedForward, Residual, output_layer
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -94,3 +96,14 @@ def test_every_brick_drops_in_training_only():
     for call in (lambda: embed(tokens), lambda: inner(x), lambda: around.leave(x, x)):
         assert torch.equal(call(), call())
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
+
+
+@pytest.mark.parametrize("inner", [None, 0.0, 0.5])
+def test_the_feed_forward_part_has_its_own_dropout_or_that_of_its_layer(inner):
+    chosen = config.Transformer(kind="transformer", layers=1, heads=2, inner=16, dropout=0.3, inner_dropout=inner)
+    embed = Embed(nn.Embedding(6, 8))
+    encoder = build_encoder(chosen, embed)
+    decoder = build_decoder(chosen, embed, output_layer(8, 6), 8)
+    for layer in (encoder.layers[0], decoder.layers[0]):
+        assert layer.feed_forward.dropout.p == (0.3 if inner is None else inner)
+        assert layer.around_feed_forward.dropout.p == layer.around_attention.dropout.p == 0.3

@@ -83,6 +83,7 @@ def described(about: Mapping[str, Any], tied: str) -> config.Model:
             "norm": NORMS[about["model_type"]],
             "activation": ACTIVATIONS[activation],
             "dropout": about.get("dropout", 0.1),
+            "inner_dropout": about.get("activation_dropout", 0.0),
         }
 
     return config.Model.model_validate(

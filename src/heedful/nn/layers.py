@@ -64,7 +64,7 @@ def precise(logits: Tensor) -> Tensor:
 
 
 class FeedForward(nn.Module):
-    """y = W_2 dropout(activation(W_1 x + b_1)) + b_2, at every position alike"""
+    """y = W_2 dropout(activation(W_1 x + b_1)) + b_2, at every position alike; Vaswani 2017 has no dropout here"""
 
     def __init__(self, width: int, inner: int, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ class DecoderLayer(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        inner_dropout: float | None = None,
         score: str = "scaled_dot",
         normalise: str = "soft",
         combine: str = "concat",
@@ -36,7 +37,7 @@ class DecoderLayer(nn.Module):
         self.cross = MultiHead(
             width, heads, memory_width, score=head_score(score, width, heads), normalise=normalise, combine=combine
         )
-        self.feed_forward = FeedForward(width, inner, activation, dropout)
+        self.feed_forward = FeedForward(width, inner, activation, dropout if inner_dropout is None else inner_dropout)
         self.around_attention = Residual(width, norm, dropout)
         self.around_cross = Residual(width, norm, dropout)
         self.around_feed_forward = Residual(width, norm, dropout)
@@ -79,6 +80,7 @@ class TransformerDecoder(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        inner_dropout: float | None = None,
         score: str = "scaled_dot",
         normalise: str = "soft",
         combine: str = "concat",
@@ -95,6 +97,7 @@ class TransformerDecoder(nn.Module):
                 norm=norm,
                 activation=activation,
                 dropout=dropout,
+                inner_dropout=inner_dropout,
                 score=score,
                 normalise=normalise,
                 combine=combine,

@@ -21,6 +21,7 @@ class EncoderLayer(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        inner_dropout: float | None = None,
         score: str = "scaled_dot",
         normalise: str = "soft",
         combine: str = "concat",
@@ -29,7 +30,7 @@ class EncoderLayer(nn.Module):
         self.attention = SelfAttention(
             width, heads, score=head_score(score, width, heads), normalise=normalise, combine=combine
         )
-        self.feed_forward = FeedForward(width, inner, activation, dropout)
+        self.feed_forward = FeedForward(width, inner, activation, dropout if inner_dropout is None else inner_dropout)
         self.around_attention = Residual(width, norm, dropout)
         self.around_feed_forward = Residual(width, norm, dropout)
 
@@ -57,6 +58,7 @@ class TransformerEncoder(nn.Module):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        inner_dropout: float | None = None,
         score: str = "scaled_dot",
         normalise: str = "soft",
         combine: str = "concat",
@@ -72,6 +74,7 @@ class TransformerEncoder(nn.Module):
                 norm=norm,
                 activation=activation,
                 dropout=dropout,
+                inner_dropout=inner_dropout,
                 score=score,
                 normalise=normalise,
                 combine=combine,
