@@ -22,7 +22,9 @@ from heedful.nn.layers import Embed, initialise, output_layer  # noqa: E402
 from heedful.nn.positions import POSITIONS  # noqa: E402
 
 
-def build(model: config.Model, source_size: int, target_size: int, *, smoothing: float = 0.0) -> Seq2Seq:
+def build(
+    model: config.Model, source_size: int, target_size: int, *, smoothing: float = 0.0, agreement: float = 0.0
+) -> Seq2Seq:
     """The model that the configuration describes, with fresh weights drawn from torch's generator."""
     if model.tied == "all" and source_size != target_size:
         raise ConfigError(
@@ -37,7 +39,7 @@ def build(model: config.Model, source_size: int, target_size: int, *, smoothing:
         decoder = build_decoder(model.decoder, embed(model, target), output, encoder.width)
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
-    made = Seq2Seq(encoder, decoder, smoothing=smoothing)
+    made = Seq2Seq(encoder, decoder, smoothing=smoothing, agreement=agreement)
     initialise(made)
     return made
 

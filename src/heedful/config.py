@@ -236,6 +236,7 @@ class Train(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of matrices, not of biases and norms
     clip: Positive | Off = 1.0  # the gradient's longest norm
     smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    agreement: Annotated[float, Field(ge=0)] = 0.0  # R-Drop's alpha: batches are read under two dropouts, which agree
     ema: Annotated[float, Field(gt=0, lt=1)] | Off = False  # validate and keep a running mean of the weights
     average: Annotated[int, Field(ge=0)] = 0  # at the end, try the mean of this many last checkpoints
     spike: Positive | Off = 6.0  # skip a step whose gradient is so many deviations above the last ones

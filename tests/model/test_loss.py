@@ -3,7 +3,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from heedful import config
+from heedful.build import build
+from heedful.data.batch import collate
 from heedful.model.loss import chunked_loss
+from heedful.nn.dropout import Dropout
+from subjects import MODELS, SIZE
 
 
 def example(bias=True, dtype=torch.double):
@@ -31,6 +36,68 @@ def test_chunks_are_torch_s_cross_entropy(smoothing, chunk, bias, fused):
     assert not loss.nll.requires_grad
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("agreement", [0.5, 5.0])
+@pytest.mark.parametrize("chunk", [1, 7, 24, 100, None])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("fused", [True, False])
+def test_agreement_is_r_drop_s(smoothing, agreement, chunk, bias, fused):
+    output, _, targets = example(bias)
+    states = torch.randn(50, 8, dtype=torch.double, requires_grad=True)
+    project = output if fused else lambda some: output(some)
+    loss = chunked_loss(project, states, targets, smoothing=smoothing, agreement=agreement, chunk=chunk)
+    inputs = (states, *output.parameters())
+    found = torch.autograd.grad(3.0 * loss.smoothed, inputs)
+    one, other = output(states).split(25)
+    both = [F.cross_entropy(view, targets, label_smoothing=smoothing, reduction="sum") for view in (one, other)]
+    p, q = one.log_softmax(-1), other.log_softmax(-1)
+    apart = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+    plain = sum(both) / 2 + agreement / 4 * sum(apart)
+    torch.testing.assert_close(loss.smoothed, plain, rtol=1e-12, atol=1e-12)
+    for mine, torchs in zip(found, torch.autograd.grad(3.0 * plain, inputs), strict=True):
+        torch.testing.assert_close(mine, torchs, rtol=0, atol=1e-12)
+    nll = F.cross_entropy(output(states), targets.repeat(2), reduction="sum") / 2
+    torch.testing.assert_close(loss.nll, nll.detach())
+    assert loss.tokens == 25
+    with torch.no_grad():
+        again = chunked_loss(project, states, targets, smoothing=smoothing, agreement=agreement, chunk=chunk)
+    torch.testing.assert_close(again.smoothed, plain.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_who_agrees_with_himself_has_the_plain_loss():
+    output, states, targets = example()
+    plain = chunked_loss(output, states, targets, smoothing=0.1)
+    twice = chunked_loss(output, states.repeat(2, 1), targets, smoothing=0.1, agreement=5.0)
+    torch.testing.assert_close(twice, plain)
+    inputs = (states, *output.parameters())
+    pairs = zip(*(torch.autograd.grad(loss.smoothed, inputs) for loss in (plain, twice)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
+def drop(model, p):
+    for part in model.modules():
+        if isinstance(part, Dropout):
+            part.p = p
+        elif isinstance(part, nn.RNNBase):
+            part.dropout = p if part.num_layers > 1 else 0.0
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_model_reads_twice_in_training_only(kind):
+    batch = collate([([4, 5, 6], [7, 8]), ([5, 9], [10, 11, 12, 4])], bos=2, eos=3, pad=0)
+    model = build(config.Model.model_validate(MODELS[kind]), SIZE, SIZE, agreement=5.0)
+    model.eval()
+    plain = model(batch)
+    drop(model, 0.0)
+    torch.testing.assert_close(model.train()(batch), plain)  # without dropout both readings are the same
+    drop(model, 0.3)
+    apart = model(batch)
+    model.agreement = 0.0
+    assert apart.tokens == plain.tokens == model(batch).tokens
+    assert apart.smoothed > apart.nll
 
 
 def test_smoothing_is_torch_s_convention_and_not_fairseq_s():
@@ -93,6 +160,10 @@ def test_misuse_is_explained():
     output, states, targets = example()
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
         chunked_loss(output, states, targets, smoothing=1.0)
+    with pytest.raises(ValueError, match=r"not be negative, got -1.0"):
+        chunked_loss(output, states, targets, agreement=-1.0)
+    with pytest.raises(ValueError, match="25 targets need 50 states, not 25"):
+        chunked_loss(output, states, targets, agreement=1.0)
     loss = chunked_loss(output, states, targets).smoothed
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="differentiated twice"):

@@ -1,6 +1,6 @@
 """A batch: what one training step reads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -28,10 +28,24 @@ class Batch:
     def to(self, device: torch.device | str) -> Self:
         """The same batch on another device."""
 
-        def moved(value: Any) -> Any:
-            return tuple(map(moved, value)) if isinstance(value, tuple) else value.to(device, non_blocking=True)
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
 
-        return replace(self, **{part.name: moved(getattr(self, part.name)) for part in fields(self)})
+        return replace(self, **{part.name: each(moved, getattr(self, part.name)) for part in fields(self)})
+
+    def twice(self) -> Self:
+        """Every row, and once more every row; the targets, which are the same, stay as they are."""
+
+        def doubled(tensor: Tensor) -> Tensor:
+            return torch.cat((tensor, tensor))
+
+        real = torch.cat((self.real, self.real + self.inputs.numel()))
+        return replace(self, source=each(doubled, self.source), inputs=doubled(self.inputs), real=real)
+
+
+def each(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """A tensor changed, or every tensor of a tuple, of tuples."""
+    return tuple(each(change, part) for part in value) if isinstance(value, tuple) else change(value)
 
 
 def collate(

@@ -17,19 +17,20 @@ class Seq2Seq(nn.Module):
     (DistributedDataParallel, FSDP2) see every use of the output table.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, *, smoothing: float = 0.0) -> None:
+    def __init__(self, encoder: Encoder, decoder: Decoder, *, smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.smoothing = smoothing
+        self.smoothing, self.agreement = smoothing, agreement
 
     def forward(self, batch: Batch) -> Loss:
-        """The batch's loss, summed over its target tokens; smoothed while training."""
+        """The batch's loss, summed over its target tokens; smoothed while training, and read twice for agreement."""
+        smoothing, agreement = (self.smoothing, self.agreement) if self.training else (0.0, 0.0)
+        batch = batch.twice() if agreement else batch
         memory = self.encoder(*batch.source)
         decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory))
         states = decoded.states.flatten(0, 1).index_select(0, batch.real)
-        smoothing = self.smoothing if self.training else 0.0
-        return chunked_loss(output_of(self.decoder), states, batch.targets, smoothing=smoothing)
+        return chunked_loss(output_of(self.decoder), states, batch.targets, smoothing=smoothing, agreement=agreement)
 
     if TYPE_CHECKING:
         __call__ = forward
