@@ -15,6 +15,7 @@ B, ours: cased and as written, sacreBLEU with its own tokens (13a), and chrF2; w
 
 import argparse
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -198,7 +199,14 @@ def made(name: str, place: Path) -> None:
     for path in [place / f"{name}.log", *(place / name / own for own in ("heedful.toml", "metrics.jsonl"))]:
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(f"{place}/", "DIR/")
+            text = unquoted(text) if path.suffix == ".jsonl" else text
             (kept / path.name.removeprefix(f"{name}.")).write_text(text, encoding="utf-8")
+
+
+def unquoted(events: str) -> str:
+    """What training measured, without its samples: sentences of the corpus are not ours to keep."""
+    found = [json.loads(line) for line in events.splitlines()]
+    return "".join(json.dumps({key: one[key] for key in one if key != "samples"}) + "\n" for one in found)
 
 
 def typed(command: str, place: Path, log: Path) -> None:
