@@ -176,6 +176,25 @@ def unpacked(place: Path) -> None:
     for name, stem in stems.items():
         for language in ("en", "de", "fr"):
             (place / f"{name}.{language}").write_bytes(gzip.decompress((DATA / f"{stem}.{language}.gz").read_bytes()))
+    captions = monolingual()
+    (place / "captions.de").write_text("".join(f"{one}\n" for one in captions), encoding="utf-8")
+
+
+def monolingual() -> list[str]:
+    """German captions of the training pictures that translate nothing (task 2), each once, and none of a test set.
+
+    What differs from a reference in case, spaces and punctuation alone is one of its copies, and goes too.
+    """
+
+    def bare(text: str) -> str:
+        return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+    stems = ("val", *STEMS.values(), "test_2018_flickr")
+    known = {bare(text) for stem in stems for text in lines(DATA / f"{stem}.de.gz")}
+    every = dict.fromkeys(text for number in range(1, 6) for text in lines(DATA / "task2" / f"train.{number}.de.gz"))
+    kept = [text for text in every if text.strip() and bare(text) not in known]
+    print(f"# captions: {len(every)} different ones, of which {len(every) - len(kept)} are empty or in a test")
+    return kept
 
 
 def made(name: str, place: Path) -> None:
