@@ -52,7 +52,7 @@ class Row:
 
 
 def trained(row: str, recipe: str, *more: str, target: str = "de") -> str:
-    """The command that trains a row on the 29,000 pairs. BLEU is what is told, so weights and length are chosen by it."""
+    """The command that trains a row on the 29,000 pairs. It chooses by BLEU, which is what the table tells."""
     files = f"train.en train.{target} --validation val.en --validation val.{target}"
     return " ".join(("heedful train", files, "--recipe", recipe, *more, "--set train.metric=bleu", "--out", row))
 
