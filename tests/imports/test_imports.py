@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import heedful
 from heedful.bundle import read_weights
 from heedful.cli.app import app
+from heedful.config import Model
 from heedful.engines.face import Question, Search
 from heedful.errors import ConfigError, HeedfulError
 from heedful.export import ctranslate2 as to_ctranslate2
@@ -27,6 +28,7 @@ from heedful.imports import ctranslate2
 from heedful.imports.act import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
 from heedful.train.loop import train
+from heedful.train.start import started
 from test_bundle import TEXTS, made
 from trainwork import DATA, settings_of, write_corpus
 
@@ -199,6 +201,16 @@ def test_misuse_of_start_is_answered(opus, tmp_path):
     made(tmp_path / "endless", source_ends=False)
     with pytest.raises(ConfigError, match="reads sources without an end token, and heedful trains with one"):
         train(chosen.model_copy(update={"start": str(tmp_path / "endless"), "model": None}))
+
+
+def test_every_dropout_may_differ_from_that_of_the_start(opus, tmp_path):
+    start = import_model(opus, tmp_path / "start").model
+    tree = start.model_dump()
+    for part in (tree, tree["encoder"], tree["decoder"]):
+        part.update({key: 0.25 for key in part if "dropout" in key})
+    chosen = settings_of(write_corpus(tmp_path, pairs=20), tmp_path / "run", steps=2)
+    found = started(chosen.model_copy(update={"start": str(tmp_path / "start"), "model": Model.model_validate(tree)}))
+    assert found.model.decoder.inner_dropout == found.model.encoder.inner_dropout == found.model.dropout == 0.25
 
 
 # ----------------------------------------------------------------------------------------------- models of the world

@@ -56,7 +56,8 @@ def started(settings: Settings) -> Settings:
 
 def undropped(model: Model) -> dict[str, Any]:
     """A model without what only training knows."""
-    return model.model_dump(exclude={"dropout": True, "encoder": {"dropout"}, "decoder": {"dropout"}})
+    dropouts = {"dropout", "inner_dropout"}
+    return model.model_dump(exclude={"dropout": True, "encoder": dropouts, "decoder": dropouts})
 
 
 def identity(folder: str | Path) -> str:
