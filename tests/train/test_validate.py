@@ -6,6 +6,7 @@ import pytest
 
 from heedful.data.prepare import prepare
 from heedful.errors import DataError
+from heedful.train.finish import surely_best
 from heedful.train.loop import regularised, train
 from heedful.train.settle import plan_of
 from heedful.train.validate import grouped, held_out
@@ -68,3 +69,13 @@ def test_a_run_stops_when_it_gets_no_better(corpus, tmp_path):
     assert ended["step"] < 60
     validated = [one for one in events(tmp_path / "run", "validated") if one["step"] < ended["step"]]
     assert sum(one["best"] for one in validated) >= 1
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+@pytest.mark.parametrize(("mended", "chosen"), [(0, 1.0), (1, 1.0), (60, 1.4)])
+def test_another_penalty_must_be_better_beyond_chance(metric, mended, chosen):
+    references = [f"a {n} b {n + 1} c {n + 2} d" for n in range(100)]
+    usual = [text.replace("c", "x") for text in references]
+    said = {1.0: usual, 1.4: [*references[:mended], *usual[mended:]], 0.6: [text[:-4] for text in usual]}
+    assert surely_best(said, references, metric) == chosen
+    assert surely_best({1.0: usual}, references, metric) == 1.0

@@ -1,7 +1,7 @@
 """After the last step: which weights are best, how good they are, and the model directory that holds them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from heedful.data.prepare import Resampled
 from heedful.data.store import MANIFEST
 from heedful.engines.face import Question, Search
 from heedful.engines.torch import Torch, search_of
+from heedful.metrics.significance import paired
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam
 from heedful.text.tokenizer import EOS
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 BEAM = 5
 LOOKED_AT, RELATED = 200, 5_000  # pairs: of validation, and of training
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
+JUDGED = 5_000  # lines, at most, that tell chance from merit
 
 
 def work_after(run: "Run", validation_seconds: float) -> float:
@@ -112,18 +114,32 @@ def chosen_of(run: "Run", model: Seq2Seq) -> tuple[str, dict[str, Tensor]]:
 
 
 def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
-    """The length penalty that is best on validation, and every held-out corpus scored with it."""
+    """The length penalty for which validation speaks, and every held-out corpus scored with it."""
     tried: dict[float, Scored] = {}
     for penalty in LENGTH_PENALTIES:
         if tried and not run.already and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
             break
         tried[penalty] = scored(model, run.held, run.target, run.device, beam(penalty))
     metric = "chrf" if run.chosen.metric == "loss" else run.chosen.metric
-    penalty = max(tried, key=lambda one: tried[one].value(metric))
+    penalty = surely_best({one: found.outputs for one, found in tried.items()}, run.held.references, metric)
     found = {"validation": tried[penalty]}
     for corpus in run.prepared.split("test"):
         found[corpus.name] = scored(model, read([corpus]), run.target, run.device, beam(penalty))
     return penalty, found
+
+
+def surely_best(said: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:
+    """The penalty whose translations are best; the first of them, unless another is better beyond chance.
+
+    Penalties differ by little on validation, and by chance the one that is best there is worse elsewhere.
+    """
+    first, *others = said
+    if not others:
+        return first
+    systems = {str(penalty): list(outputs[:JUDGED]) for penalty, outputs in said.items()}
+    found = paired([metric], systems, references[:JUDGED])
+    best = max((one for one in found if one.verdict == "better"), key=lambda one: one.value, default=found[0])
+    return float(best.system)
 
 
 def beam(penalty: float) -> Beam:
