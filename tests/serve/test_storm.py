@@ -17,19 +17,29 @@ pytestmark = [
 ]
 
 
-def shown(script, *options, tries=3):
-    """What a benchmark prints, if all that it claims holds: once in three, as a shared machine may lose its pace.
+def shown(script, *options):
+    """What a benchmark prints, if all that it claims holds.
 
-    One that was seen fell to a fifth of its pace within the minute; what is broken fails three times.
+    A failure counts if the processor was ours. While a host takes it away (half of it for minutes, on one machine), no
+    claim about time means anything: then it is run again, three times in all.
     """
     command = [sys.executable, ROOT / "benchmarks" / script, *options]
-    said = []
-    for _ in range(tries):
+    for _ in range(3):
+        before = ticks()
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        said.append(done.stdout + done.stderr)
-        if done.returncode == 0:
-            return done.stdout
-    pytest.fail("\n".join(said))
+        every, stolen = (now - then for now, then in zip(ticks(), before, strict=True))
+        if done.returncode == 0 or stolen <= 0.01 * every:
+            break
+    taken = f"the host took {stolen} of {every} ticks\n"
+    assert done.returncode == 0, taken + done.stdout + done.stderr
+    return done.stdout
+
+
+def ticks():
+    """Of all processors since the start, and those of them that the host gave to others (Linux tells)."""
+    stat = Path("/proc/stat")
+    told = [int(one) for one in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else [0] * 8
+    return sum(told), told[7]
 
 
 def test_ten_times_the_load_for_a_minute(exported):
