@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BEAM = 5
 LOOKED_AT, RELATED = 200, 5_000  # pairs: of validation, and of training
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
-JUDGED = 5_000  # lines, at most, that tell chance from merit
+JUDGED = 2_000  # lines, at most, that tell chance from merit: a bootstrap of more takes much memory
 
 
 def work_after(run: "Run", validation_seconds: float) -> float:
