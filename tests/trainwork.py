@@ -196,13 +196,18 @@ def train_child(settings: config.Settings, faults: "Faults | None" = None, **env
     return Child("train", str(path), log=path.with_suffix(".log"), faults=faults, **environment)
 
 
+def free_port() -> int:
+    """Where nobody listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
 class Crew:
     """Several processes of one run, as torchrun would start them; to kill it is to kill one of them."""
 
     def __init__(self, ranks: int, settings: config.Settings, draw: random.Random, faults: "Faults | None" = None):
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            port = listening.getsockname()[1]
+        port = free_port()
         self.draw = draw
         self.ranks = [
             train_child(

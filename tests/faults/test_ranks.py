@@ -1,15 +1,29 @@
 """Many processes, some of which die: exact mode gives the bits of one process, and nobody waits for the dead."""
 
+import os
 import random
 import sys
 import time
 from functools import cache
 
 import pytest
+import torch
 
 import memory
 from heedful.train import checkpoint
-from trainwork import Crew, Torchrun, events, outcome, random_faults, settings_of, survive, train_child
+from heedful.train.distributed import Averaged, joined
+from trainwork import (
+    SERVER,
+    Crew,
+    Torchrun,
+    events,
+    free_port,
+    outcome,
+    random_faults,
+    settings_of,
+    survive,
+    train_child,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -93,3 +107,35 @@ def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
     assert found[0] == found[1]
     assert found[0]["guard"]["rolled"]
     assert found[0]["guard"]["skipped"] > 6
+
+
+def meet_and_part(rank, pipe, times):
+    """Join the other process, give the group to DistributedDataParallel, leave."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    for _ in range(times):
+        if rank == 0:
+            pipe.send(os.environ.setdefault("MASTER_PORT", str(free_port())))
+        else:
+            os.environ["MASTER_PORT"] = pipe.recv()
+        run_nothing()
+        del os.environ["MASTER_PORT"]
+
+
+def run_nothing():
+    with joined(lambda _rank: torch.device("cpu")) as (world, device):
+        sums = Averaged(torch.nn.Linear(2, 2), world, device)
+        world.told([sums.scale], device)
+
+
+def test_no_process_waits_for_its_own_thread_when_it_leaves():
+    """PyTorch's threads need Python's lock to end: as a rule, one of a hundred ends never came."""
+    pipes = SERVER.Pipe()
+    processes = [SERVER.Process(target=meet_and_part, args=(rank, pipes[rank], 80)) for rank in range(2)]
+    for one in processes:
+        one.start()
+    end = time.monotonic() + 150.0
+    for one in processes:
+        one.join(max(0.0, end - time.monotonic()))
+        one.kill()
+        one.join()
+    assert [one.exitcode for one in processes] == [0, 0]

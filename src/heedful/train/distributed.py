@@ -28,6 +28,7 @@ from heedful.model.seq2seq import Seq2Seq
 PATIENCE = timedelta(minutes=30)  # the others wait while the first prepares: a large corpus is prepared beforehand
 ANSWER = timedelta(seconds=3)  # for a process that is there
 Think = Callable[[nn.Module], Loss]  # the loss of one micro-batch, its gradient left in the weights
+_left: list[Any] = []  # the group that was left last, see `joined`
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,12 @@ class World:
 
 @contextmanager
 def joined(device: Callable[[int], torch.device]) -> Iterator[tuple[World, torch.device]]:
-    """The world that torchrun made, or this process alone; and the device of this process."""
+    """The world that torchrun made, or this process alone; and the device of this process.
+
+    A group that was left is kept until the next one is. Were DistributedDataParallel the last to let go of it, it would
+    wait for the group's threads while it holds Python's lock, and a thread that has just ended its work needs that lock
+    to let go of its tensors: a run would be done, and never end.
+    """
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     world = World(
         int(os.environ.get("RANK", "0")),
@@ -84,6 +90,7 @@ def joined(device: Callable[[int], torch.device]) -> Iterator[tuple[World, torch
         yield world, own
     finally:
         if started:
+            _left[:] = [distributed.group.WORLD]
             distributed.destroy_process_group()
 
 
