@@ -10,7 +10,7 @@ author = "The heedful founders"
 copyright = "The heedful founders, Apache-2.0"  # Sphinx's name for it
 html_title = "heedful"
 
-extensions = ["myst_parser", "mathml", "reference", "languages", "plots"]
+extensions = ["myst_parser", "mathml", "reference", "languages", "plots", "curves"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_build", "**.ipynb_checkpoints"]

@@ -1,0 +1,131 @@
+"""Learning curves drawn when the site is built, from the metrics.jsonl of kept runs.
+
+    ```{curves} multi30k
+    What the lines are, in words: the caption.
+    ```
+
+A picture is a line of PICTURES: a folder of benchmarks/results with a folder for each run, and their names for readers.
+A run that was not kept yet is left out; none at all is an error. Lines are stretched to the width of the page, letters
+keep their size.
+"""
+
+import json
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: of the field, of the line of minutes below, of the column of scores beside
+COLOURS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785")
+
+
+class Picture(NamedTuple):
+    """A line of PICTURES."""
+
+    folder: str
+    runs: Mapping[str, str]  # folder -> as a reader sees it
+    least: float  # BLEU below it is not drawn
+    every: tuple[int, int]  # minutes, and points of BLEU, between two marks
+
+
+PICTURES = {
+    "multi30k": Picture(
+        "multi30k",
+        {
+            "tiny-1": "transformer-tiny, seed 1",
+            "tiny-2": "seed 2",
+            "tiny-3": "seed 3",
+            "lstm": "lstm-bahdanau",
+            "bottleneck": "rnn-bottleneck",
+        },
+        10.0,
+        (15, 5),
+    )
+}
+
+
+def curve(path: Path) -> list[tuple[float, float]]:
+    """Minutes since the start and BLEU of every validation."""
+    found, minutes = [], 0.0
+    for line in path.read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if one["event"] == "stepped":
+            minutes = one["elapsed"] / 60
+        elif one["event"] == "validated" and minutes:
+            found.append((minutes, one["bleu"]))
+    return found
+
+
+def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title: str) -> str:
+    """A field of lines, with marks at its left and below, and the names above."""
+    minutes = max(at for points in curves.values() for at, _ in points)
+    high = max(bleu for points in curves.values() for _, bleu in points)
+    width, low = minutes * 1.02, picture.least
+    top = high + 0.06 * (high - low)
+
+    def height(bleu: float) -> float:
+        return HEIGHT * (top - bleu) / (top - low)
+
+    names = "".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">&#9632;</span> {escape(name)}</span>&ensp; '
+        for name, colour in zip(curves, COLOURS, strict=False)
+    )
+    parts = [
+        f'<div class="bars">{names}</div>',
+        f'<svg class="bars" role="img" width="100%" height="{HEIGHT + FOOT}" xmlns="http://www.w3.org/2000/svg">',
+        f"<title>{escape(title)}</title>",
+    ]
+    step = picture.every[1]
+    for mark in range(-(-int(low) // step) * step, int(top) + 1, step):
+        parts.append(f'<line x1="{SIDE}" x2="100%" y1="{height(mark):.1f}" y2="{height(mark):.1f}" {GRID}/>')
+        parts.append(f'<text y="{height(mark) + 4:.1f}" fill="currentColor">{mark}</text>')
+    parts.append(f'<svg x="{SIDE}" width="100%" height="{HEIGHT + FOOT}" style="overflow:visible">')
+    parts += [
+        f'<text x="{92 * mark / width:.2f}%" y="{HEIGHT + 20}" fill="currentColor">{mark} min</text>'
+        for mark in range(0, int(width) + 1, picture.every[0])
+    ]
+    parts.append(f'<svg width="92%" height="{HEIGHT}" viewBox="0 0 {width:.2f} {HEIGHT}" preserveAspectRatio="none">')
+    for points, colour in zip(curves.values(), COLOURS, strict=False):
+        drawn = " ".join(f"{at:.2f},{height(bleu):.1f}" for at, bleu in points if bleu >= low)
+        parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" {LINE}/>')
+    return "\n".join([*parts, "</svg>", "</svg>", "</svg>"])
+
+
+GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
+LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
+
+
+class Curves(SphinxDirective):
+    """```{curves} NAME```, with a caption inside."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The picture, and below it what it shows."""
+        name = self.arguments[0]
+        if name not in PICTURES:
+            raise ExtensionError(f"{{curves}} {name}: there is no such picture; known: {', '.join(PICTURES)}")
+        picture = PICTURES[name]
+        files = {run: RESULTS / picture.folder / run / "metrics.jsonl" for run in picture.runs}
+        curves = {picture.runs[run]: curve(path) for run, path in files.items() if path.is_file()}
+        if not curves:
+            raise ExtensionError(f"{{curves}} {name}: no run was kept in {picture.folder}")
+        caption = nodes.paragraph(classes=["bars-caption"])
+        inside, messages = self.parse_inline(" ".join(self.content), lineno=self.lineno)
+        caption += inside
+        for path in files.values():
+            self.env.note_dependency(str(path))
+        return [nodes.raw("", svg(curves, picture, caption.astext()), format="html"), caption, *messages]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Tell Sphinx."""
+    app.add_directive("curves", Curves)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
