@@ -22,6 +22,8 @@ from sphinx.util.docutils import SphinxDirective
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: of the field, of the line of minutes below, of the column of scores beside
+GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
+LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
 COLOURS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785")
 
 
@@ -51,15 +53,15 @@ PICTURES = {
 
 
 def curve(path: Path) -> list[tuple[float, float]]:
-    """Minutes since the start and BLEU of every validation."""
-    found, minutes = [], 0.0
+    """Minutes since the start and BLEU of every validation; those at the end, of other weights, are left out."""
+    found, minutes = dict[float, float](), 0.0
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["event"] == "stepped":
             minutes = one["elapsed"] / 60
         elif one["event"] == "validated" and minutes:
-            found.append((minutes, one["bleu"]))
-    return found
+            found.setdefault(minutes, one["bleu"])
+    return list(found.items())
 
 
 def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title: str) -> str:
@@ -95,10 +97,6 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
         drawn = " ".join(f"{at:.2f},{height(bleu):.1f}" for at, bleu in points if bleu >= low)
         parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" {LINE}/>')
     return "\n".join([*parts, "</svg>", "</svg>", "</svg>"])
-
-
-GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
-LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
 
 
 class Curves(SphinxDirective):

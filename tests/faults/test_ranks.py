@@ -113,12 +113,11 @@ def meet_and_part(rank, pipe, times):
     """Join the other process, give the group to DistributedDataParallel, leave."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
     for _ in range(times):
+        port = str(free_port()) if rank == 0 else pipe.recv()
         if rank == 0:
-            pipe.send(os.environ.setdefault("MASTER_PORT", str(free_port())))
-        else:
-            os.environ["MASTER_PORT"] = pipe.recv()
+            pipe.send(port)
+        os.environ["MASTER_PORT"] = port
         run_nothing()
-        del os.environ["MASTER_PORT"]
 
 
 def run_nothing():
@@ -128,7 +127,7 @@ def run_nothing():
 
 
 def test_no_process_waits_for_its_own_thread_when_it_leaves():
-    """PyTorch's threads need Python's lock to end: as a rule, one of a hundred ends never came."""
+    """PyTorch's threads need Python's lock to end: without the care of `joined`, one of these 80 ends never comes."""
     pipes = SERVER.Pipe()
     processes = [SERVER.Process(target=meet_and_part, args=(rank, pipes[rank], 80)) for rank in range(2)]
     for one in processes:
