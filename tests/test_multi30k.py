@@ -45,4 +45,4 @@ def test_the_table_has_every_row_that_was_kept_and_the_page_shows_it():
     seeds = [float(first) for what, first, *_ in rows if what.startswith("transformer-tiny, seed")]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"{mean(seeds):.1f} BLEU on test2016" in readme
-    assert f"(three seeds, {min(seeds):.1f} to {max(seeds):.1f})" in readme
+    assert f"(three seeds, {min(seeds):.2f} to {max(seeds):.2f})" in readme
