@@ -56,9 +56,12 @@ class Row:
     target: str = "de"
 
 
+PAIRS = "train.en train.de --validation val.en --validation val.de"
+
+
 def hour(row: str, recipe: str, *more: str, what: str = "", target: str = "de") -> Row:
     """A recipe on the 29,000 pairs for an hour. It chooses by BLEU, which is what the table tells."""
-    files = f"train.en train.{target} --validation val.en --validation val.{target}"
+    files = PAIRS.replace(".de", f".{target}")
     options = (f"--recipe {recipe} --time 60m", *more, "--set train.metric=bleu", "--out", row)
     return Row(f"{recipe}{what}, 60 minutes", (" ".join(("heedful train", files, *options)),), row, target)
 
@@ -69,6 +72,14 @@ ROWS: dict[str, Row] = {
     "lstm": hour("lstm", "lstm-bahdanau"),
     "bottleneck": hour("bottleneck", "rnn-bottleneck"),
     "tiny-fr": hour("tiny-fr", "transformer-tiny", what=" to French", target="fr"),
+    "best": Row(
+        "transformer-tiny, seed 1, and 90 minutes of agreement",
+        (
+            f"heedful train {PAIRS} --from tiny-1 --time 90m --set train.agreement=3 --set train.batch_tokens=1024"
+            " --set train.learning_rate=1e-3 --set train.metric=bleu --out best",
+        ),
+        "best",
+    ),
     "ensemble": Row("the three seeds of transformer-tiny together", (), "tiny-1 --with tiny-2 --with tiny-3"),
 }
 
@@ -156,6 +167,8 @@ def claims(scores: dict[str, float]) -> Iterator[tuple[str, float, float]]:
     if seeds := [scores[row] for row in TINY if row in scores]:
         spread = f", deviation {stdev(seeds):.2f}" if len(seeds) > 1 else ""
         yield f"transformer-tiny, mean of {len(seeds)} seeds{spread}", mean(seeds), 39.5
+    if "best" in scores:
+        yield "the best from the pairs", scores["best"], 41.0
     if "lstm" in scores:
         yield "lstm-bahdanau", scores["lstm"], 36.5
         if "bottleneck" in scores:

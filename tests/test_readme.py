@@ -38,7 +38,7 @@ def test_the_file_tree_is_the_tree():
         named.add(path)
     real = {
         str(path.relative_to(ROOT)).replace("\\", "/")
-        for path in (ROOT / "src" / "heedful").rglob("*.py")
+        for path in (*(ROOT / "src" / "heedful").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"))
         if path.name != "__init__.py"
     }
     assert real <= named, f"not in the tree of CONTRIBUTING.md: {sorted(real - named)}"

@@ -34,6 +34,7 @@ class Picture(NamedTuple):
     runs: Mapping[str, str]  # folder -> as a reader sees it
     least: float  # BLEU below it is not drawn
     every: tuple[int, int]  # minutes, and points of BLEU, between two marks
+    after: Mapping[str, str] = {}  # run -> the one that it goes on from, whose minutes come before its own
 
 
 PICTURES = {
@@ -45,22 +46,24 @@ PICTURES = {
             "tiny-3": "seed 3",
             "lstm": "lstm-bahdanau",
             "bottleneck": "rnn-bottleneck",
+            "best": "seed 1 with agreement",
         },
         10.0,
         (15, 5),
+        {"best": "tiny-1"},
     )
 }
 
 
-def curve(path: Path) -> list[tuple[float, float]]:
-    """Minutes since the start and BLEU of every validation; those at the end, of other weights, are left out."""
+def curve(path: Path, since: float = 0.0) -> list[tuple[float, float]]:
+    """Minutes and BLEU of every validation, `since` minutes later; those at the end, of other weights, are left out."""
     found, minutes = dict[float, float](), 0.0
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["event"] == "stepped":
             minutes = one["elapsed"] / 60
         elif one["event"] == "validated" and minutes:
-            found.setdefault(minutes, one["bleu"])
+            found.setdefault(since + minutes, one["bleu"])
     return list(found.items())
 
 
@@ -112,7 +115,8 @@ class Curves(SphinxDirective):
             raise ExtensionError(f"{{curves}} {name}: there is no such picture; known: {', '.join(PICTURES)}")
         picture = PICTURES[name]
         files = {run: RESULTS / picture.folder / run / "metrics.jsonl" for run in picture.runs}
-        curves = {picture.runs[run]: curve(path) for run, path in files.items() if path.is_file()}
+        since = {run: curve(files[before])[-1][0] for run, before in picture.after.items()}
+        curves = {picture.runs[run]: curve(path, since.get(run, 0.0)) for run, path in files.items() if path.is_file()}
         if not curves:
             raise ExtensionError(f"{{curves}} {name}: no run was kept in {picture.folder}")
         caption = nodes.paragraph(classes=["bars-caption"])
