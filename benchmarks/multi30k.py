@@ -54,9 +54,11 @@ class Row:
     commands: tuple[str, ...]
     model: str  # what follows `heedful translate`
     target: str = "de"
+    before: tuple[str, ...] = ()  # runs that are made on the way, whose measurements are kept too
 
 
 PAIRS = "train.en train.de --validation val.en --validation val.de"
+AGREE = "--set train.agreement=3 --set train.batch_tokens=1024 --set train.learning_rate=1e-3 --set train.metric=bleu"
 
 
 def hour(row: str, recipe: str, *more: str, what: str = "", target: str = "de") -> Row:
@@ -74,11 +76,20 @@ ROWS: dict[str, Row] = {
     "tiny-fr": hour("tiny-fr", "transformer-tiny", what=" to French", target="fr"),
     "best": Row(
         "transformer-tiny, seed 1, and 90 minutes of agreement",
-        (
-            f"heedful train {PAIRS} --from tiny-1 --time 90m --set train.agreement=3 --set train.batch_tokens=1024"
-            " --set train.learning_rate=1e-3 --set train.metric=bleu --out best",
-        ),
+        (f"heedful train {PAIRS} --from tiny-1 --time 90m {AGREE} --out best",),
         "best",
+    ),
+    "captions": Row(
+        "+ captions, translated back by transformer-tiny",
+        (
+            "heedful train train.de train.en --validation val.de --validation val.en --recipe transformer-tiny"
+            " --time 45m --set train.metric=bleu --out reverse",
+            "heedful translate reverse --bulk captions.de captions.en",
+            "heedful train mixed.toml",
+            f"heedful train {PAIRS} --from mixed --time 30m {AGREE} --out captions",
+        ),
+        "captions",
+        before=("reverse", "mixed"),
     ),
     "ensemble": Row("the three seeds of transformer-tiny together", (), "tiny-1 --with tiny-2 --with tiny-3"),
 }
@@ -184,6 +195,7 @@ def unpacked(place: Path) -> None:
     for name, stem in stems.items():
         for language in ("en", "de", "fr"):
             (place / f"{name}.{language}").write_bytes(gzip.decompress((DATA / f"{stem}.{language}.gz").read_bytes()))
+    shutil.copy(Path(__file__).with_name("multi30k_mixed.toml"), place / "mixed.toml")
     captions = monolingual()
     (place / "captions.de").write_text("".join(f"{one}\n" for one in captions), encoding="utf-8")
 
@@ -214,9 +226,15 @@ def made(name: str, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     unpacked(place)
     answers = [f"heedful translate {row.model} {ALIKE} {test}.en > {name}.{test}.{row.target}" for test in STEMS]
+    ended = place / f"{name}.ended"  # what need not be typed again after an interruption
+    ended.touch()
     for command in (*row.commands, *answers):
+        if command in ended.read_text(encoding="utf-8").splitlines():
+            continue
         print(command, flush=True)
         typed(command, place, place / f"{name}.log")
+        with ended.open("a", encoding="utf-8") as file:
+            file.write(f"{command}\n")
     kept = KEPT / name
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
@@ -224,11 +242,14 @@ def made(name: str, place: Path) -> None:
     (kept / "about.txt").write_text(about.getvalue().replace(str(place), "DIR") + commands, encoding="utf-8")
     for test in STEMS:
         shutil.copy(place / f"{name}.{test}.{row.target}", kept / f"{test}.{row.target}")
-    for path in [place / f"{name}.log", *(place / name / own for own in ("heedful.toml", "metrics.jsonl"))]:
+    sources = {"log": place / f"{name}.log"}
+    for own in ("heedful.toml", "metrics.jsonl"):
+        sources |= {own: place / name / own} | {f"{run}.{own}": place / run / own for run in row.before}
+    for as_kept, path in sources.items():
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(f"{place}/", "DIR/")
             text = unquoted(text) if path.suffix == ".jsonl" else text
-            (kept / path.name.removeprefix(f"{name}.")).write_text(text, encoding="utf-8")
+            (kept / as_kept).write_text(text, encoding="utf-8")
 
 
 def unquoted(events: str) -> str:
