@@ -75,7 +75,7 @@ ROWS: dict[str, Row] = {
     "bottleneck": hour("bottleneck", "rnn-bottleneck"),
     "tiny-fr": hour("tiny-fr", "transformer-tiny", what=" to French", target="fr"),
     "best": Row(
-        "transformer-tiny, seed 1, and 90 minutes of agreement",
+        "seed 1, then 90 minutes with agreement",
         (f"heedful train {PAIRS} --from tiny-1 --time 90m {AGREE} --out best",),
         "best",
     ),
