@@ -137,7 +137,7 @@ def test_values_of_set():
     ]
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)  # not only spaces
 
 
 @given(
