@@ -4,11 +4,12 @@
     python benchmarks/multi30k.py                           # the table of all rows that were kept, and its claims
     python benchmarks/multi30k.py --quick                   # the same with fewer samples for the intervals
 
-A row is a list of commands, typed in DIR, where the corpora lie unpacked. What it keeps stands under
-benchmarks/results/multi30k/ROW: the commands with date, commit and machine (about.txt), everything that training
-printed and measured, its resolved settings, and the translations of the tests, from which the table is computed anew.
-All translate alike, with a beam of 5 and the usual length penalty, 1: validation has longer references than the tests,
-and a penalty that is chosen there makes translations of test2016 too long (1.7 % for seed 2).
+A row is a list of commands, typed in DIR, where the corpora lie unpacked; those that ended are in ROW.ended and are not
+typed again. What it keeps stands under benchmarks/results/multi30k/ROW: the commands with date, commit and machine
+(about.txt), everything that training printed and measured, its resolved settings, and the translations of the tests,
+from which the table is computed anew. All translate alike, with a beam of 5 and the usual length penalty, 1: validation
+has longer references than the tests, and a penalty that is chosen there makes translations of test2016 too long (1.7 %
+for seed 2).
 
 Two metrics, never mixed. A, the literature's: lower-cased, Moses-normalised and -tokenised, BLEU of those tokens
 against the references of the data set, whose form sacremoses gives from raw text exactly (checked here on every run).
@@ -80,7 +81,7 @@ ROWS: dict[str, Row] = {
         "best",
     ),
     "captions": Row(
-        "+ captions, translated back by transformer-tiny",
+        "with captions that were translated back",
         (
             "heedful train train.de train.en --validation val.de --validation val.en --recipe transformer-tiny"
             " --time 45m --set train.metric=bleu --out reverse",
@@ -226,7 +227,7 @@ def made(name: str, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     unpacked(place)
     answers = [f"heedful translate {row.model} {ALIKE} {test}.en > {name}.{test}.{row.target}" for test in STEMS]
-    ended = place / f"{name}.ended"  # what need not be typed again after an interruption
+    ended = place / f"{name}.ended"
     ended.touch()
     for command in (*row.commands, *answers):
         if command in ended.read_text(encoding="utf-8").splitlines():

@@ -115,7 +115,7 @@ class Curves(SphinxDirective):
             raise ExtensionError(f"{{curves}} {name}: there is no such picture; known: {', '.join(PICTURES)}")
         picture = PICTURES[name]
         files = {run: RESULTS / picture.folder / run / "metrics.jsonl" for run in picture.runs}
-        since = {run: curve(files[before])[-1][0] for run, before in picture.after.items()}
+        since = {run: curve(files[before])[-1][0] for run, before in picture.after.items() if files[run].is_file()}
         curves = {picture.runs[run]: curve(path, since.get(run, 0.0)) for run, path in files.items() if path.is_file()}
         if not curves:
             raise ExtensionError(f"{{curves}} {name}: no run was kept in {picture.folder}")
