@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.nn.attention import MultiHead, SelfAttention
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, one_step
 from heedful.nn.contract import Look, Memory
 from heedful.nn.decoders.transformer import DecoderLayer
 from heedful.nn.encoders import RecurrentEncoder
@@ -133,6 +133,23 @@ def test_recurrent_encoder_is_a_plain_rnn_on_each_sentence(dtype, mask, cell, tw
         expected, _ = theirs(mine.embed(tokens[row : row + 1, :length]))
         close(memory.states[row : row + 1, :length], expected)
         assert (memory.states[row, length:] == 0).all()
+
+
+@pytest.mark.parametrize(("cell", "layers"), list(itertools.product(CELLS, (1, 2, 3))), ids=str)
+def test_one_step_is_the_engine_on_a_sequence_of_one(dtype, cell, layers):
+    rnn = shake(CELLS[cell](5, 8, layers, batch_first=True))
+    inputs, hidden = torch.randn(B, 5, requires_grad=True), torch.randn(B, layers, 8, requires_grad=True)
+    memory = torch.randn(B, layers, 8, requires_grad=True) if cell == "lstm" else None
+    found = one_step(rnn, inputs, hidden, memory)
+    states = tuple(state.transpose(0, 1).contiguous() for state in (hidden, memory) if state is not None)
+    answers, after = rnn(inputs.unsqueeze(1), states if cell == "lstm" else states[0])
+    after = [state.transpose(0, 1) for state in (after if cell == "lstm" else (after,))]
+    expected = [answers.squeeze(1), *after]
+    found = [part for part in found if part is not None]
+    leaves = [leaf for leaf in (inputs, hidden, memory, *rnn.parameters()) if leaf is not None]
+    gradients = [torch.autograd.grad(sum(part.square().sum() for part in some), leaves) for some in (found, expected)]
+    for mine, theirs in zip([*found, *gradients[0]], [*expected, *gradients[1]], strict=True):
+        close(mine, theirs)
 
 
 def test_average_of_heads_is_concat_with_a_block_matrix(dtype):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.nn.attention import Attended, Attention, MultiHead, Source
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, one_step
 from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
 from heedful.nn.dropout import Dropout
 from heedful.nn.layers import Embed
@@ -129,12 +129,12 @@ class RecurrentDecoder(nn.Module):
         if self.attention is not None:
             context, _, found = self._ask(answers, source, None, seen)
             parts.append(context)
-        return self._read(parts), past._replace(hidden=hidden, cell=cell), found
+        return self._read(torch.cat(parts, -1)), past._replace(hidden=hidden, cell=cell), found
 
     def _step_by_step(
         self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
-        outputs, maps = [], []
+        steps, maps = [], []
         for word in words.split(1, 1):  # [B, 1, E]
             fed = [] if past.feed is None else [past.feed.unsqueeze(1)]
             if self.asks_before:
@@ -147,13 +147,19 @@ class RecurrentDecoder(nn.Module):
                 if self.attention is not None:
                     context, weights, found = self._ask(answer, source, past.weights, seen)
                     parts.append(context)
-            read = self._read(parts)
-            past = _Past(hidden, cell, read.squeeze(1) if self.feeds else None, weights)
-            outputs.append(read)
+            joined = torch.cat(parts, -1)
+            if self.feeds:
+                joined = self._read(joined)
+            past = _Past(hidden, cell, joined.squeeze(1) if self.feeds else None, weights)
+            steps.append(joined)
             maps.append(found)
-        return torch.cat(outputs, 1), past, join_steps(maps)
+        every = torch.cat(steps, 1)
+        return every if self.feeds else self._read(every), past, join_steps(maps)
 
     def _recur(self, inputs: Tensor, past: _Past) -> tuple[Tensor, Tensor, Tensor | None]:
+        if inputs.size(1) == 1:
+            answer, hidden, cell = one_step(self.rnn, inputs.squeeze(1), past.hidden, past.cell)
+            return answer.unsqueeze(1), hidden, cell
         hidden = past.hidden.transpose(0, 1).contiguous()  # the engine wants [layers, B, D]
         if past.cell is not None:
             answers, (hidden, cell) = self.rnn(inputs, (hidden, past.cell.transpose(0, 1).contiguous()))
@@ -166,8 +172,7 @@ class RecurrentDecoder(nn.Module):
         assert source is not None
         return self.attention(query, source, weights, seen)
 
-    def _read(self, parts: list[Tensor]) -> Tensor:
-        joined = torch.cat(parts, -1)
+    def _read(self, joined: Tensor) -> Tensor:
         return self.dropout(joined if self.readout is None else torch.tanh(self.readout(joined)))
 
     if TYPE_CHECKING:
