@@ -12,7 +12,7 @@ from heedful.nn.layers import Embed
 
 
 class RecurrentEncoder(nn.Module):
-    """h_t = [forward RNN(x_t, h_{t-1}); backward RNN(x_t, h_{t+1})], stacked
+    """h_t = dropout([forward RNN(x_t, h_{t-1}); backward RNN(x_t, h_{t+1})]), stacked
 
     `width` is the width of h_t: each of two directions has half of it. The backward direction reads every row from
     its own last real token, so padding never enters and no packed sequences are needed.
@@ -46,13 +46,11 @@ class RecurrentEncoder(nn.Module):
         states = self.embed(tokens)
         turned = flipped(mask) if self.back else None
         for layer, ahead in enumerate(self.ahead):
-            if layer:
-                states = self.dropout(states)
             parts = [ahead(states)[0]]
             if turned is not None:
                 behind = self.back[layer](reorder(states, turned))[0]
                 parts.append(reorder(behind, turned))
-            states = torch.cat(parts, -1)
+            states = self.dropout(torch.cat(parts, -1))
         states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
         return Memory(states, mask, Maps() if look is not None and look.record else None)
 
