@@ -160,7 +160,7 @@ class Recurrent(Section):
     cell: Cell = "lstm"
     layers: Many = 1
     bidirectional: bool = True
-    dropout: Dropout = 0.0
+    dropout: Dropout = 0.0  # of what each layer writes, the last one's annotation vectors too
 
 
 class Attention(Section):

@@ -135,12 +135,24 @@ def test_recurrent_encoder_is_a_plain_rnn_on_each_sentence(dtype, mask, cell, tw
         assert (memory.states[row, length:] == 0).all()
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_recurrent_encoder_drops_of_what_it_hands_over_and_in_training_only(mask, layers):
+    encoder = RecurrentEncoder(Embed(nn.Embedding(9, 5)), 8, layers=layers, dropout=0.5)
+    torch.manual_seed(0)
+    tokens = torch.randint(9, (B, S))
+    dropped = encoder(tokens, mask).states[mask] == 0
+    assert 0.2 < dropped.double().mean() < 0.8
+    assert (encoder.eval()(tokens, mask).states[mask] != 0).all()
+
+
 @pytest.mark.parametrize(("cell", "layers"), list(itertools.product(CELLS, (1, 2, 3))), ids=str)
 def test_one_step_is_the_engine_on_a_sequence_of_one(dtype, cell, layers):
-    rnn = shake(CELLS[cell](5, 8, layers, batch_first=True))
+    rnn = shake(CELLS[cell](5, 8, layers, batch_first=True, dropout=0.5 if layers > 1 else 0.0))
     inputs, hidden = torch.randn(B, 5, requires_grad=True), torch.randn(B, layers, 8, requires_grad=True)
     memory = torch.randn(B, layers, 8, requires_grad=True) if cell == "lstm" else None
+    torch.manual_seed(1)
     found = one_step(rnn, inputs, hidden, memory)
+    torch.manual_seed(1)
     states = tuple(state.transpose(0, 1).contiguous() for state in (hidden, memory) if state is not None)
     answers, after = rnn(inputs.unsqueeze(1), states if cell == "lstm" else states[0])
     after = [state.transpose(0, 1) for state in (after if cell == "lstm" else (after,))]

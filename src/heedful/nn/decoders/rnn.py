@@ -148,7 +148,7 @@ class RecurrentDecoder(nn.Module):
                     context, weights, found = self._ask(answer, source, past.weights, seen)
                     parts.append(context)
             joined = torch.cat(parts, -1)
-            if self.feeds:
+            if self.feeds:  # the next step needs it; else all steps are read at once
                 joined = self._read(joined)
             past = _Past(hidden, cell, joined.squeeze(1) if self.feeds else None, weights)
             steps.append(joined)
