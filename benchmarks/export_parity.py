@@ -146,26 +146,25 @@ def row(
 
 def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search: Search) -> int:
     """Print the first answers that differ, with what our model thinks of both; gives how many never end."""
-    some = [one for part in ours.segmented([normalise(text)[0] for text in texts], Options(), 0) for one in part]
-    questions = [one.question for one in some]
-    pairs = zip(some, ours.answered(questions, search), theirs.answered(questions, search), strict=True)
+    lines = enumerate(ours.segmented([normalise(text)[0] for text in texts], Options(), 0), 1)
+    numbers, some = zip(*((number, one.question) for number, part in lines for one in part), strict=True)
+    pairs = zip(numbers, some, ours.answered(some, search), theirs.answered(some, search), strict=True)
     shown = cut = 0
-    for segment, (mine, *_), (other, *_) in pairs:
+    for number, question, (mine, *_), (other, *_) in pairs:
         one, two = mine.hypothesis.tokens, other.hypothesis.tokens
         if one == two:
             continue
         endless = not (mine.hypothesis.finished or other.hypothesis.finished)
-        cut += endless and not tied(ours, segment.question, one, two, search)
+        cut += endless and not tied(ours, question, one, two, search)
         shown += 1
         if shown > 3:
             continue
-        told = [answer.hypothesis.score for answer in ours.engine.given([segment.question] * 2, [one, two])]
+        told = [answer.hypothesis.score for answer in ours.engine.given([question] * 2, [one, two])]
         kind = f"log p {told[0]:.4f} and {told[1]:.4f}"
-        if endless or tied(ours, segment.question, one, two, search):
+        if endless or tied(ours, question, one, two, search):
             kind = "neither ends" if endless else "a tie"
-        print(
-            f"    {segment.text}\n      {ours.target.decode([one])[0]}\n      {ours.target.decode([two])[0]}  ({kind})"
-        )
+        mine_said, other_said = ours.target.decode([one, two])
+        print(f"    line {number}\n      {mine_said}\n      {other_said}  ({kind})")
     return cut
 
 

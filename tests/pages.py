@@ -4,6 +4,8 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+from patience import PATIENCE
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 VOID = {"meta"}
@@ -39,5 +41,7 @@ class Reader(HTMLParser):
 def browsed(path, tmp_path):
     """The page as a browser has it, after its scripts ran."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
-    done = subprocess.run([BROWSER, *flags, path.as_uri()], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [BROWSER, *flags, path.as_uri()], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     return done.stdout

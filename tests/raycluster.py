@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from ports import free_port
 
 HERE = Path(__file__).resolve().parent
 STAT = re.compile(r"(\d+) \((.*)\) (\S) \d+ \d+ (\d+) .*", re.DOTALL)  # process, name, state, ., ., session
@@ -41,10 +42,9 @@ def processes(session: int) -> Iterator[tuple[int, str]]:
             yield int(found[1]), found[2]
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.2", 0))
-        return int(listening.getsockname()[1])
+def _raylets(node: subprocess.Popen[bytes]) -> list[int]:
+    """The process that makes a node a node, once it has started."""
+    return [process for process, name in processes(node.pid) if name == "raylet"]
 
 
 class Cluster:
@@ -57,18 +57,19 @@ class Cluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-            # A dead node is missed after a second, not after fifteen.
+            # A dead node (which refuses at once) is missed after two seconds, not after fifteen; one that is only slow,
+            # after half a minute.
             "RAY_health_check_initial_delay_ms": "500",
             "RAY_health_check_period_ms": "300",
-            "RAY_health_check_timeout_ms": "1000",
-            "RAY_health_check_failure_threshold": "3",
+            "RAY_health_check_timeout_ms": "5000",
+            "RAY_health_check_failure_threshold": "5",
             "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "60",  # a busy machine takes longer than thirty seconds
             **environment,
         }
         self.started = 0
         self.workers: list[subprocess.Popen[bytes]] = []
         self.dead: list[subprocess.Popen[bytes]] = []
-        client = free_port()
+        client = free_port("127.0.0.2")
         self.client = f"ray://127.0.0.2:{client}"  # for those who are not part of it
         options = ["--port=0", "--num-cpus=0", "--include-dashboard=false", f"--ray-client-server-port={client}"]
         self.head = self._start("--head", *options)
@@ -97,7 +98,7 @@ class Cluster:
 
     def _address(self) -> str:
         log = Path(self.folder.name) / "1.log"
-        for _ in range(600):
+        for _ in range(3000):
             if found := re.search(r"--address='([\d.]+:\d+)'", log.read_text()):
                 return found[1]
             if self.head.poll() is not None:
@@ -109,10 +110,13 @@ class Cluster:
         """One more node of one processor; it is there a few seconds later."""
         self.workers.append(self._start(f"--address={self.address}", "--num-cpus=1"))
 
+    def complete(self) -> bool:
+        """Every worker node has started."""
+        return all(map(_raylets, self.workers))
+
     def kill(self) -> bool:
         """kill -9 the oldest worker node's raylet and add a new node; False if the node has not even started."""
-        node = self.workers[0]
-        raylets = [process for process, name in processes(node.pid) if name == "raylet"]
+        raylets = _raylets(self.workers[0])
         if not raylets:
             return False
         os.kill(raylets[0], signal.SIGKILL)

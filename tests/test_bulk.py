@@ -26,6 +26,7 @@ from heedful.corpus.shards import Local, Makers, Ray, hash_code, read_row
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.train.loop import train
 from heedful.translate import ENGINES, Options
+from patience import PATIENCE
 from trainwork import MODEL, WORDS, settings_of, write_corpus
 
 ODD = [b"a red house", b"", b"the old man\r", b"\xff\xfe", "ein 🐶 \u2028 x".encode(), b" ", b"the dog " * 90]
@@ -356,7 +357,7 @@ def test_killed_at_random_moments_and_repeated_it_gives_the_same_bytes(models, t
         if kills < most:
             time.sleep(draw.uniform(0, 0.05))
             running.send_signal(signal.SIGKILL)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=PATIENCE)
         if out.exists():
             break
         assert running.returncode == -signal.SIGKILL, said
@@ -400,7 +401,7 @@ def test_a_cluster_gives_the_same_bytes(models, text, tmp_path, small):
         running = command(
             models / "export", "--bulk", text, tmp_path / "out", *on, env=cluster.environment, stderr=subprocess.PIPE
         )
-        _, said = running.communicate(timeout=120)
+        _, said = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, said
     assert b"300 lines" in said
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()

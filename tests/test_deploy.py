@@ -22,6 +22,7 @@ yaml = pytest.importorskip("yaml", reason="PyYAML, which CTranslate2 brings, is 
 
 from heedful.cli.serve import serve  # noqa: E402
 from heedful.serve import app, engine, run  # noqa: E402
+from ports import free_port  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -273,12 +274,6 @@ def test_systemd_analyze(tmp_path):
     assert passed(checker, "verify", unit) == ""
     exposure = re.search(r"exposure level[^:]*: ([\d.]+)", passed(checker, "security", "--offline=true", unit))
     assert float(exposure.group(1)) < 2
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The table of Multi30k is made of what was kept: its metric is the literature's, and pages show what it says."""
 
+import gzip
 import os
 import re
 import subprocess
@@ -49,3 +50,18 @@ def test_the_table_has_every_row_that_was_kept_and_the_page_shows_it():
     scores = {what.strip(): float(first) for what, first, *_ in rows}
     assert f"{scores['seed 1, then 90 minutes with agreement']:.1f} after two and a half hours" in readme
     assert f"{scores['the three seeds of transformer-tiny together']:.1f} if the three seeds answer together" in readme
+
+
+def test_no_sentence_of_the_corpus_is_kept():
+    """Its licence does not allow it. What models made of it, even where it is the same, is theirs."""
+    if not DATA.is_dir():
+        pytest.skip(f"no {DATA}: set HEEDFUL_DATA")
+    corpus = {line for file in DATA.glob("*.gz") for line in gzip.decompress(file.read_bytes()).decode().split("\n")}
+    long = {line for line in corpus if len(line) > 30}
+    assert len(long) > 50_000
+    paths = [path for path in KEPT.parent.rglob("*") if path.name == "log" or path.suffix in (".txt", ".jsonl")]
+    assert len(paths) > 20
+    for path in paths:
+        printed = re.sub(r"^\S+ \S+ +output  .*", "", path.read_text(encoding="utf-8"), flags=re.M)
+        shown = {part.strip() for part in re.split(r'\n|  +|"', printed)}
+        assert not long & shown, path

@@ -1,8 +1,9 @@
 """What the docs tell to type can be typed: every line of every shell block runs, or is in NOT_RUN with the reason.
 
 All lines of a page run in order in a folder of their own, a copy of the world that `world` builds: a small corpus under
-the names that pages use, and small trained models. A new page needs nothing but names that are there; a line that takes
-long is made short by INSTEAD. An entry of either table that no line needs any more is an error.
+the names that pages use, and small trained models. A .toml that a page shows under its name is there too. A new page
+needs nothing but names that are there; a line that takes long is made short by INSTEAD. An entry of either table that
+no line needs any more is an error.
 """
 
 import gzip
@@ -61,6 +62,11 @@ def lines_of(page: Path) -> list[str]:
     return [line for line in map(str.strip, joined.split("\n")) if line and not line.startswith("#")]
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Settings that a page shows whole, under their name."""
+    return dict(re.findall(r"^`(\S+\.toml)`:\n\n```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M))
+
+
 LINES = {page: lines_of(page) for page in PAGES}
 EVERY = [line for lines in LINES.values() for line in lines]
 
@@ -98,7 +104,8 @@ def world(tmp_path_factory) -> Path:
     """A folder with all that the docs name."""
     place = write_corpus(tmp_path_factory.mktemp("world"), pairs=600)
     few, links = 8, "".join(" ".join(f"{at}-{at}" for at in range(3)) + "\n" for _ in range(8))
-    for number, (name, count) in enumerate({"valid": 40, "test": few, "mine": 80, "new": 80, "news": few}.items()):
+    counts = {"valid": 40, "test": few, "mine": 80, "new": 80, "news": few, "more": few}
+    for number, (name, count) in enumerate(counts.items()):
         for side, text in zip(("en", "de"), texts(count, 100 + number), strict=True):
             (place / f"{name}.{side}").write_text(text, encoding="utf-8")
     source, target = ((place / f"test.{side}").read_text(encoding="utf-8") for side in ("en", "de"))
@@ -169,6 +176,8 @@ def environment(tmp_path_factory):
 def test_every_line_runs(page, world, environment, tmp_path):
     here, made = tmp_path / "world", set[str]()
     shutil.copytree(world, here, symlinks=True)
+    for name, text in files_of(page).items():
+        (here / name).write_text(text, encoding="utf-8")
     for line in LINES[page]:
         if why_not(line):
             continue

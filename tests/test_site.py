@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 LANGUAGES = {"en": "", "pt": "pt/", "ru": "ru/"}
 pytestmark = [
@@ -75,7 +77,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
 def test_search_works_without_a_network(site, chromium, language, word):
     page = chromium.new_context(offline=True).new_page()
     page.goto(f"{(site / LANGUAGES[language] / 'search.html').as_uri()}?q={word}")
-    page.wait_for_selector("#search-results li", timeout=20_000)
+    page.wait_for_selector("#search-results li", timeout=1000 * PATIENCE)
     assert page.locator("#search-results li").count() >= 2
     page.context.close()
 

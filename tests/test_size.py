@@ -14,6 +14,7 @@ from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
 from heedful.nn.layers import Embed, output_layer
 from heedful.nn.positions import Sinusoidal
+from patience import PATIENCE
 from zoo import ENCODER_CASES, RECURRENT_CASES, Case
 
 HERE = Path(__file__).parent
@@ -95,7 +96,7 @@ def test_fsdp2_over_two_ranks_is_the_unsharded_run():
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", HERE / "sharded.py"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
@@ -109,7 +110,7 @@ def test_a_vocabulary_of_256_thousand_needs_under_a_gibibyte_beyond_weights_and_
         [sys.executable, HERE.parent / "benchmarks" / "loss_memory.py", "--quick"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,9 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+
+from patience import PATIENCE
+from ports import free_port
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "first-translator.md"
 PEERS = {  # steps of their own quick starts, commands and files to edit
@@ -37,9 +39,7 @@ def test_two_commands_and_no_edited_file(tmp_path):
     # Two changes, for the test's sake: forty minutes become sixty steps, and the port is a free one.
     short = heedful(train.replace("--time 40m", "--steps 60"))
     subprocess.run(short, cwd=tmp_path, check=True, capture_output=True)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen([*heedful(serve), "--port", str(port)], cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
         assert asked(port, "one two")
@@ -57,12 +57,12 @@ def heedful(line):
 
 def asked(port, text):
     """A translation, as soon as there is one."""
-    until = time.monotonic() + 90
+    until = time.monotonic() + PATIENCE
     body = json.dumps({"texts": text}).encode()
     while True:
         try:
             request = Request(f"http://127.0.0.1:{port}/v1/translate", body, {"Content-Type": "application/json"})
-            with urlopen(request, timeout=30) as response:
+            with urlopen(request, timeout=PATIENCE) as response:
                 return json.load(response)["translations"]
         except OSError:
             assert time.monotonic() < until

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import memory
 from heedful import config
 from heedful.train import checkpoint
 from heedful.train.events import Stepped
+from ports import free_port
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 METHODS = multiprocessing.get_all_start_methods()
@@ -194,13 +194,6 @@ def train_child(settings: config.Settings, faults: "Faults | None" = None, **env
     """`heedful train heedful.toml`"""
     path = write_settings(settings)
     return Child("train", str(path), log=path.with_suffix(".log"), faults=faults, **environment)
-
-
-def free_port() -> int:
-    """Where nobody listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 class Crew:

@@ -4,7 +4,7 @@
     What the lines are, in words: the caption.
     ```
 
-A picture is a line of PICTURES: a folder of benchmarks/results with a folder for each run, and their names for readers.
+A picture is a line of PICTURES: a folder of benchmarks/results, the runs in it, and their names for readers.
 A run that was not kept yet is left out; none at all is an error. Lines are stretched to the width of the page, letters
 keep their size.
 """
@@ -31,26 +31,32 @@ class Picture(NamedTuple):
     """A line of PICTURES."""
 
     folder: str
-    runs: Mapping[str, str]  # folder -> as a reader sees it
+    runs: Mapping[str, str]  # what comes before metrics.jsonl in the name of a file -> as a reader sees it
     least: float  # BLEU below it is not drawn
     every: tuple[int, int]  # minutes, and points of BLEU, between two marks
-    after: Mapping[str, str] = {}  # run -> the one that it goes on from, whose minutes come before its own
+    after: Mapping[str, tuple[str, ...]] = {}  # run -> those that it goes on from, whose minutes come before its own
 
 
 PICTURES = {
     "multi30k": Picture(
         "multi30k",
         {
-            "tiny-1": "transformer-tiny, seed 1",
-            "tiny-2": "seed 2",
-            "tiny-3": "seed 3",
-            "lstm": "lstm-bahdanau",
-            "bottleneck": "rnn-bottleneck",
-            "best": "seed 1 with agreement",
+            "tiny-1/": "transformer-tiny, seed 1",
+            "tiny-2/": "seed 2",
+            "tiny-3/": "seed 3",
+            "lstm/": "lstm-bahdanau",
+            "bottleneck/": "rnn-bottleneck",
+            "best/": "seed 1 with agreement",
+            "mixed/": "with captions translated back",
+            "captions/": "then the pairs with agreement",
         },
         10.0,
         (15, 5),
-        {"best": "tiny-1"},
+        {
+            "best/": ("tiny-1/",),
+            "mixed/": ("captions/reverse.",),
+            "captions/": ("captions/reverse.", "mixed/"),
+        },
     )
 }
 
@@ -65,6 +71,11 @@ def curve(path: Path, since: float = 0.0) -> list[tuple[float, float]]:
         elif one["event"] == "validated" and minutes:
             found.setdefault(since + minutes, one["bleu"])
     return list(found.items())
+
+
+def lasted(path: Path) -> float:
+    """Minutes until the last validation."""
+    return curve(path)[-1][0]
 
 
 def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title: str) -> str:
@@ -114,9 +125,10 @@ class Curves(SphinxDirective):
         if name not in PICTURES:
             raise ExtensionError(f"{{curves}} {name}: there is no such picture; known: {', '.join(PICTURES)}")
         picture = PICTURES[name]
-        files = {run: RESULTS / picture.folder / run / "metrics.jsonl" for run in picture.runs}
-        since = {run: curve(files[before])[-1][0] for run, before in picture.after.items() if files[run].is_file()}
-        curves = {picture.runs[run]: curve(path, since.get(run, 0.0)) for run, path in files.items() if path.is_file()}
+        kept = RESULTS / picture.folder
+        files = {run: path for run in picture.runs if (path := kept / f"{run}metrics.jsonl").is_file()}
+        since = {run: sum(lasted(kept / f"{one}metrics.jsonl") for one in picture.after.get(run, ())) for run in files}
+        curves = {picture.runs[run]: curve(path, since[run]) for run, path in files.items()}
         if not curves:
             raise ExtensionError(f"{{curves}} {name}: no run was kept in {picture.folder}")
         caption = nodes.paragraph(classes=["bars-caption"])

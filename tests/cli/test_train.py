@@ -29,6 +29,7 @@ from heedful.train.events import (
     Stepped,
     Validated,
 )
+from patience import PATIENCE
 from trainwork import settings_of, write_corpus, write_settings
 
 NOW = datetime(2026, 11, 15, 13, 7)
@@ -246,7 +247,7 @@ def test_in_a_real_terminal(settings, kind, picture):
     except OSError:  # Linux's way to say that the other end is closed
         pass
     os.close(ours)
-    assert process.wait(60) == 0, said.decode()
+    assert process.wait(PATIENCE) == 0, said.decode()
     assert ("━".encode() in said) == picture
     assert b"Next: heedful translate" in said
 

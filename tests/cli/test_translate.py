@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
 from heedful.train.loop import train
+from patience import PATIENCE
 from trainwork import settings_of, write_corpus
 
 LINES = [b"a red house", b"", b"the old man\r", b"\xff\xfe", "ein 🐶 \u2028 x".encode(), b" ", b"the dog " * 900]
@@ -60,7 +61,7 @@ def test_lines_are_answered_as_they_come(model):
             process.stdin.flush()
             assert process.stdout.readline().strip()
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_nobody_who_reads_on_is_no_error(model, tmp_path):
@@ -70,7 +71,7 @@ def test_nobody_who_reads_on_is_no_error(model, tmp_path):
         assert [process.stdout.readline().strip() for _ in range(5)]
         process.stdout.close()
         said = process.stderr.read()
-        assert process.wait(60) == 0, said
+        assert process.wait(PATIENCE) == 0, said
     assert b"Traceback" not in said
     assert b"BrokenPipe" not in said
 

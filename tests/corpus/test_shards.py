@@ -20,6 +20,7 @@ import raycluster
 import shardwork
 from heedful.corpus.shards import LAUNCHERS, Local, Ray, Shard, Task, _on_a_node, hash_code, launcher, read_row, run
 from heedful.errors import HeedfulError, MissingExtra
+from patience import PATIENCE
 
 DRIVER = Path(shardwork.__file__)
 posix = pytest.mark.skipif(os.name != "posix", reason="sends signals to process groups")
@@ -433,7 +434,9 @@ def asked(environment: dict[str, str | None], inputs: Path, outputs: Path, *opti
     """What a driver says at the end; each in a process of its own, as Ray reads its environment only once."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     command = [sys.executable, str(DRIVER), stage, str(inputs), str(outputs), *options]
-    ended = subprocess.run(command, env=clean | environment, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        command, env=clean | environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     return ended.stderr if ended.returncode else "done"
 
 
@@ -488,12 +491,14 @@ def test_a_cluster_whose_node_is_killed_gives_the_serial_result(inputs, tmp_path
         assert "ray get-auth-token --generate" in error
         assert "RAY_AUTH_MODE=disabled" in error
 
+        while not cluster.complete():
+            time.sleep(0.05)
         running = driver(
             "tidy", inputs, tmp_path / "out", *on, "--settings", json.dumps(settings), env=os.environ | token
         )
         wait_for_executions(journal, 8, running)
         assert cluster.kill()
-        assert running.wait(timeout=120) == 0
+        assert running.wait(PATIENCE) == 0
         assert tree(tmp_path / "out") == serial
         assert 40 <= len(executions(journal)) <= 44
 

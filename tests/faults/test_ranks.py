@@ -12,12 +12,13 @@ import torch
 import memory
 from heedful.train import checkpoint
 from heedful.train.distributed import Averaged, joined
+from patience import PATIENCE
+from ports import free_port
 from trainwork import (
     SERVER,
     Crew,
     Torchrun,
     events,
-    free_port,
     outcome,
     random_faults,
     settings_of,
@@ -92,7 +93,7 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
     assert outcome(run) == whole
     if parallel == "fsdp":
         assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
-        assert train_child(settings).wait(60) == 1
+        assert train_child(settings).wait(PATIENCE) == 1
         assert "is in 2 pieces; start as many processes" in run.with_suffix(".log").read_text()
 
 
@@ -132,7 +133,7 @@ def test_no_process_waits_for_its_own_thread_when_it_leaves():
     processes = [SERVER.Process(target=meet_and_part, args=(rank, pipes[rank], 80)) for rank in range(2)]
     for one in processes:
         one.start()
-    end = time.monotonic() + 150.0
+    end = time.monotonic() + PATIENCE
     for one in processes:
         one.join(max(0.0, end - time.monotonic()))
         one.kill()

@@ -19,6 +19,7 @@ from heedful.inspect.page import VIEWER, framed, page
 from heedful.inspect.record import Question, record
 from heedful.search import Beam, Greedy
 from heedful.trace import Film, Frame, Piece, Reading, Sentence, Step, Take, Text, Trace, Tree, weights_blob
+from patience import PATIENCE
 from subjects import EOS, MODELS, ask, built, marian, student, subject
 
 TEXT = "the old dog sees a red house"
@@ -310,7 +311,7 @@ def test_a_frame_for_notebooks(chromium, tmp_path):
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.goto(outer.as_uri())
     frame = tab.wait_for_selector("iframe").content_frame()
-    frame.wait_for_selector("html[data-ready]", timeout=10_000)
+    frame.wait_for_selector("html[data-ready]", timeout=1000 * PATIENCE)
     frame.click("#steps .controls button:nth-child(4)")
     until(frame, "document.querySelector('#steps input[type=range]').value === '1'")
     context.close()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "transformers"])
 def test_the_same_answers_as_the_real_engine(engine):
@@ -18,7 +20,7 @@ def test_the_same_answers_as_the_real_engine(engine):
         [sys.executable, Path(__file__).with_name("conventions.py"), engine],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
     )

@@ -30,6 +30,7 @@ from heedful.serve.app import create
 from heedful.serve.engine import Engine
 from heedful.serve.guard import digest
 from heedful.serve.served import Settings
+from ports import free_port
 
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
 
@@ -482,9 +483,7 @@ def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatc
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
 def test_the_command_serves_and_drains(exported, tmp_path):
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port), "--threads", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -528,15 +527,15 @@ def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
     """Two commands from text to a server: the export is made, proved, and kept."""
     run = tmp_path / "en-de"
     shutil.copytree(exported / "run", run)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "heedful", "serve", str(run), "--port", str(port), "--threads", "1"]
     command += [] if engine == "ctranslate2" else ["--engine", engine]
     for turn in range(1 if engine == "torch" else 2):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told = tmp_path / f"told-{turn}"  # a file: nobody reads a pipe while the first line is waited for
+        with told.open("wb") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
-            assert f"heedful serve  en \u2192 de  {engine}" in process.stdout.readline()
+            assert f"heedful serve  en \u2192 de  {engine}" in process.stdout.readline(), told.read_text()
             request = Request(f"http://127.0.0.1:{port}/v1/translate", b'{"texts": "a red house"}')
             with urlopen(request, timeout=30) as response:
                 said = json.load(response)
@@ -545,9 +544,9 @@ def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
                 assert json.load(response)["inspects"]
         finally:
             process.send_signal(signal.SIGTERM)
-            out, told = process.communicate(timeout=40)
+            out, _ = process.communicate(timeout=40)
         assert "1 requests let in, 1 answered" in out
-        assert ("proof" in told) == (turn == 0 and engine != "torch")
+        assert ("proof" in told.read_text()) == (turn == 0 and engine != "torch")
     if engine != "torch":
         (place,) = (run / "served").iterdir()
         assert said["model"] == place.name
@@ -619,9 +618,7 @@ def test_other_sites_do_not_get_at_a_local_server(headers, path, status, running
 def test_stopping_takes_no_longer_than_was_said(exported):
     """With an engine that will never answer, and then at once for who says it twice."""
     for grace, signals, limit in (("1", 1, 6.0), ("30", 2, 6.0)):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        port = free_port()
         command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port)]
         process = subprocess.Popen([*command, "--grace", grace], stdout=subprocess.PIPE, text=True)
         try:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import threading
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from heedful.serve.guard import digest
 from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
 from heedful.train.loop import train
 from pages import BROWSER
+from ports import free_port
 from trainwork import settings_of, write_corpus
 
 for needed in ("fastapi", "uvicorn", "ctranslate2"):
@@ -37,9 +37,7 @@ class Running:
     """A server in a thread, and what its requests share, for tests to change."""
 
     def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}/"
         self.server = None
         self.thread = threading.Thread(target=lambda: asyncio.run(self.run(folder)), daemon=True)

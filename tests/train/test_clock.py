@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful import config
-from heedful.train.clock import Clock, fitted
+from heedful.train.clock import Clock, fitted, reserved
 from heedful.train.optimise import rate_at
 from heedful.train.schedules import SCHEDULES
 
@@ -81,3 +81,19 @@ def test_the_step_that_the_time_ends_at(step, elapsed, rate, limit):
     end = fitted(step, elapsed, rate, limit)
     assert end >= step
     assert end == step + max(0, math.trunc((limit - elapsed) * rate))
+
+
+@pytest.mark.parametrize(
+    ("looks", "kept"),
+    [
+        ([], 108.0),
+        ([1.0], 108.0),
+        ([8.0, 7.0, 7.5], 300.0),
+        ([8.0, 7.0, 180.0], 320.0),  # the machine stood still: an hour lost a fifth of it once
+        ([8.0, 180.0, 7.5, 7.5, 7.4], 300.0),
+        ([90.0, 60.0, 7.5, 7.5], 300.0),  # a model that knows nothing writes at length
+        ([180.0] * 3, 720.0),
+    ],
+)
+def test_what_is_kept_for_the_end_follows_from_validations_as_they_are(looks, kept):
+    assert reserved(3600.0, looks, work=40.0) == pytest.approx(kept)

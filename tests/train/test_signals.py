@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -41,6 +42,7 @@ def test_the_command_ends_with_the_code(corpus, tmp_path):
     child = train_child(settings)
     while not events(tmp_path / "run", "stepped"):
         assert child.poll() is None
+        time.sleep(0.05)
     with pytest.raises(HeedfulError, match="another heedful train is at work in"):
         train(settings)
     os.kill(child.pid, signal.SIGTERM)

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from heedful.cli.evaluate import KNOWN, Shown, show
-from heedful.cli.outputs import Given, asked, read, warn
+from heedful.cli.outputs import Given, asked, chance, read, warn
 from heedful.errors import ConfigError
 from heedful.metrics import compare as comparison
 from heedful.metrics.score import METRICS
@@ -104,11 +104,6 @@ def plain(found: comparison.Comparison) -> dict[str, object]:
         for one in found.rivals
     ]
     return {"scores": [asdict(one) for one in found.scores], "rivals": rivals}
-
-
-def chance(p: float | None) -> str:
-    """A p-value, with as many digits as say something."""
-    return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def score_lines(found: comparison.Comparison, test: str) -> Iterator[Shown]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heedful.cli.compare import chance
-from heedful.cli.outputs import Given
+from heedful.cli.outputs import Given, chance
 from heedful.metrics.compare import Comparison, Difference, Rival
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, Against

@@ -142,3 +142,8 @@ def asked(metrics: Sequence[str], tokenise: str, lowercase: bool, smooth: str) -
     for name in names:
         measure(name)
     return names, options
+
+
+def chance(p: float | None) -> str:
+    """A p-value, with as many digits as say something."""
+    return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"

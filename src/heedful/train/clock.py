@@ -5,7 +5,9 @@ an entry of the journal, and position and end are pure functions of the journal.
 learning rates, whatever the wall clock of the second run says.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Self
 
 
@@ -48,3 +50,13 @@ class Clock:
 def fitted(step: int, elapsed: float, rate: float, limit: float) -> int:
     """The step that the time ends at: step + (limit - elapsed) * rate, never one that is behind."""
     return step + max(0, int((limit - elapsed) * rate))
+
+
+def reserved(limit: float, looks: Sequence[float], work: float) -> float:
+    """Seconds to keep for what comes after the last step, which is as much `work` as so many validations: 3 to 20 %.
+
+    `looks` are the seconds that validations took. The median of the last three counts: those at first write at length,
+    and one during which the machine stood still says nothing.
+    """
+    after = work * median(looks[-3:]) if looks else 0.0
+    return min(0.2 * limit, max(0.03 * limit, after))

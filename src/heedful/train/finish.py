@@ -39,11 +39,11 @@ LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there i
 JUDGED = 2_000  # lines, at most, that tell chance from merit: a bootstrap of more takes much memory
 
 
-def work_after(run: "Run", validation_seconds: float) -> float:
-    """Seconds to keep for `finish`: every candidate once, then a beam for each penalty and for the tests."""
+def work_after(run: "Run") -> float:
+    """What `finish` takes, in validations: every candidate once, then a beam for each penalty and for the tests."""
     tests = sum(corpus.rows for corpus in run.prepared.split("test"))
     beams = len(LENGTH_PENALTIES) + tests / max(1, len(run.held))
-    return validation_seconds * (3 + 5 * beams)
+    return 3 + 5 * beams
 
 
 def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:

@@ -35,7 +35,7 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.model.shard import shard
 from heedful.train import checkpoint
 from heedful.train.autopilot import pilot
-from heedful.train.clock import Clock, fitted
+from heedful.train.clock import Clock, fitted, reserved
 from heedful.train.distributed import Averaged, InOrder, Sharded, Sums, Think, World, joined, whole
 from heedful.train.events import Began, Note, Refitted, Saved, Skipped, Stepped, Watch
 from heedful.train.film import Camera
@@ -176,7 +176,8 @@ class Run:
         self.log = Log()
         self.next_refit = 0
         self.asked = 0  # the exit code that someone asked for
-        self.reserve = 0.03 * (self.limit or 0.0)  # seconds, for what comes after the last step
+        self.looks: list[float] = []  # seconds that each validation took
+        self.work = work_after(self)  # after the last step, in validations
 
     def _sums(self) -> Sums:
         if self.sharded:
@@ -299,6 +300,11 @@ class Run:
         """Seconds since the run began, without the pauses between its processes."""
         return self.before + now() - self.began
 
+    @property
+    def reserve(self) -> float:
+        """Seconds of the limit for what comes after the last step."""
+        return reserved(self.limit or 0.0, self.looks, self.work)
+
     def refit_wish(self) -> float:
         """The last step that the time has room for, where it is time to ask, or 0; the first process decides."""
         if self.limit is None or not self.world.first:
@@ -401,8 +407,7 @@ class Run:
                 self.guarded(lambda: self.keep_best(model))
             else:
                 self.worse += 1
-            if self.limit:
-                self.reserve = min(0.2 * self.limit, max(self.reserve, work_after(self, took)))
+            self.looks.append(took)
         if self.chosen.patience and self.worse >= self.chosen.patience and self.ended is None:
             self.ended = f"the last {self.worse} validations were no better"
 
