@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from math import exp, sqrt
 
 import pytest
 from hypothesis import given, settings
@@ -146,15 +147,44 @@ def test_dropout_leaves_out_more_merges_the_larger_it_is():
     assert lengths[-1] > 0.9 * sum(len(text) for text in TEXTS)
 
 
-def test_unigram_draws_by_probability():
-    """The larger the amount, the more often the best segmentation."""
+def cuts(word: str, scores: dict[str, float]) -> dict[tuple[str, ...], float]:
+    """Every way to cut a word into listed pieces, with the sum of their scores."""
+    if not word:
+        return {(): 0.0}
+    starts = [word[:end] for end in range(1, len(word) + 1) if word[:end] in scores]
+    return {
+        (start, *rest): scores[start] + score
+        for start in starts
+        for rest, score in cuts(word[len(start) :], scores).items()
+    }
+
+
+@pytest.mark.parametrize("amount", [0.1, 1.0, 20.0])
+def test_unigram_draws_by_probability(amount):
+    """Each segmentation is drawn in proportion to P ^ amount; the best of every word, as often as that foretells."""
+    made = MADE["unigram"]
+    seen = foretold = variance = 0.0
+    for word in sorted({word for text in TEXTS for word in text.split(" ")}):
+        weights = {cut: exp(amount * score) for cut, score in cuts("\u2581" + word, made.scores).items()}
+        drawn = [tuple(made.pieces(row)) for row in made.pool(word, amount)]
+        assert set(drawn) <= set(weights)
+        best = max(weights, key=weights.__getitem__)
+        share = weights[best] / sum(weights.values())
+        seen += drawn.count(best)
+        foretold += share * len(drawn)
+        variance += share * (1 - share) * len(drawn)
+    assert abs(seen - foretold) <= 4 * sqrt(variance) + 1e-6
+
+
+def test_the_larger_the_amount_the_more_often_the_best_segmentation():
     made = MADE["unigram"]
     best = made.encode(TEXTS)
     same = [
-        sum(a == b for a, b in zip(made.sample(TEXTS, amount, 1), best, strict=True)) for amount in (0.1, 1.0, 20.0)
+        sum(a == b for a, b in zip(made.sample(TEXTS, amount, 1), best, strict=True))
+        for amount in (0.1, 1.0, 20.0, 1000.0)
     ]
     assert same == sorted(same)
-    assert same[-1] > 0.9 * len(TEXTS)
+    assert same[-1] == len(TEXTS)
 
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
