@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: of the field, of the line of minutes below, of the column of scores beside
 GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
 LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
-COLOURS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785")
+COLOURS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785", "#c44f9e")
 
 
 class Picture(NamedTuple):
@@ -46,6 +46,7 @@ PICTURES = {
             "tiny-3/": "seed 3",
             "lstm/": "lstm-bahdanau",
             "bottleneck/": "rnn-bottleneck",
+            "tiny-fr/": "transformer-tiny to French",
             "best/": "seed 1 with agreement",
             "mixed/": "with captions translated back",
             "captions/": "then the pairs with agreement",
@@ -88,9 +89,10 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
     def height(bleu: float) -> float:
         return HEIGHT * (top - bleu) / (top - low)
 
+    colours = COLOURS[: len(curves)]  # with too few of them, zip complains
     names = "".join(
         f'<span style="white-space:nowrap"><span style="color:{colour}">&#9632;</span> {escape(name)}</span>&ensp; '
-        for name, colour in zip(curves, COLOURS, strict=False)
+        for name, colour in zip(curves, colours, strict=True)
     )
     parts = [
         f'<div class="bars">{names}</div>',
@@ -107,7 +109,7 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
         for mark in range(0, int(width) + 1, picture.every[0])
     ]
     parts.append(f'<svg width="92%" height="{HEIGHT}" viewBox="0 0 {width:.2f} {HEIGHT}" preserveAspectRatio="none">')
-    for points, colour in zip(curves.values(), COLOURS, strict=False):
+    for points, colour in zip(curves.values(), colours, strict=True):
         drawn = " ".join(f"{at:.2f},{height(bleu):.1f}" for at, bleu in points if bleu >= low)
         parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" {LINE}/>')
     return "\n".join([*parts, "</svg>", "</svg>", "</svg>"])
