@@ -21,10 +21,10 @@ def shown(script, *options):
     """What a benchmark prints, if all that it claims holds.
 
     A failure counts if the processor was ours. While a host takes it away (half of it for minutes, on one machine), no
-    claim about time means anything: then it is run again, five times in all.
+    claim about time means anything: then it is run again, three times in all.
     """
     command = [sys.executable, ROOT / "benchmarks" / script, *options]
-    for _ in range(5):
+    for _ in range(3):
         before = ticks()
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         every, stolen = (now - then for now, then in zip(ticks(), before, strict=True))
