@@ -233,6 +233,20 @@ def test_what_cannot_be_trained_says_why(kind, texts, size, says):
         train(kind, texts, size)
 
 
+@pytest.mark.parametrize("kind", list(TOKENIZERS))
+@pytest.mark.parametrize(
+    "cause", [KeyboardInterrupt(), SystemExit(3), OSError(5, "a bad disk"), HeedfulError("a bad line")]
+)
+def test_what_stops_the_text_stops_the_training_as_itself(kind, cause):
+    def stopped():
+        yield from TEXTS[:50]
+        raise cause
+
+    with pytest.raises(type(cause)) as told:
+        train(kind, stopped(), 420)
+    assert told.value is cause
+
+
 def test_a_foreign_model_is_refused(tmp_path):
     (tmp_path / "model").write_bytes(b"not a model")
     with pytest.raises(HeedfulError, match="not a SentencePiece model"):

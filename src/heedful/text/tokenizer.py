@@ -14,7 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -320,10 +320,10 @@ def train_subwords(
     kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str], *, byte_fallback: bool, coverage: float
 ) -> Subwords:
     """A SentencePiece model of at most `vocabulary` pieces; fewer where the text has no more to give."""
-    model = io.BytesIO()
+    model, failed = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
+            sentence_iterator=_watched(texts, failed),
             model_writer=model,
             model_type=kind,
             vocab_size=vocabulary,
@@ -341,8 +341,19 @@ def train_subwords(
             minloglevel=2,
         )
     except RuntimeError as error:
+        if failed:
+            raise failed[0] from None
         raise HeedfulError(f"a {kind} vocabulary of {vocabulary} pieces cannot be made: {sized(str(error))}") from None
     return Subwords(model.getvalue())
+
+
+def _watched(texts: Iterable[str], failed: list[BaseException]) -> Iterator[str]:
+    """The texts; what stops them (Ctrl-C, a disk) is kept, as SentencePiece would make a RuntimeError of it."""
+    try:
+        yield from texts
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        failed.append(error)
+        raise
 
 
 def sized(error: str) -> str:
