@@ -115,6 +115,8 @@ def main() -> None:
         place = f" ({str(error.filename).replace('.tmp-', '')})" if error.filename else ""
         advice, text = ADVICE.get(error.errno or 0), error.strerror or str(error)
         stop(f"{text[:1].lower()}{text[1:]}{place}{f': {advice}' if advice else ''}", 1)
+    except KeyboardInterrupt:  # before typer was ready to make a code of it
+        code = INTERRUPTED
     except MemoryError:
         stop("out of memory: give it less at a time, or end what else is running", 1)
     if code == INTERRUPTED:
