@@ -26,7 +26,8 @@ import uvicorn
 import heedful
 from heedful.bundle import entry_of
 from heedful.errors import HeedfulError
-from heedful.serve.app import create
+from heedful.serve.app import Sent, create
+from heedful.serve.batcher import Limits
 from heedful.serve.engine import Engine
 from heedful.serve.guard import digest
 from heedful.serve.served import Settings
@@ -403,6 +404,73 @@ def test_who_asks_too_much_is_told_when_to_come_again(exported):
         assert replies[0][0] == 200
         assert replies[-1][0] == 429
         assert int({name.lower(): value for name, value in replies[-1][2].items()}["retry-after"]) >= 1
+
+
+def sent(length=1000, client="10.0.0.1", path="/v1/translate", key=b"", keys=None):
+    """The head of a request, as far as the front reads it."""
+    headers = [(b"content-length", str(length).encode()), (b"authorization", key)]
+    return Sent({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, keys or {})
+
+
+@pytest.mark.parametrize(
+    ("other", "unread"),
+    [
+        ({}, True),
+        ({"length": 1001}, True),
+        ({"length": 999}, False),
+        ({"length": 0}, False),  # nobody says how long it is
+        ({"client": "10.0.0.2"}, False),
+        ({"path": "/translate"}, False),
+    ],
+)
+@pytest.mark.parametrize("since", ["nothing", "a batch was taken", "all went"])
+def test_who_was_sent_away_and_sends_as_much_at_once_is_not_read(other, unread, since, exported):
+    front = create(Engine(exported / "one"))
+    batcher = front.served.batcher
+    batcher.queued = 500
+    front.in_vain(sent())
+    front.remember(sent())
+    front.remember(sent(2000))  # the smallest counts
+    batcher.turn += since == "a batch was taken"
+    batcher.queued *= since != "all went"
+    assert front.in_vain(sent(**other)) is (unread and since == "nothing")
+
+
+def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
+    front = create(Engine(exported / "one"))
+    keys = {digest("sesame"): "ann", digest("open"): "bob"}
+    front.served.batcher.queued = 500
+    front.in_vain(sent())
+    front.remember(sent(key=b"Bearer sesame", keys=keys))
+    front.remember(sent(key=b"Bearer simsim", keys=keys))  # no key of ours: it is to be told that
+    asked = {
+        (place, key): front.in_vain(sent(client=place, key=key, keys=keys))
+        for place in ("10.0.0.1", "10.0.0.2")
+        for key in (b"Bearer sesame", b"DeepL-Auth-Key sesame", b"Bearer open", b"Bearer simsim", b"")
+    }
+    assert {key for (_, key), unread in asked.items() if unread} == {b"Bearer sesame", b"DeepL-Auth-Key sesame"}
+    assert sum(asked.values()) == 4
+
+
+def test_few_of_those_who_are_refused_are_read(exported):
+    with Running(exported / "one", limits=Limits(wait=0.6), rate=1e9, burst=1e9) as one:
+        framework, read = one.app.app, []
+
+        async def counted(scope, receive, send):
+            read.append(scope["path"])
+            await framework(scope, receive, send)
+
+        def ask(_):
+            return one.post("/v1/translate", {"texts": ["the old man sees two dogs under a tree"] * 16})[0]
+
+        assert ask(0) == 200  # the pace is known now
+        one.app.app = counted
+        with ThreadPoolExecutor(32) as pool:
+            statuses = list(pool.map(ask, range(600)))
+        refused = statuses.count(503)
+        assert set(statuses) == {200, 503}
+        assert refused > 100
+        assert len(read) - statuses.count(200) < refused / 4
 
 
 @contextmanager

@@ -14,7 +14,7 @@ A refusal has a status and a body that says why and what to do, in the words of 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +22,15 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful import __version__
 from heedful.serve import facades, health, native
-from heedful.serve.asked import FORM, said
+from heedful.serve.asked import FORM, bearer, said
 from heedful.serve.batcher import BUSY, GOING, Refused
 from heedful.serve.engine import Engine
+from heedful.serve.guard import owner
 from heedful.serve.served import Served, Settings
 
 DOCUMENT = "/v1/document"
@@ -125,24 +127,31 @@ class Front:
     """Before anything is parsed: how large a body may be, and whether there is room at all; and statuses counted.
 
     It stands before the whole framework, because refusing must cost next to nothing: that is how a server stays up.
+    Room is made by batches alone. So who was told to come again later, and sends as much before the next batch has been
+    taken, is told so again without being read.
     """
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self.app, self.served = app, served
+        self.turn = 0  # of the batcher, to which these belong:
+        self.sent_away: dict[tuple[str, str], int] = {}  # client and path -> bytes of the smallest body without room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        sent = Sent(scope, self.served.settings.keys) if scope["method"] == "POST" else None
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self.served.statuses[status] = self.served.statuses.get(status, 0) + 1
+                if status == 503 and sent:
+                    self.remember(sent)
             await send(message)
 
-        refused = self.foreign(scope) or (self.refused(scope) if scope["method"] == "POST" else None)
+        refused = self.foreign(scope) or (self.refused(sent) if sent else None)
         if refused is None:
             await self.app(scope, receive, counted)
             return
@@ -163,19 +172,50 @@ class Front:
             return self.served.batcher.refused(403, why)
         return None
 
-    def refused(self, scope: Scope) -> Refused | None:
+    def refused(self, sent: "Sent") -> Refused | None:
         """Why there is no need to read on."""
         batcher, settings = self.served.batcher, self.served.settings
-        most = settings.document if scope["path"] == DOCUMENT else settings.body
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        address = None if settings.keys or not scope["client"] else f"address {scope['client'][0]}"
+        most = settings.document if sent.path == DOCUMENT else settings.body
         if batcher.draining:
             return batcher.refused(503, GOING, 2.0)
-        if batcher.full(address):
+        if batcher.full(sent.client) or self.in_vain(sent):
             return batcher.refused(503, BUSY, batcher.wait)
-        if not length.isdigit() or int(length) > most:
+        if sent.length is None or sent.length > most:
             return batcher.refused(413, f"the body is larger than {most:,} bytes: send less at once")
         return None
+
+    def in_vain(self, sent: "Sent") -> bool:
+        """Whether the same client has been sent away with no larger a body, and no batch has been taken since."""
+        batcher = self.served.batcher
+        if self.turn != batcher.turn:
+            self.turn = batcher.turn
+            self.sent_away.clear()
+        least = self.sent_away.get((sent.client or "", sent.path))
+        return batcher.queued > 0 and least is not None and (sent.length or 0) >= least
+
+    def remember(self, sent: "Sent") -> None:
+        """It was sent away, after it was read or before."""
+        if sent.client and sent.length:
+            who = sent.client, sent.path
+            self.sent_away[who] = min(sent.length, self.sent_away.get(who, sent.length))
+
+
+class Sent:
+    """What the head of a request tells: where to, how many bytes (0 where nobody says, None where that is no number).
+
+    And who sends it: with keys the owner of the one in Authorization, else an address; None where it does not tell.
+    """
+
+    def __init__(self, scope: Scope, keys: Mapping[str, str]) -> None:
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        self.path: str = scope["path"]
+        self.length = int(length) if length.isascii() and length.isdigit() else None
+        if keys:
+            name = owner(keys, bearer(headers) or "")
+            self.client = name and f"key {name}"
+        else:
+            self.client = f"address {scope['client'][0]}" if scope["client"] else None
 
 
 async def poured_out(receive: Receive, most: int) -> None:

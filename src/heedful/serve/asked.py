@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -81,9 +81,9 @@ async def read(kind: type[Asked], request: Request, served: Served) -> Asked:
     return checked(kind, await tree_of(request, served))
 
 
-def bearer(request: Request) -> str | None:
+def bearer(headers: Mapping[str, str]) -> str | None:
     """The key of an Authorization header, whichever way it is introduced."""
-    return request.headers.get("authorization", "").strip().rpartition(" ")[2] or None
+    return headers.get("authorization", "").strip().rpartition(" ")[2] or None
 
 
 def address(request: Request) -> str:

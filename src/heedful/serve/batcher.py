@@ -148,6 +148,7 @@ class Batcher:
         self.waiting: Counter[str] = Counter()  # tokens of each client
         self.queued = 0  # tokens
         self.batch: Sequence[Request] = ()  # at work
+        self.turn = 0  # batches taken: nothing else makes room
         self.measured = Pace()
         self.counts = Counts()
         self.poisons: OrderedDict[str, int] = OrderedDict()  # asks, and how often each was found guilty
@@ -265,6 +266,7 @@ class Batcher:
         """Batch after batch; nothing may end this."""
         while True:
             self.batch = self.take()
+            self.turn += 1
             if not self.batch:
                 self.awake.clear()
                 await self.awake.wait()

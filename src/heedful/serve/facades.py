@@ -69,7 +69,7 @@ async def translated(
     request: Request, served: Served, key: str | None, texts: list[str], best: int = 1
 ) -> list[dict[str, Any]]:
     """What the model says."""
-    client = served.client(address(request), key or bearer(request))
+    client = served.client(address(request), key or bearer(request.headers))
     found = await served.translate(client, texts, {"best": best, "tokens": False}, leaving(request))
     return found["translations"]  # type: ignore[no-any-return]
 
@@ -115,7 +115,7 @@ async def libre(request: Request, served: Served) -> Any:
 async def detect(request: Request, served: Served) -> Any:
     """LibreTranslate's /detect."""
     asked = await read(Detect, request, served)
-    served.client(address(request), asked.api_key or bearer(request))
+    served.client(address(request), asked.api_key or bearer(request.headers))
     return [guess(served)]
 
 
@@ -187,7 +187,7 @@ async def deepl(request: Request, served: Served) -> Any:
 @answered
 async def deepl_languages(request: Request, served: Served) -> Any:
     """DeepL's /v2/languages; its own client asks by a form, also in a GET."""
-    served.client(address(request), bearer(request))
+    served.client(address(request), bearer(request.headers))
     form = await tree_of(request, served) if is_form(request) else {}
     side = "target" if "target" in (request.query_params.get("type"), form.get("type")) else "source"
     code = str(served.engine.about.get(side))
@@ -197,7 +197,7 @@ async def deepl_languages(request: Request, served: Served) -> Any:
 @answered
 async def deepl_usage(request: Request, served: Served) -> Any:
     """DeepL's /v2/usage."""
-    client = served.client(address(request), bearer(request))
+    client = served.client(address(request), bearer(request.headers))
     return {"character_count": served.characters[served.account(client)], "character_limit": UNLIMITED}
 
 

@@ -89,7 +89,7 @@ async def translate(request: Request, served: Served) -> Any:
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     options: dict[str, Any] = {"best": asked.alternatives + 1, "alignment": asked.alignment, "prefix": asked.prefix}
     options |= {"tokens": asked.tokens, "beam": asked.beam, "length_penalty": asked.length_penalty, "tag": asked.tag}
-    client = served.client(address(request), bearer(request))
+    client = served.client(address(request), bearer(request.headers))
     return await served.translate(client, texts, options, leaving(request), asked.timeout)
 
 
@@ -101,7 +101,7 @@ async def document(request: Request, served: Served) -> Any:
     transfer, which clients notice, and lines of JSON with one that says {"error": ...}.
     """
     asked = checked(AskedDocument, dict(request.query_params))
-    client = served.client(address(request), bearer(request))
+    client = served.client(address(request), bearer(request.headers))
     served.open(client)
     try:
         settings = served.settings
