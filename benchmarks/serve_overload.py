@@ -1,8 +1,10 @@
 """What does a server do that is asked for ten times what it can do?
 
 `heedful serve` with a CTranslate2 export; requests of 32 sentences at beam 5 through HTTP, from a client on the same
-machine. Before and after, its capacity, with the client at work: clients that ask again when they were answered. In
-between, requests at random moments (Poisson), ten times as many, for ten minutes; a client waits a minute at most.
+machine. Ten minutes of storm: requests at random moments (Poisson), ten times as many as can be answered; a client
+waits a minute at most. A machine's own pace drifts, to its double within minutes on some; so the storm comes in ten
+parts, and before, between and after them is calm, which tells the capacity with the client at work: clients that ask
+again when they were answered. Each part is compared with the calm on both sides of it, and the median counts.
 Claims: only 200, 429 and 503, the last two with Retry-After; at least 90 % of the capacity is still answered; the 99th
 percentile of those let in is below twice the limit of the queue (which is for waiting; the rest is for being
 translated); memory stays within 5 %.
@@ -37,13 +39,25 @@ KNOWN = (200, 429, 503)
 
 
 @dataclass(frozen=True)
+class Part:
+    """Requests a second: what it can do, what it did in the storm, what it can do."""
+
+    before: float
+    answered: float
+    after: float
+
+    @property
+    def goodput(self) -> float:
+        """As a share of the capacity, which is the mean of before and after."""
+        return 2 * self.answered / (self.before + self.after)
+
+
+@dataclass(frozen=True)
 class Storm:
     """How a server came through."""
 
-    before: float  # what it can do, in requests a second
-    after: float
+    parts: Sequence[Part]
     replies: Sequence[Reply]
-    within: int  # answered while it lasted
     seconds: float
     memory: Sequence[int]  # bytes, in the course of time
 
@@ -53,14 +67,9 @@ class Storm:
         return sorted(one.seconds for one in self.replies if one.status == 200)
 
     @property
-    def capacity(self) -> float:
-        """Mean of before and after, as the machine's own pace drifts."""
-        return (self.before + self.after) / 2
-
-    @property
     def goodput(self) -> float:
-        """Answered in the time of the storm, as a share of the capacity."""
-        return self.within / self.seconds / self.capacity
+        """Of the parts."""
+        return statistics.median(part.goodput for part in self.parts)
 
     @property
     def p99(self) -> float:
@@ -78,11 +87,16 @@ class Storm:
         statuses = dict(sorted(Counter(one.status for one in self.replies).items()))
         refused = [one.seconds for one in self.replies if one.status in (429, 503)]
         mean = statistics.median(self.good) if self.good else float("inf")
-        rates = f"{self.before:.2f} requests/s before, {self.after:.2f} after"
-        print(f"{name}: capacity {rates} ({TOGETHER * self.capacity:.0f} sentences/s)")
+        calm = [self.parts[0].before, *(part.after for part in self.parts)]
+        shares = sorted(100 * part.goodput for part in self.parts)
+        print(
+            f"{name}: capacity {statistics.median(calm):.2f} requests/s ({min(calm):.2f} to {max(calm):.2f}), "
+            f"{TOGETHER * statistics.median(calm):.0f} sentences/s"
+        )
         print(f"{name}: asked {len(self.replies):,} in {self.seconds:.0f} s, by status (0: no answer) {statuses}")
         print(
-            f"{name}: answered {100 * self.goodput:.0f} % of the capacity; median {mean:.2f} s, 99 % in {self.p99:.2f}"
+            f"{name}: answered {100 * self.goodput:.0f} % of the capacity ({shares[0]:.0f} to {shares[-1]:.0f} in "
+            f"{len(shares)} parts); median {mean:.2f} s, 99 % in {self.p99:.2f}"
         )
         if refused:
             print(f"{name}: refused in {1000 * statistics.median(refused):.1f} ms (median)")
@@ -93,13 +107,12 @@ class Storm:
         sys.stdout.flush()
 
 
-async def storm(
-    port: int, pid: int, path: str, bodies: Sequence[Any], times: float, seconds: float, calm: float
-) -> Storm:
-    """Measure the capacity, then ask for more."""
+async def storm(port: int, pid: int, path: str, bodies: Sequence[Any], times: float, seconds: float) -> Storm:
+    """Calm and storm in turns."""
     client = Client(port, PATIENCE)
-    await closed_loop(client, bodies, CLIENTS, calm / 3, path)
-    before = await capacity_of(client, bodies, calm, path)
+    number = min(10, max(2, round(seconds / 20)))
+    length = seconds / number
+    await closed_loop(client, bodies, CLIENTS, length / 4, path)
     memory: list[int] = []
 
     async def watch() -> None:
@@ -108,13 +121,20 @@ async def storm(
             await asyncio.sleep(seconds / 200)
 
     watcher = asyncio.create_task(watch())
-    end = time.perf_counter() + seconds
-    asked = await open_loop(client, bodies, times * before, seconds, path=path)
+    parts, replies = list[Part](), list[Reply]()
+    before = await capacity_of(client, bodies, length / 4, path)
+    for _ in range(number):
+        begin = time.perf_counter()
+        asked = await open_loop(client, bodies, times * before, length, seed=len(parts), path=path)
+        # while the queue fills nobody can be answered yet, and what comes after the storm does not count
+        good = sum(one.status == 200 and begin + QUEUE < one.ended <= begin + length for one in asked)
+        after = await capacity_of(client, bodies, length / 4, path)
+        parts.append(Part(before, good / (length - QUEUE), after))
+        replies += asked
+        before = after
     watcher.cancel()
-    after = await capacity_of(client, bodies, calm, path)
     client.close()
-    good = sum(one.status == 200 and one.ended <= end for one in asked)  # what comes after the storm does not count
-    return Storm(before, after, asked, good, seconds, memory)
+    return Storm(parts, replies, seconds, memory)
 
 
 async def capacity_of(client: Client, bodies: Sequence[Any], seconds: float, path: str) -> float:
@@ -158,11 +178,11 @@ def main() -> int:
     given = parser.parse_args()
     header(__file__)
     seconds = 25.0 if given.quick else given.seconds
-    calm, short = min(30.0, seconds / 4), seconds < 300  # in a short time less evens out
+    short = seconds < 300  # in a short time less evens out
     bodies = requests_of(TOGETHER, BEAM)
 
     def run(port: int, pid: int, path: str, bodies: Sequence[Any]) -> Storm:
-        return asyncio.run(storm(port, pid, path, bodies, given.times, seconds, calm))
+        return asyncio.run(storm(port, pid, path, bodies, given.times, seconds))
 
     with served(given.model, "--queue", str(QUEUE), "--rate", "1e9", "--burst", "1e9", threads=2) as (port, process):
         ours = run(port, process.pid, "/v1/translate", bodies)
