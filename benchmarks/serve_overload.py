@@ -68,7 +68,7 @@ class Storm:
 
     @property
     def goodput(self) -> float:
-        """Of the parts."""
+        """The median of its parts."""
         return statistics.median(part.goodput for part in self.parts)
 
     @property
@@ -126,7 +126,7 @@ async def storm(port: int, pid: int, path: str, bodies: Sequence[Any], times: fl
     for _ in range(number):
         begin = time.perf_counter()
         asked = await open_loop(client, bodies, times * before, length, seed=len(parts), path=path)
-        # while the queue fills nobody can be answered yet, and what comes after the storm does not count
+        # counted once the queue has filled, and not what comes after the storm
         good = sum(one.status == 200 and begin + QUEUE < one.ended <= begin + length for one in asked)
         after = await capacity_of(client, bodies, length / 4, path)
         parts.append(Part(before, good / (length - QUEUE), after))

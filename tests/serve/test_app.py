@@ -406,10 +406,10 @@ def test_who_asks_too_much_is_told_when_to_come_again(exported):
         assert int({name.lower(): value for name, value in replies[-1][2].items()}["retry-after"]) >= 1
 
 
-def sent(length=1000, client="10.0.0.1", path="/v1/translate", key=b"", keys=None):
+def sent(front, length=1000, client="10.0.0.1", path="/v1/translate", key=b""):
     """The head of a request, as far as the front reads it."""
     headers = [(b"content-length", str(length).encode()), (b"authorization", key)]
-    return Sent({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, keys or {})
+    return Sent({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, front.served)
 
 
 @pytest.mark.parametrize(
@@ -428,23 +428,21 @@ def test_who_was_sent_away_and_sends_as_much_at_once_is_not_read(other, unread, 
     front = create(Engine(exported / "one"))
     batcher = front.served.batcher
     batcher.queued = 500
-    front.in_vain(sent())
-    front.remember(sent())
-    front.remember(sent(2000))  # the smallest counts
+    front.remember(sent(front))
+    front.remember(sent(front, 2000))  # the smallest counts
     batcher.turn += since == "a batch was taken"
     batcher.queued *= since != "all went"
-    assert front.in_vain(sent(**other)) is (unread and since == "nothing")
+    assert front.in_vain(sent(front, **other)) is (unread and since == "nothing")
 
 
 def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
-    front = create(Engine(exported / "one"))
     keys = {digest("sesame"): "ann", digest("open"): "bob"}
+    front = create(Engine(exported / "one"), Settings(keys=keys))
     front.served.batcher.queued = 500
-    front.in_vain(sent())
-    front.remember(sent(key=b"Bearer sesame", keys=keys))
-    front.remember(sent(key=b"Bearer simsim", keys=keys))  # no key of ours: it is to be told that
+    front.remember(sent(front, key=b"Bearer sesame"))
+    front.remember(sent(front, key=b"Bearer simsim"))  # no key of ours: it is to be told that
     asked = {
-        (place, key): front.in_vain(sent(client=place, key=key, keys=keys))
+        (place, key): front.in_vain(sent(front, client=place, key=key))
         for place in ("10.0.0.1", "10.0.0.2")
         for key in (b"Bearer sesame", b"DeepL-Auth-Key sesame", b"Bearer open", b"Bearer simsim", b"")
     }

@@ -14,7 +14,7 @@ A refusal has a status and a body that says why and what to do, in the words of 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,6 @@ from heedful.serve import facades, health, native
 from heedful.serve.asked import FORM, bearer, said
 from heedful.serve.batcher import BUSY, GOING, Refused
 from heedful.serve.engine import Engine
-from heedful.serve.guard import owner
 from heedful.serve.served import Served, Settings
 
 DOCUMENT = "/v1/document"
@@ -133,15 +132,14 @@ class Front:
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self.app, self.served = app, served
-        self.turn = 0  # of the batcher, to which these belong:
-        self.sent_away: dict[tuple[str, str], int] = {}  # client and path -> bytes of the smallest body without room
+        self.turn, self.sent_away = 0, dict[tuple[str, str], int]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        sent = Sent(scope, self.served.settings.keys) if scope["method"] == "POST" else None
+        sent = Sent(scope, self.served) if scope["method"] == "POST" else None
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -184,38 +182,37 @@ class Front:
             return batcher.refused(413, f"the body is larger than {most:,} bytes: send less at once")
         return None
 
+    @property
+    def smallest(self) -> dict[tuple[str, str], int]:
+        """Client and path -> bytes of the smallest body that was sent away since the batcher took its last batch."""
+        if self.turn != self.served.batcher.turn:
+            self.turn, self.sent_away = self.served.batcher.turn, {}
+        return self.sent_away
+
     def in_vain(self, sent: "Sent") -> bool:
         """Whether the same client has been sent away with no larger a body, and no batch has been taken since."""
-        batcher = self.served.batcher
-        if self.turn != batcher.turn:
-            self.turn = batcher.turn
-            self.sent_away.clear()
-        least = self.sent_away.get((sent.client or "", sent.path))
-        return batcher.queued > 0 and least is not None and (sent.length or 0) >= least
+        least = self.smallest.get((sent.client or "", sent.path))
+        return self.served.batcher.queued > 0 and least is not None and (sent.length or 0) >= least
 
     def remember(self, sent: "Sent") -> None:
         """It was sent away, after it was read or before."""
         if sent.client and sent.length:
             who = sent.client, sent.path
-            self.sent_away[who] = min(sent.length, self.sent_away.get(who, sent.length))
+            self.smallest[who] = min(sent.length, self.smallest.get(who, sent.length))
 
 
 class Sent:
     """What the head of a request tells: where to, how many bytes (0 where nobody says, None where that is no number).
 
-    And who sends it: with keys the owner of the one in Authorization, else an address; None where it does not tell.
+    And who sends it; None where the key is not in Authorization, or is none.
     """
 
-    def __init__(self, scope: Scope, keys: Mapping[str, str]) -> None:
+    def __init__(self, scope: Scope, served: Served) -> None:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         self.path: str = scope["path"]
         self.length = int(length) if length.isascii() and length.isdigit() else None
-        if keys:
-            name = owner(keys, bearer(headers) or "")
-            self.client = name and f"key {name}"
-        else:
-            self.client = f"address {scope['client'][0]}" if scope["client"] else None
+        self.client = served.known(scope["client"][0] if scope["client"] else "?", bearer(headers))
 
 
 async def poured_out(receive: Receive, most: int) -> None:

@@ -77,14 +77,18 @@ class Served:
         """What the model says of itself, and whether one can look inside here."""
         return {**self.engine.about, "inspects": self.settings.inspects is not None}
 
-    def client(self, address: str, key: str | None) -> str:
-        """Who asks: the owner of a key, or an address."""
+    def known(self, address: str, key: str | None) -> str | None:
+        """Who asks: the owner of a key or, where none are needed, an address; None where a key is none of ours."""
         if not self.settings.keys:
             return f"address {address}"
         name = owner(self.settings.keys, key or "")
-        if name is None:
-            raise Refused(401, "a key is needed, and this is none: send the header Authorization: Bearer KEY")
-        return f"key {name}"
+        return name and f"key {name}"
+
+    def client(self, address: str, key: str | None) -> str:
+        """The same; Refused where it is nobody."""
+        if client := self.known(address, key):
+            return client
+        raise Refused(401, "a key is needed, and this is none: send the header Authorization: Bearer KEY")
 
     def account(self, client: str) -> str:
         """Under whose name characters are counted: there are few keys, and any number of addresses."""
