@@ -27,9 +27,9 @@ from pathlib import Path
 import numpy as np
 
 import heedful
-from heedful.align import READINGS, Reading, hard, of_words
-from heedful.metrics.alignment import Agreement, Gold, Links, agreement, parse, parse_gold
-from heedful.translate import Translator, encoded
+from heedful.alignment import READINGS, Reading, hard, of_words
+from heedful.metrics.alignment_error import Agreement, Gold, Links, agreement, parse, parse_gold
+from heedful.translation.translator import Translator, encoded
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

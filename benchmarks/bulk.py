@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from heedful.bulk import WINDOW, translate_file
 from heedful.corpus.shards import Local
-from heedful.translate import Options, load
+from heedful.translation.bulk import WINDOW, translate_file
+from heedful.translation.translator import Options, load
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
-SMALL = "import heedful.bulk as bulk; bulk.SMALLEST = {}; from heedful.cli import main; main()"
+SMALL = "import heedful.translation.bulk as bulk; bulk.SMALLEST = {}; from heedful.cli import main; main()"
 PIECES = 40  # of the text that is killed at
 
 

@@ -1,8 +1,8 @@
-"""How fast are checking, filtering and tokenising?
+"""How fast are checking, filtering and tokenizing?
 
-- `heedful check`'s rules, vectorised, against a per-row Python loop with the same rules, interleaved in one run;
-- filtering as `heedful prepare` does it (normalise, rules, overlap, hash) per pair;
-- tokenising to the store against bare SentencePiece batch encoding, interleaved;
+- `heedful check`'s rules, vectorized, against a per-row Python loop with the same rules, interleaved in one run;
+- filtering as `heedful prepare` does it (normalize, rules, overlap, hash) per pair;
+- tokenizing to the store against bare SentencePiece batch encoding, interleaved;
 - `heedful check` and `heedful prepare` on Multi30k from the command line, warm.
 
     python benchmarks/corpus.py [--quick]
@@ -24,7 +24,7 @@ import regex  # type: ignore[import-untyped]
 import sentencepiece
 
 from heedful.corpus.filters import table
-from heedful.corpus.read import read
+from heedful.corpus.readers import read
 from heedful.corpus.rules import (
     CONTROL,
     INVISIBLE,
@@ -32,7 +32,7 @@ from heedful.corpus.rules import (
     MOJIBAKE,
     RULES,
     SUBWORDS,
-    TOKENISED,
+    TOKENIZED,
     Profile,
     find,
     foreign_letters,
@@ -40,7 +40,7 @@ from heedful.corpus.rules import (
 )
 from heedful.corpus.shards import Shard
 from heedful.corpus.stages import clean, cut, gather
-from heedful.data.prepare import tokenise
+from heedful.data.prepare import tokenize
 from heedful.text.tokenizer import train
 from report import header, verdict
 
@@ -73,7 +73,7 @@ def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[s
         "control": CONTROL,
         "invisible": INVISIBLE,
         "subwords": SUBWORDS,
-        "tokenised": TOKENISED,
+        "tokenized": TOKENIZED,
     }
     compiled = []
     for name, pattern in (patterns | {"markup": MARKUP}).items():
@@ -102,7 +102,7 @@ def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[s
 
 
 def rules(most: int, rounds: int) -> float:
-    """Vectorised over per-row, the same rules on the same pairs."""
+    """Vectorized over per-row, the same rules on the same pairs."""
     source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
     pairs = table(source, target)
     profile = profiled(pairs)
@@ -150,8 +150,8 @@ def filtering(folder: Path, most: int) -> None:
         print(f"{name}: {len(source) / spent:,.0f} pairs/s")
 
 
-def tokenising(folder: Path, kind: str, most: int, rounds: int) -> float:
-    """Bare SentencePiece over our tokenise stage: seconds of the processor for the same text, one thread each."""
+def tokenizing(folder: Path, kind: str, most: int, rounds: int) -> float:
+    """Bare SentencePiece over our tokenize stage: seconds of the processor for the same text, one thread each."""
     source, target = corpus("multi30k/train", "en", "de", most)
     tokenizer = train(kind, [*source, *target], 8_000)
     (folder / "text").mkdir(parents=True)
@@ -169,7 +169,7 @@ def tokenising(folder: Path, kind: str, most: int, rounds: int) -> float:
     os.environ["OMP_NUM_THREADS"] = "1"
 
     def ours() -> object:
-        return tokenise(shard, shard.output, tags={"train": None}, longest=512, amount=0.0, seed=1, epoch=0)
+        return tokenize(shard, shard.output, tags={"train": None}, longest=512, amount=0.0, seed=1, epoch=0)
 
     def theirs() -> object:
         return [bare.encode(side, num_threads=1) for side in (source, target)]
@@ -177,7 +177,7 @@ def tokenising(folder: Path, kind: str, most: int, rounds: int) -> float:
     times = [(timed(ours, time.process_time), timed(theirs, time.process_time)) for _ in range(3 * rounds)]
     mine, plain = (statistics.median(side) for side in zip(*times, strict=True))
     rates = [len(source) / seconds for seconds in (mine, plain)]
-    print(f"tokenise {kind}: {rates[0]:,.0f} pairs/s to the store, bare SentencePiece {rates[1]:,.0f}")
+    print(f"tokenize {kind}: {rates[0]:,.0f} pairs/s to the store, bare SentencePiece {rates[1]:,.0f}")
     print(f"    {plain / mine:.3f} of bare, by medians: single rounds differ by a fifth here")
     return float(plain / mine)
 
@@ -212,12 +212,12 @@ def main() -> int:
         folder = Path(name)
         spent = commands(folder)
         filtering(folder, most)
-        kept = {kind: tokenising(folder / kind, kind, 29_000, rounds) for kind in ("bpe", "unigram")}
+        kept = {kind: tokenizing(folder / kind, kind, 29_000, rounds) for kind in ("bpe", "unigram")}
     return verdict(
         [
             ("check, times a per-row loop", faster, 10.0),
             # Unigram is so fast that turning its ids into arrays costs more than a tenth: shown, not claimed.
-            ("tokenising bpe to the store, times bare SentencePiece", kept["bpe"], 0.9),
+            ("tokenizing bpe to the store, times bare SentencePiece", kept["bpe"], 0.9),
             *((f"minus seconds of heedful {verb} on Multi30k", -seconds, -3.0) for verb, seconds in spent.items()),
         ]
     )

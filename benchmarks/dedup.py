@@ -1,7 +1,7 @@
 """Does deduplication stay small, exact and linear, whatever the size of the corpus?
 
 Synthetic pairs of about 250 bytes in two corpora, every fifth a copy of an earlier one (half of the copies are copies
-only after normalisation). They are read, cleaned and gathered by one process of one thread, whose peak memory is
+only after normalization). They are read, cleaned and gathered by one process of one thread, whose peak memory is
 measured beyond that of its imports; then every survivor is compared with the pair that had to survive. The clock on
 the wall also tells who else was at work: run it on a quiet machine.
 
@@ -20,9 +20,9 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from memory import MB, MEASURABLE, prepare_text
+from support.process_memory import MB, MEASURABLE, prepare_text
 
-hostile = import_module("hostile")  # of tests/; mypy would take its neighbour of that name
+hostile = import_module("support.hostile_corpora")  # of tests/; mypy would take its neighbor of that name
 
 
 def measure(pairs: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from plant import (
+from support.corpus_faults import (
     CORPORA,
     LEAKS,
     LINE_FAULTS,

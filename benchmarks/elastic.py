@@ -32,11 +32,11 @@ from heedful.data.prepare import prepare
 from heedful.data.store import Prepared, open_prepared
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
-from heedful.train import checkpoint
-from heedful.train.distributed import Averaged, InOrder, Sums, Think, World, joined
-from heedful.train.optimise import norm_of, optimiser_of, scale, set_rate
-from heedful.train.settle import batch_of, fresh, plan_of
-from trainwork import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
+from heedful.training import checkpoint
+from heedful.training.distributed import Averaged, InOrder, Sums, Think, World, joined
+from heedful.training.optimizer import norm_of, optimizer_of, scale, set_rate
+from heedful.training.resolve import batch_of, fresh, plan_of
+from support.training_runs import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
 
 TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
 MODELS = {
@@ -120,7 +120,7 @@ def worker(path: str, rounds: int, block: int = 3) -> None:
 
 
 class Stepping:
-    """A step as the loop takes it: gradient, norm, clip, optimiser."""
+    """A step as the loop takes it: gradient, norm, clip, optimizer."""
 
     def __init__(
         self,
@@ -135,15 +135,15 @@ class Stepping:
         self.corpora = prepared.train
         self.plan = plan_of(settings.model_copy(update={"train": train}), prepared, self.corpora)
         self.model, self.sums, self.world = model, sums(model), world
-        self.optimiser = optimiser_of(train, model)
-        set_rate(self.optimiser, 1e-4)
+        self.optimizer = optimizer_of(train, model)
+        set_rate(self.optimizer, 1e-4)
 
     def __call__(self, number: int) -> None:
         micros = self.plan.share(number, self.world.rank, self.world.ranks)
         self.sums([self.thought(micro) for micro in micros])
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         scale(gradients, min(1.0, 1.0 / norm_of(gradients)))
-        self.optimiser.step()
+        self.optimizer.step()
 
     def thought(self, micro: Micro) -> Think:
         def think(model: nn.Module) -> Loss:

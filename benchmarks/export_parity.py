@@ -35,13 +35,13 @@ import torch
 
 from heedful import config
 from heedful.bundle import open_bundle, read_weights
-from heedful.engines.face import Question, Search
+from heedful.engines.base import Question, Search
 from heedful.errors import ConfigError, HeedfulError
-from heedful.export.act import FORMATS, Probes, export, validation_of
-from heedful.export.parity import ProofError, prove, tied
-from heedful.imports.act import import_model
-from heedful.text.normalise import normalise
-from heedful.translate import Options, Translator, load
+from heedful.exporters.api import FORMATS, Probes, export, validation_of
+from heedful.exporters.parity import ProofError, prove, tied
+from heedful.importers.api import import_model
+from heedful.text.normalize import normalize
+from heedful.translation.translator import Options, Translator, load
 from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -146,7 +146,7 @@ def row(
 
 def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search: Search) -> int:
     """Print the first answers that differ, with what our model thinks of both; gives how many never end."""
-    lines = enumerate(ours.segmented([normalise(text)[0] for text in texts], Options(), 0), 1)
+    lines = enumerate(ours.segmented([normalize(text)[0] for text in texts], Options(), 0), 1)
     numbers, some = zip(*((number, one.question) for number, part in lines for one in part), strict=True)
     pairs = zip(numbers, some, ours.answered(some, search), theirs.answered(some, search), strict=True)
     shown = cut = 0
@@ -178,7 +178,7 @@ def sabotages() -> tuple[int, int]:
         for number, harm in enumerate(SABOTAGES.values()):
             weights = dict(read_weights(bundle))
             harm(weights)
-            with patch("heedful.export.ctranslate2.read_weights", return_value=weights), suppress(ProofError):
+            with patch("heedful.exporters.ctranslate2.read_weights", return_value=weights), suppress(ProofError):
                 export(bundle.folder, Path(made) / str(number), probes=PROBES)
                 caught -= 1
             caught += 1

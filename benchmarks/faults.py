@@ -24,9 +24,9 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from harm import FAILED, FELL_BACK, KEEP, WELL, break_saves, broken_saves, damaged, why_not
-from heedful.train import checkpoint
-from trainwork import (
+from heedful.training import checkpoint
+from support.checkpoint_damage import FAILED, FELL_BACK, KEEP, WELL, break_saves, broken_saves, damaged, why_not
+from support.training_runs import (
     SERVER,
     events,
     outcome,

@@ -21,9 +21,9 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful.data.store import open_prepared
-from memory import MB, MEASURABLE, watch
+from support.process_memory import MB, MEASURABLE, watch
 
-made = import_module("hostile")  # of tests/; mypy would take this very file
+made = import_module("support.hostile_corpora")  # of tests/; mypy would take this very file
 HEEDFUL = [sys.executable, "-m", "heedful"]
 
 

@@ -45,7 +45,7 @@ STATISTICS = {
     "lengths": {key: {"mean": 12.5, "p99": 30, "longest": 49} for key in ("source", "target")},
     "ratio": 1.1,
     "scripts": {key: {"LATIN": 1.0} for key in ("source", "target")},
-    "usual": {"input": {"tokenised": 0.0002}, "output": {}},
+    "usual": {"input": {"tokenized": 0.0002}, "output": {}},
     "confidence": {"p1": -0.9, "p5": -0.7, "p50": -0.3},
     "alignment": {"step": "shifted", "layer": 0, "head": 0},
 }
@@ -70,7 +70,7 @@ def some_file(folder: Path, draw: Draw) -> Path:
 
 
 def bytes_changed(folder: Path, draw: Draw) -> None:
-    from harm import blank, cut, flip, grow, lose
+    from support.checkpoint_damage import blank, cut, flip, grow, lose
 
     file = some_file(folder, draw)
     other = some_file(folder, draw).read_bytes()
@@ -113,7 +113,7 @@ def leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(tree: Any, draw: Draw) -> None:
-    """One place of a tree gets another value, or another name, or a neighbour."""
+    """One place of a tree gets another value, or another name, or a neighbor."""
     *path, last = draw.choice(leaves(tree))
     for key in path:
         tree = tree[key]
@@ -206,7 +206,7 @@ class Parrot:
         raise NotImplementedError
 
     def answers(self, questions: Any, search: Any) -> Any:
-        from heedful.engines.face import Answer
+        from heedful.engines.base import Answer
         from heedful.types import Hypothesis
 
         looked = [np.ones((1, 1, 3, len(one.tokens))) if search.attention else None for one in questions]
@@ -218,8 +218,8 @@ def child() -> None:
     sys.modules["torch"] = None  # type: ignore[assignment]
     from heedful.bundle import open_bundle, read_weights
     from heedful.errors import HeedfulError
-    from heedful.translate import Translator
-    from memory import held
+    from heedful.translation.translator import Translator
+    from support.process_memory import held
 
     for line in sys.stdin:
         begin = time.perf_counter()

@@ -26,7 +26,7 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful.config import Settings
-from trainwork import Tally, Torchrun, events, outcome, settings_of, survive, write_multi30k, write_settings
+from support.training_runs import Tally, Torchrun, events, outcome, settings_of, survive, write_multi30k, write_settings
 
 PIECES = {"vocabulary": 1000}
 LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "inner": 64, "dropout": 0.1}

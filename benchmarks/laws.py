@@ -1,7 +1,7 @@
 """Do all laws hold for everything?
 
-Every law of tests/law.py on the full product of encoder x decoder x score x normaliser x search, in double precision;
-how many heads there are and how they are put together takes turns. CI runs a pairwise covering array of all six.
+Every law of tests/support/law.py on the full product of encoder x decoder x score x normalizer x search, in double
+precision; the number of heads and how they are combined take turns. CI runs a pairwise covering array of all six.
 
     python benchmarks/laws.py [--quick] [--workers 2]
 """
@@ -19,8 +19,8 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from law import MODEL_LAWS, check_search
-from zoo import FACTORS, SEARCH_CASES, Case, every_case
+from support.law import MODEL_LAWS, check_search
+from support.zoo import FACTORS, SEARCH_CASES, Case, every_case
 
 Model = tuple[str, str, str, str, str]
 
@@ -30,8 +30,8 @@ def models() -> list[Model]:
     variants: dict[tuple[str, ...], list[Model]] = {}
     for case in every_case():
         if case.search == FACTORS[-1][0]:
-            model = (case.encoder, case.decoder, case.heads, case.score, case.normaliser)
-            variants.setdefault((case.encoder, case.decoder, case.score, case.normaliser), []).append(model)
+            model = (case.encoder, case.decoder, case.heads, case.score, case.normalizer)
+            variants.setdefault((case.encoder, case.decoder, case.score, case.normalizer), []).append(model)
     return [some[turn % len(some)] for turn, some in enumerate(variants.values())]
 
 

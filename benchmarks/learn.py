@@ -16,7 +16,7 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from tasks import RECIPES, TASKS, anti_diagonal, exact, train
+from support.toy_tasks import RECIPES, TASKS, anti_diagonal, exact, train
 
 
 def main() -> int:

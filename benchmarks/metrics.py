@@ -7,7 +7,7 @@ come with the system outputs of WMT22 and WMT17; alignment error rates with the 
     python benchmarks/metrics.py [--quick]
 
 HEEDFUL_DATA is the folder that holds wmt22-systems, wmt17-ende-systems and gold-alignments (default: ../shared/data
-beside the repository). --quick: fewer corpora and systems, no TER, no approximate randomisation; in full, nearly all of
+beside the repository). --quick: fewer corpora and systems, no TER, no approximate randomization; in full, nearly all of
 the time is sacreBLEU's TER.
 """
 
@@ -24,8 +24,8 @@ from time import process_time
 
 import sacrebleu
 
-from heedful.cli.outputs import texts_of
-from heedful.metrics.alignment import agreement, parse, parse_gold
+from heedful.cli.systems import texts_of
+from heedful.metrics.alignment_error import agreement, parse, parse_gold
 from heedful.metrics.ngrams import SMOOTHINGS, bleu, bleu_counts, chrf, chrf_counts
 from heedful.metrics.score import Options, score, tokenizer
 from heedful.metrics.significance import paired

@@ -11,7 +11,7 @@ from which the table is computed anew. All translate alike, with a beam of 5 and
 has longer references than the tests, and a penalty that is chosen there makes translations of test2016 too long (1.7 %
 for seed 2).
 
-Two metrics, never mixed. A, the literature's: lower-cased, Moses-normalised and -tokenised, BLEU of those tokens
+Two metrics, never mixed. A, the literature's: lower-cased, Moses-normalized and -tokenized, BLEU of those tokens
 against the references of the data set, whose form sacremoses gives from raw text exactly (checked here on every run).
 B, ours: cased and as written, sacreBLEU with its own tokens (13a), and chrF2; with 95 % intervals by resampling.
 """
@@ -109,9 +109,9 @@ def lines(path: Path) -> list[str]:
 
 
 def literature(texts: list[str], language: str) -> list[str]:
-    """Lower-cased, normalised, tokenised: the form of metric A."""
-    normalise, tokenise = MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
-    return [tokenise(normalise(text.lower()), return_str=True) for text in texts]
+    """Lower-cased, normalized, tokenized: the form of metric A."""
+    normalize, tokenize = MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
+    return [tokenize(normalize(text.lower()), return_str=True) for text in texts]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from raycluster import Cluster, why_not
+from support.ray_cluster import Cluster, why_not
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "tatoeba-eng-por"

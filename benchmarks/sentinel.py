@@ -29,7 +29,7 @@ from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from plant import DATA, lines
+from support.corpus_faults import DATA, lines
 
 Corpus = tuple[str, str, list[str], list[str]]
 NEWS = "newstest/newstest{}.en-{}.*"
@@ -123,7 +123,7 @@ def courses(kind: str) -> list[Course]:
 
 def statistics(tokenizer: Tokenizer, pairs: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Of training_statistics.json, what the alarms of outputs read and what does not need a model."""
-    from heedful.train.statistics import SIDES, scripts
+    from heedful.training.statistics import SIDES, scripts
 
     texts = dict(zip(SIDES, zip(*pairs, strict=True), strict=True))
     tokens = [sum(map(len, tokenizer.encode(texts[side]))) for side in SIDES]

@@ -46,8 +46,8 @@ from heedful.bundle import entry_of
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.exported import ABOUT, INNER
-from heedful.serve.engine import Engine
 from heedful.serve.guard import new_key, owner, read_keys
+from heedful.serve.supervisor import Engine
 from report import header, verdict
 from serving import children, metrics, served, told
 

@@ -3,7 +3,7 @@
 `heedful serve` with a CTranslate2 export, asked by a client on the same machine, against `translate_batch` alone, in
 turns: the same sentences, beam, threads and tokens in a batch. While CTranslate2 works alone the client runs too, at
 the same rate, against an HTTP server that says always the same. CTranslate2 alone is given pieces and gives pieces;
-the server is given text, and normalises, cuts, translates, puts together and looks for what is odd.
+the server is given text, and normalizes, cuts, translates, puts together and looks for what is odd.
 
 Claims: requests of 32 sentences at beam 5, at saturation, have at least 0.85 of its speed; at low load the median
 request of one sentence takes at most 5 ms longer than `translate_batch` of that sentence; the first answer comes within
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import heedful
-from heedful.translate import BATCH_TOKENS, ROWS, Options
+from heedful.translation.translator import BATCH_TOKENS, ROWS, Options
 from report import header, verdict
 from serving import Client, Reply, closed_loop, requests_of, sentences, served
 

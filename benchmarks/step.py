@@ -21,7 +21,7 @@ from heedful.data.batch import Batch, collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, initialise, output_layer
+from heedful.nn.layers import Embed, initialize, output_layer
 from heedful.nn.positions import Sinusoidal
 from report import header, verdict
 
@@ -40,7 +40,7 @@ def ours(vocabulary: int, layers: int, width: int, inner: int, heads: int, dropo
         TransformerDecoder(embed, output, width, layers=layers, heads=heads, inner=inner, dropout=dropout),
         smoothing=0.1,
     )
-    initialise(model)
+    initialize(model)
     return model
 
 
@@ -64,11 +64,11 @@ def batches(vocabulary: int, count: int, tokens: int = 4096) -> list[Batch]:
 
 
 class Runner:
-    """One model with its optimiser; `go` takes steps and gives target tokens per second."""
+    """One model with its optimizer; `go` takes steps and gives target tokens per second."""
 
     def __init__(self, name: str, model: nn.Module, low: torch.dtype) -> None:
         self.name, self.model, self.low = name, model.train(), low
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
         self.rates: list[float] = []
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -82,9 +82,9 @@ class Runner:
         start = time.perf_counter()
         for batch in some:
             loss = self.loss(batch) / len(batch.targets)
-            self.optimiser.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            self.optimiser.step()
+            self.optimizer.step()
         return sum(len(batch.targets) for batch in some) / (time.perf_counter() - start)
 
 

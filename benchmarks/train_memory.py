@@ -29,13 +29,13 @@ def child(size: str, steps: int, work: Path) -> None:
     import torch
 
     from heedful.data.prepare import prepare
-    from heedful.train.distributed import World
-    from heedful.train.loop import Run
-    from heedful.train.machine import keep_memory
-    from heedful.train.record import Recorder
-    from heedful.train.settle import choose
-    from heedful.train.signals import Wish
-    from heedful.train.validate import held_out
+    from heedful.training.distributed import World
+    from heedful.training.loop import Run
+    from heedful.training.machine import keep_memory
+    from heedful.training.metrics_log import Recorder
+    from heedful.training.resolve import choose
+    from heedful.training.signals import Wish
+    from heedful.training.validate import held_out
     from train_speed import settings_of
 
     keep_memory()

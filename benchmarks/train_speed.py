@@ -3,7 +3,7 @@
 The same model (tiny: 4+4 layers, width 128; base: 6+6, width 512), Multi30k en-de, 8,000 BPE pieces, 4096 tokens per
 batch, two threads. Rates are target tokens per second, end tokens included, padding not.
 
-    loop    heedful's whole loop (plan, reading, padding, guard, clipping, optimiser, log) / the bare step of bare.py,
+    loop    heedful's whole loop (plan, reading, padding, guard, clipping, optimizer, log) / the bare step of bare.py,
             which gets its batches ready-made; one process, the same batches in turn. Claim: >= 0.95.
     peers   `heedful train` as it comes / each peer as it comes; a process each, in turn. Claim: >= 2.5 on tiny, 1.8 on
             base; and >= 1.8 on tiny with our allocator settings given to the peer. See peers/run.py.
@@ -30,13 +30,13 @@ from heedful.config import Settings, check
 from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import Prepared
-from heedful.train.distributed import World
-from heedful.train.loop import Run
-from heedful.train.machine import casting, keep_memory
-from heedful.train.record import METRICS, Recorder
-from heedful.train.settle import batch_of
-from heedful.train.signals import Wish
-from heedful.train.validate import held_out
+from heedful.training.distributed import World
+from heedful.training.loop import Run
+from heedful.training.machine import casting, keep_memory
+from heedful.training.metrics_log import METRICS, Recorder
+from heedful.training.resolve import batch_of
+from heedful.training.signals import Wish
+from heedful.training.validate import held_out
 from peers.run import measure as measure_peer
 from peers.settings import PEERS
 from report import header, verdict
@@ -87,15 +87,15 @@ class BareLoop:
     def __init__(self, size: str, vocabulary: int, precision: str) -> None:
         self.model = Bare(vocabulary=vocabulary, **SIZES[size]).train()  # type: ignore[arg-type]
         self.precision, self.low = precision, torch.bfloat16 if precision == "bf16" else torch.float32
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
     def step(self, batch: Batch) -> None:
         with casting(torch.device("cpu"), self.precision):  # products of few sizes for it too
             tokens, mask = batch.source
             loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.real, self.low)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         (loss / len(batch.targets)).backward()
-        self.optimiser.step()
+        self.optimizer.step()
 
 
 def loop_against_bare(

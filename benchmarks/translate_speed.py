@@ -28,13 +28,13 @@ from typing import Any
 import torch
 
 import heedful
-import heedful.export.ctranslate2
-import heedful.export.marian
+import heedful.exporters.ctranslate2
+import heedful.exporters.marian
 from heedful import export
 from heedful.cli.translate import Told, rendered, windows
 from heedful.data.batch import padded
 from heedful.text.tokenizer import EOS, PAD
-from heedful.translate import Options, Translator, encoded
+from heedful.translation.translator import Options, Translator, encoded
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"

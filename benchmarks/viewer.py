@@ -24,9 +24,9 @@ import torch
 
 from heedful import config
 from heedful.build import build
-from heedful.inspect.act import Page
-from heedful.inspect.page import viewer
-from heedful.inspect.record import Question, Subject, record
+from heedful.inspection.api import Page
+from heedful.inspection.page import viewer
+from heedful.inspection.record import Question, Subject, record
 from heedful.search import Beam
 from heedful.trace import Sentence, Trace, dumped
 from report import header, verdict

@@ -3,7 +3,7 @@ import signal
 import pytest
 import torch
 
-from pages import BROWSER, FLAGS
+from support.browser_pages import BROWSER, FLAGS
 
 # A shell makes a job in the background deaf to Ctrl-C, and with it all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 # What measures time, kills processes or starts a cluster has the machine to itself; the rest shares it (scripts/check).
 ALONE = ("serve", "faults", "test_shards.py", "test_corpus.py", "test_bulk.py", "test_deploy.py", "test_clock.py")
 # What takes minutes begins first, else one worker is still at it when the other has nothing left to do.
-LONG = ("learn", "test_shell_blocks.py", "test_first_ten.py", "test_notebooks.py", "test_site.py", "imports")
+LONG = ("learn", "test_shell_blocks.py", "test_first_ten.py", "test_notebooks.py", "test_site.py", "importers")
 
 
 def pytest_collection_modifyitems(items):

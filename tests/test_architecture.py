@@ -16,20 +16,19 @@ from heedful.errors import HeedfulError, MissingExtra, require
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
-NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "mend", "parallel", "rules"))
+NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "repair", "parallel", "rules"))
 NEEDS_TORCH = (
     "nn",
     "model",
     "search",
-    "train",
-    "lab",
+    "training",
     "build",
-    "export.onnx",
+    "exporters.onnx",
     "data.batch",
     "engines.hugging_face",
     "engines.torch",
-    "inspect.record",
-    "inspect.hugging_face",
+    "inspection.record",
+    "inspection.hugging_face",
 )
 
 

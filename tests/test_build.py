@@ -10,7 +10,7 @@ from heedful import config
 from heedful.build import build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
-from heedful.nn.attention import COMBINES, NORMALISERS, SCORES, Attention, MultiHead
+from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders import DECODERS, RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import ASKS, FIRSTS
@@ -29,14 +29,14 @@ TABLES = [
     (config.Transformer, "norm", NORMS),
     (config.Transformer, "activation", ACTIVATIONS),
     (config.Transformer, "score", SCORES),
-    (config.Transformer, "normalise", NORMALISERS),
+    (config.Transformer, "normalize", NORMALIZERS),
     (config.Transformer, "combine", COMBINES),
     (config.Recurrent, "cell", CELLS),
     (config.RecurrentDecoder, "cell", CELLS),
     (config.RecurrentDecoder, "asks", ASKS),
     (config.RecurrentDecoder, "first", FIRSTS),
     (config.Attention, "score", SCORES),
-    (config.Attention, "normalise", NORMALISERS),
+    (config.Attention, "normalize", NORMALIZERS),
     (config.Attention, "combine", COMBINES),
 ]
 

@@ -21,8 +21,8 @@ pytest.importorskip("fastapi", reason="the server's extra is not installed")
 yaml = pytest.importorskip("yaml", reason="PyYAML, which CTranslate2 brings, is not installed")
 
 from heedful.cli.serve import serve  # noqa: E402
-from heedful.serve import app, engine, run  # noqa: E402
-from ports import free_port  # noqa: E402
+from heedful.serve import app, server, supervisor  # noqa: E402
+from support.free_ports import free_port  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -132,10 +132,10 @@ def test_whoever_stops_it_waits_until_it_has_finished():
 
 
 def test_whoever_starts_it_waits_until_a_model_is_open():
-    assert seconds(re.search(r"--start-period=(\w+)", DOCKERFILE).group(1)) >= engine.STARTING
-    assert seconds(service()["healthcheck"]["start_period"]) >= engine.STARTING
+    assert seconds(re.search(r"--start-period=(\w+)", DOCKERFILE).group(1)) >= supervisor.STARTING
+    assert seconds(service()["healthcheck"]["start_period"]) >= supervisor.STARTING
     probe = container()["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] > engine.STARTING
+    assert probe["periodSeconds"] * probe["failureThreshold"] > supervisor.STARTING
 
 
 def test_probes_ask_what_is_answered():
@@ -166,7 +166,7 @@ def test_nginx_is_as_generous_and_more_patient():
     assert seconds(directive("proxy_next_upstream_timeout")) > SETTINGS.timeout + 1
     assert re.search(r"/v1/document \{[^}]*client_max_body_size (\w+);", NGINX).group(1) == "16m"
     assert SETTINGS.document == 16 << 20
-    assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < run.IDLE
+    assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < server.IDLE
     if "http_503" in directive("proxy_next_upstream"):  # else a replica that is full would be left alone for a while
         assert all("max_fails=0" in line for line in re.findall(r"server 127.*", NGINX))
 

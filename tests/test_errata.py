@@ -16,7 +16,7 @@ from heedful.nn.cells import CELLS
 from heedful.nn.contract import Look
 from heedful.nn.layers import output_layer
 from heedful.search.filters import Temperature
-from zoo import DECODER_CASES, Case
+from support.zoo import DECODER_CASES, Case
 
 LOOK = Look(frozenset({"weights", "scores", "queries", "keys"})).at("decoder", 0)
 
@@ -99,7 +99,7 @@ def test_M6_the_numerator_is_the_score_of_its_own_slot():
 
 
 @pytest.mark.parametrize("score", [Dot(4, 4), Bilinear(4, 4), Additive(4, 4)], ids=lambda score: type(score).__name__)
-def test_M7_scores_are_exponentiated_before_they_are_normalised(score):
+def test_M7_scores_are_exponentiated_before_they_are_normalized(score):
     torch.manual_seed(3)
     signs = []
     for _ in range(20):

@@ -191,7 +191,7 @@ def test_J4_temperature_divides_logits(temperature, expected):
 FIVE = torch.tensor([[0.5, 0.25, 0.15, 0.07, 0.03]]).log()
 
 
-def test_J5_top_k_renormalises():
+def test_J5_top_k_renormalizes():
     shaped, _ = TopK(2)(FIVE, NOTHING, None)
     close(shaped.softmax(-1)[0], (0.6667, 0.3333, 0, 0, 0))
 

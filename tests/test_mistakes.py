@@ -29,7 +29,7 @@ import heedful
 from heedful import errors
 from heedful.cli import app
 from heedful.errors import HeedfulError
-from trainwork import settings_of, write_corpus, write_settings
+from support.training_runs import settings_of, write_corpus, write_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mistakes.md"
@@ -467,7 +467,7 @@ GROUPS: dict[str, list[Case]] = {
             CLOCK,
             ("permission denied (my-model): you may not read or write there; name another place",),
             1,
-            during=failing("heedful.train.record.Path.mkdir", no_rights()),
+            during=failing("heedful.training.metrics_log.Path.mkdir", no_rights()),
         ),
         Case(
             "a full disk",
@@ -793,8 +793,8 @@ def test_exit_codes_are_on_the_page():
     own = [one.exit_code for one in kinds if "exit_code" in vars(one)]
     assert len(own) == len(set(own))
     assert set(own) | {case.code for case in CASES.values()} <= set(told)
-    from heedful.export.parity import ProofError
-    from heedful.train.signals import CODES
+    from heedful.exporters.parity import ProofError
+    from heedful.training.signals import CODES
 
     assert {ProofError.exit_code, *CODES.values()} <= set(told)
 

@@ -53,7 +53,7 @@ def test_the_table_has_every_row_that_was_kept_and_the_page_shows_it():
 
 
 def test_no_sentence_of_the_corpus_is_kept():
-    """Its licence does not allow it. What models made of it, even where it is the same, is theirs."""
+    """Its license does not allow it. What models made of it, even where it is the same, is theirs."""
     if not DATA.is_dir():
         pytest.skip(f"no {DATA}: set HEEDFUL_DATA")
     corpus = {line for file in DATA.glob("*.gz") for line in gzip.decompress(file.read_bytes()).decode().split("\n")}

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import plant
 from heedful.corpus import rules
 from heedful.sentinel import MEANINGS, Flag, alarms, input_flags, output_flags, unknown_ids, usual
 from heedful.sentinel.numbers import NUMERALS, SPELLED, lost, numbers
 from heedful.text.tokenizer import train
-from heedful.train.statistics import scripts
+from heedful.training.statistics import scripts
+from support import corpus_faults as plant
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))  # the faults of the exam are planted here too
@@ -58,9 +58,9 @@ def test_a_usual_input_rings_nothing():
     [
         (" \n", "empty", "There is no text."),
         ("A dog and a cat is standing there.", "unknown", "3 of 9 tokens are unknown."),
-        ("A man , in a red shirt", "tokenised", "` , ` looks like the work of a tokenizer."),
-        ("A man in a red sh@@ irt", "tokenised", "`@@ ` looks like the work of a tokenizer."),
-        ("\u2581A man", "tokenised", "`\u2581` looks like the work of a tokenizer."),
+        ("A man , in a red shirt", "tokenized", "` , ` looks like the work of a tokenizer."),
+        ("A man in a red sh@@ irt", "tokenized", "`@@ ` looks like the work of a tokenizer."),
+        ("\u2581A man", "tokenized", "`\u2581` looks like the work of a tokenizer."),
         ("Мужчина в красной рубашке is standing there.", "script", "22 of 37 letters are not LATIN."),
         ("in " * 50, "long", "50 tokens; the longest in training had 49."),
     ],
@@ -82,10 +82,10 @@ def test_a_character_spelled_in_bytes_counts_once():
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(["word", " ,", " .", "@@", " ", "@-@", "&apos;", "n't", "'s", "\u2581", "。"])))
-def test_tokenised_means_what_the_doctor_means(pieces):
+def test_tokenized_means_what_the_doctor_means(pieces):
     text = "".join(pieces)
-    doctor = f"{rules.TOKENISED}|{rules.SUBWORDS}".replace(r"\x{2581}", "\u2581")
-    assert bool(alarms.TOKENISED.search(text)) == bool(re.search(doctor, text))
+    doctor = f"{rules.TOKENIZED}|{rules.SUBWORDS}".replace(r"\x{2581}", "\u2581")
+    assert bool(alarms.TOKENIZED.search(text)) == bool(re.search(doctor, text))
 
 
 @settings(max_examples=200, deadline=None)
@@ -176,11 +176,11 @@ def test_what_is_not_known_no_alarm_speaks_of(missing):
 
 
 def test_what_training_does_itself_is_no_alarm():
-    tokenised = [("a man , there .", "ein Mann , dort ."), ("one dog .", "ein Hund ."), ("2 men", "Männer")] * 10
-    known = usual(tokenised)
-    assert known["input"] == {"tokenised": pytest.approx(2 / 3)}
+    tokenized = [("a man , there .", "ein Mann , dort ."), ("one dog .", "ein Hund ."), ("2 men", "Männer")] * 10
+    known = usual(tokenized)
+    assert known["input"] == {"tokenized": pytest.approx(2 / 3)}
     assert known["output"] == {"numbers": pytest.approx(1 / 3)}
-    assert [flag.name for flag in input_flags("a dog .", [], {})] == ["tokenised"]
+    assert [flag.name for flag in input_flags("a dog .", [], {})] == ["tokenized"]
     assert input_flags("a dog .", [], {"usual": known}) == ()
     assert flags_of("He is 30.", "Er ist 13.", statistics={"usual": known}) == {}
     assert usual([]) == {"input": {}, "output": {}}

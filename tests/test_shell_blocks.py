@@ -21,9 +21,9 @@ import pytest
 import heedful
 from heedful import config
 from heedful.bundle import open_bundle
-from heedful.export import marian
-from heedful.train.loop import train
-from trainwork import WORDS, settings_of, write_corpus
+from heedful.exporters import marian
+from heedful.training.loop import train
+from support.training_runs import WORDS, settings_of, write_corpus
 
 ROOT = Path(__file__).parents[1]
 MADE = ROOT / "docs" / "reference"  # by Sphinx, from the code
@@ -50,7 +50,7 @@ NOT_RUN = {  # pattern, from the beginning of a line -> why
     r"curl .*127\.0\.0\.1": "asks a server: tests/serve/test_app.py asks the same",
     r"(\w+=\S+ )*(docker|kubectl|systemctl) ": "needs containers or systemd: see tests/test_deploy.py",
     r"(\w+=\S+ )*ray ": "starts a cluster: tests/corpus/test_shards.py starts one",
-    r"heedful .*FIRST:": "needs a cluster: tests/corpus/test_shards.py and tests/test_bulk.py have one",
+    r"heedful .*FIRST:": "needs a cluster: tests/corpus/test_shards.py and tests/translation/test_bulk.py have one",
     r"torchrun ": "starts three processes with PyTorch: tests/faults/test_ranks.py starts them",
 }
 
@@ -152,7 +152,7 @@ TRACE = """{'format': 'heedful-trace', 'version': 1, 'sentences': [{'name': 'min
 def environment(tmp_path_factory):
     """PATH with a `heedful` in front that needs no time to start; no browser is opened."""
     folder = tmp_path_factory.mktemp("bin")
-    door, script = folder / "door", Path(__file__).with_name("forking.py")
+    door, script = folder / "door", Path(__file__).parent / "support" / "fork_server.py"
     command = folder / "heedful"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{script}" "{door}" "$@"\n')
     command.chmod(0o755)

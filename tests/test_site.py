@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from patience import PATIENCE
+from support.timeouts import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 LANGUAGES = {"en": "", "pt": "pt/", "ru": "ru/"}

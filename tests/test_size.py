@@ -14,10 +14,11 @@ from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
 from heedful.nn.layers import Embed, output_layer
 from heedful.nn.positions import Sinusoidal
-from patience import PATIENCE
-from zoo import ENCODER_CASES, RECURRENT_CASES, Case
+from support.timeouts import PATIENCE
+from support.zoo import ENCODER_CASES, RECURRENT_CASES, Case
 
 HERE = Path(__file__).parent
+WORKER = HERE / "support" / "fsdp_worker.py"
 
 
 def transformer(vocabulary: int, layers: int, width: int, inner: int, heads: int) -> Seq2Seq:
@@ -93,7 +94,14 @@ def test_a_table_of_sinusoids_survives_the_way_from_meta():
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this build of torch has no torch.distributed")
 def test_fsdp2_over_two_ranks_is_the_unsharded_run():
     run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", HERE / "sharded.py"],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            "--standalone",
+            WORKER,
+        ],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

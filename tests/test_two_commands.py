@@ -11,8 +11,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from patience import PATIENCE
-from ports import free_port
+from support.free_ports import free_port
+from support.timeouts import PATIENCE
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide" / "first-translator.md"
 PEERS = {  # steps of their own quick starts, commands and files to edit

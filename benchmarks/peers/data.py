@@ -4,7 +4,7 @@
     vocabulary                          a piece per line, in the order of the ids: <pad> <unk> <s> </s>, then 7,996
     spm.model                           the same vocabulary as a SentencePiece model, for heedful
 
-All peers read the same pieces, and none spends time on tokenising.
+All peers read the same pieces, and none spends time on tokenizing.
 """
 
 import gzip
@@ -12,7 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from heedful.text.normalise import normalise
+from heedful.text.normalize import normalize
 from heedful.text.tokenizer import train
 
 RAW = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k"
@@ -36,7 +36,7 @@ def prepare(into: Path) -> Path:
 
 def sentences(name: str) -> list[str]:
     with gzip.open(RAW / f"{name}.gz", "rt", encoding="utf-8") as lines:
-        return [normalise(line.rstrip("\n"))[0] for line in lines]
+        return [normalize(line.rstrip("\n"))[0] for line in lines]
 
 
 def write(path: Path, lines: list[str]) -> None:

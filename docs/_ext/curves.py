@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: of the field, of the line of minutes below, of the column of scores beside
 GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
 LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
-COLOURS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785", "#c44f9e")
+COLORS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785", "#c44f9e")
 
 
 class Picture(NamedTuple):
@@ -89,10 +89,10 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
     def height(bleu: float) -> float:
         return HEIGHT * (top - bleu) / (top - low)
 
-    colours = COLOURS[: len(curves)]  # with too few of them, zip complains
+    colors = COLORS[: len(curves)]  # with too few of them, zip complains
     names = "".join(
-        f'<span style="white-space:nowrap"><span style="color:{colour}">&#9632;</span> {escape(name)}</span>&ensp; '
-        for name, colour in zip(curves, colours, strict=True)
+        f'<span style="white-space:nowrap"><span style="color:{color}">&#9632;</span> {escape(name)}</span>&ensp; '
+        for name, color in zip(curves, colors, strict=True)
     )
     parts = [
         f'<div class="bars">{names}</div>',
@@ -109,9 +109,9 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
         for mark in range(0, int(width) + 1, picture.every[0])
     ]
     parts.append(f'<svg width="92%" height="{HEIGHT}" viewBox="0 0 {width:.2f} {HEIGHT}" preserveAspectRatio="none">')
-    for points, colour in zip(curves.values(), colours, strict=True):
+    for points, color in zip(curves.values(), colors, strict=True):
         drawn = " ".join(f"{at:.2f},{height(bleu):.1f}" for at, bleu in points if bleu >= low)
-        parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" {LINE}/>')
+        parts.append(f'<polyline points="{drawn}" fill="none" stroke="{color}" {LINE}/>')
     return "\n".join([*parts, "</svg>", "</svg>", "</svg>"])
 
 

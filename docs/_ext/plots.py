@@ -6,7 +6,7 @@
 
 A plot is a line of PLOTS. Its pattern has the groups `name` and `value`, and may have `low` and `high`; every name in
 `rows` must be found, each once, or the build fails. SVG by hand: widths are shares of the page, so that letters keep
-their size on a phone, and colours are the theme's.
+their size on a phone, and colors are the theme's.
 """
 
 import re
@@ -134,13 +134,13 @@ def svg(bars: list[Bar], title: str, unit: str = "", whole: float = 0.0) -> str:
     ]
     for at, bar in enumerate(bars):
         top = ROW * at
-        bold, colour = (' font-weight="600"', f"fill:{OURS}") if bar.ours else ("", "fill:currentColor;opacity:.45")
+        bold, color = (' font-weight="600"', f"fill:{OURS}") if bar.ours else ("", "fill:currentColor;opacity:.45")
         middle, line = top + 22 + BAR / 2, 'stroke="currentColor" stroke-width="1.5"'
         text = f'<text y="{top + 15}" fill="currentColor"{bold}'
         parts += [
             f"{text}>{escape(bar.label)}</text>",
             f'{text} x="100%" text-anchor="end">{escape(bar.words(unit))}</text>',
-            f'<rect y="{top + 22}" width="{100 * bar.value / most:.2f}%" height="{BAR}" rx="2" style="{colour}"/>',
+            f'<rect y="{top + 22}" width="{100 * bar.value / most:.2f}%" height="{BAR}" rx="2" style="{color}"/>',
         ]
         if bar.spread:
             low, high = (f"{100 * end / most:.2f}%" for end in bar.spread)

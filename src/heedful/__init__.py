@@ -18,13 +18,13 @@ __all__ = [
 
 _VERBS = {  # imported when first asked for
     "check": "heedful.corpus.check",
-    "export": "heedful.export.act",
-    "import_model": "heedful.imports.act",
-    "init": "heedful.begin",
-    "inspect": "heedful.inspect.act",
-    "load": "heedful.translate",
+    "export": "heedful.exporters.api",
+    "import_model": "heedful.importers.api",
+    "init": "heedful.scaffold",
+    "inspect": "heedful.inspection.api",
+    "load": "heedful.translation.translator",
     "prepare": "heedful.data.prepare",
-    "train": "heedful.train.loop",
+    "train": "heedful.training.loop",
 }
 
 

@@ -18,7 +18,7 @@ from heedful.nn import contract  # noqa: E402
 from heedful.nn.attention import SCORES, Attention, MultiHead  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder  # noqa: E402
-from heedful.nn.layers import Embed, initialise, output_layer  # noqa: E402
+from heedful.nn.layers import Embed, initialize, output_layer  # noqa: E402
 from heedful.nn.positions import POSITIONS  # noqa: E402
 
 
@@ -40,7 +40,7 @@ def build(
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
     made = Seq2Seq(encoder, decoder, smoothing=smoothing, agreement=agreement)
-    initialise(made)
+    initialize(made)
     return made
 
 
@@ -75,9 +75,9 @@ def build_attention(decoder: config.RecurrentDecoder, memory_width: int) -> Atte
     if chosen is None:
         return None
     if chosen.heads is None:
-        return Attention(SCORES[chosen.score](decoder.width, memory_width), memory_width, chosen.normalise)
+        return Attention(SCORES[chosen.score](decoder.width, memory_width), memory_width, chosen.normalize)
     size = decoder.width // chosen.heads
     score = SCORES[chosen.score](size, size)
     return MultiHead(
-        decoder.width, chosen.heads, memory_width, score=score, normalise=chosen.normalise, combine=chosen.combine
+        decoder.width, chosen.heads, memory_width, score=score, normalize=chosen.normalize, combine=chosen.combine
     )

@@ -76,10 +76,20 @@ class Part(config.Section):
                 f"{FORMAT}. Type: pip install --upgrade heedful"
             )
         try:
-            return cls.model_validate(tree)
+            return cls.model_validate(_renamed(tree))
         except ValidationError as error:
             first = error.errors()[0]
             raise refused(path, f"{'.'.join(map(str, first['loc']))[:200]!a}: {first['msg'][:200]}") from None
+
+
+def _renamed(tree: Any) -> Any:
+    """Keys as they are called now."""
+    if isinstance(tree, dict):
+        return {RENAMED.get(key, key): _renamed(value) for key, value in tree.items()}
+    return tree
+
+
+RENAMED = {"normalise": "normalize", "tokenised": "tokenized"}
 
 
 class Entry(Part):

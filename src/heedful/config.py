@@ -124,14 +124,14 @@ class Tokenizer(Section):
     byte_fallback: bool = True  # a character outside the vocabulary is spelled in bytes instead of lost
     coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # of characters that get a token of their own
     sample: Annotated[int, Field(ge=1)] = 1_000_000  # most pairs it is trained on
-    regularisation: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's sampling
+    regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's sampling
     files: tuple[str, str] | None = None  # tokenizers of source and target that are there already; none is learned
 
 
 Many = Annotated[int, Field(ge=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 Score = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
-Normalise = Literal["soft", "hard"]
+Normalize = Literal["soft", "hard"]
 Combine = Literal["concat", "average"]
 Cell = Literal["rnn", "lstm", "gru"]
 
@@ -148,7 +148,7 @@ class Transformer(Section):
     dropout: Dropout = 0.0
     inner_dropout: Dropout | None = None  # inside the feed-forward part; as much as elsewhere unless said
     score: Score = "scaled_dot"
-    normalise: Normalise = "soft"
+    normalize: Normalize = "soft"
     combine: Combine = "concat"
 
 
@@ -167,7 +167,7 @@ class Attention(Section):
     """How a recurrent decoder looks at the source; without `heads`, at the annotation vectors themselves."""
 
     score: Score
-    normalise: Normalise = "soft"
+    normalize: Normalize = "soft"
     heads: Many | None = None
     combine: Combine = "concat"
 
@@ -202,7 +202,7 @@ class Model(Section):
     decoder: Annotated[Transformer | RecurrentDecoder, Field(discriminator="kind")]
 
 
-Optimiser = Literal["adam", "adamw"]
+Optimizer = Literal["adam", "adamw"]
 Schedule = Literal["constant", "inverse_sqrt", "linear", "cosine"]
 Time = Annotated[str, BeforeValidator(str), AfterValidator(_duration)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -227,7 +227,7 @@ class Train(Section):
     exact: bool = False  # the same bits on any number of processes
     parallel: Literal["ddp", "fsdp"] = "ddp"  # whole models in step, or one model cut into pieces
 
-    optimiser: Optimiser = "adamw"
+    optimizer: Optimizer = "adamw"
     learning_rate: Positive = 1e-3  # at its highest
     schedule: Schedule = "linear"
     warmup_steps: Annotated[int, Field(ge=0)] = 400

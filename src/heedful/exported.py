@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heedful.align import Reading
+from heedful.alignment import Reading
 from heedful.bundle import (
     CARD,
     STATISTICS,

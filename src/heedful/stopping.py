@@ -6,7 +6,7 @@ Hugging Face and CTranslate2 among them, so that their answers can be reproduced
 
     Hugging Face    length="power", stopping="likely" (its default) or "enough" (early_stopping=True)
     CTranslate2     length="power", stopping="ctranslate2", and min_decoding_length=0 there or minimum=1 here: unlike
-                    us, it renormalises what a minimum length leaves, and (`Rules.spread`) what is never said
+                    us, it renormalizes what a minimum length leaves, and (`Rules.spread`) what is never said
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Penalty = Callable[[int, bool, float], float]
 
 
 def none(tokens: int, ended: bool, alpha: float) -> float:  # noqa: ARG001
-    """1: the most probable sequence wins, which favours short ones"""
+    """1: the most probable sequence wins, which favors short ones"""
     return 1.0
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import heedful
-from heedful.align import word_of
+from heedful.alignment import word_of
 from heedful.errors import HeedfulError
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 
 FORMAT, VERSION = "heedful-trace", 1
 PLACES = ("encoder", "cross", "decoder")
@@ -145,7 +145,7 @@ class Node(Part):
     rank: Count  # among all continuations of this step
     fate: Literal["kept", "finished", "cut", "pruned"]
     why: str = ""
-    score: float | None = None  # normalised by length, where it ended
+    score: float | None = None  # normalized by length, where it ended
 
 
 class Tree(Part):
@@ -153,7 +153,7 @@ class Tree(Part):
 
     kind: str  # beam, greedy, sample
     size: Annotated[int, Field(ge=1)] = 1
-    length: str = ""  # how scores are normalised, in words or a formula
+    length: str = ""  # how scores are normalized, in words or a formula
     nodes: tuple[Node, ...] = ()
     best: Count | None = None  # the node that the answer ends with
     greedy: str | None = None  # what greedy search says
@@ -174,7 +174,7 @@ class Vectors(Part):
     """What the scores of one layer were made of: [heads, T or S, width]."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
-    normalise: Literal["soft", "hard"] = "soft"
+    normalize: Literal["soft", "hard"] = "soft"
     queries: Blob  # of additive scores W q
     keys: Blob  # as the score gets them: W k of bilinear, U k + b of additive scores; of location, the rows of W
     values: Blob

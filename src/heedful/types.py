@@ -8,7 +8,7 @@ from typing import Any
 class Hypothesis:
     """One answer of a search.
 
-    score ranks the n-best list: a beam's is its total (after filters) normalised by length, else it is log_probability.
+    score ranks the n-best list: a beam's is its total (after filters) normalized by length, else it is log_probability.
     log_probability = sum of `log_probabilities`: what the model itself gives to these tokens and, where the
     hypothesis finished, to the end token after them.
     """
@@ -33,7 +33,7 @@ class Candidate:
     rank: int  # among all continuations of this sentence at this step, from 0
     fate: str  # one of FATES
     why: str
-    score: float | None = None  # normalised by length, where finished or cut
+    score: float | None = None  # normalized by length, where finished or cut
 
 
 FATES = ("kept", "finished", "cut", "pruned")

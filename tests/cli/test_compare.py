@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
-from pages import BROWSER, Reader, browsed
+from support.browser_pages import BROWSER, Reader, browsed
 
 run = CliRunner().invoke
 SOURCES = ["Ein Hund rennt.", "Zwei Männer sitzen.", "Sie liest.", "Niemand ist da."] * 10
@@ -127,7 +127,7 @@ def test_the_page_tells_all_of_it(files):
 def test_the_page_warns_too(files):
     write("odd.en", [line.replace(".", " .") for line in NEW])
     shown = run(app, ["compare", "test.en", "old.en", "odd.en", "--metric", "chrf", "--out", "compare.html"])
-    warning = "odd.en: the translations look tokenised"
+    warning = "odd.en: the translations look tokenized"
     assert f"heedful: warning: {warning}" in shown.stderr
     assert f'<p class="warning">{warning}' in Path("compare.html").read_text(encoding="utf-8")
 

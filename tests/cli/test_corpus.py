@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import raycluster
 from heedful.cli.app import app
+from support import ray_cluster as raycluster
 
 run = CliRunner().invoke
 ENGLISH = ["a", "man", "and", "the", "dog", "are", "in", "old", "house", "with", "his", "children", "not", "at", "home"]

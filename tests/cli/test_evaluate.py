@@ -93,11 +93,11 @@ def test_explain_shows_the_worked_values(files):
 
 
 def test_text_written_otherwise_is_warned_of(files):
-    write("tokenised.en", [line.replace(".", " .") for line in OUTPUTS])
-    shown = run(app, ["evaluate", "tokenised.en", "test.en", "--metric", "chrf"])
+    write("tokenized.en", [line.replace(".", " .") for line in OUTPUTS])
+    shown = run(app, ["evaluate", "tokenized.en", "test.en", "--metric", "chrf"])
     assert shown.exit_code == 0
-    assert "heedful: warning: the translations look tokenised" in shown.stderr
-    found = json.loads(run(app, ["evaluate", "tokenised.en", "test.en", "--metric", "chrf", "--json"]).stdout)
+    assert "heedful: warning: the translations look tokenized" in shown.stderr
+    found = json.loads(run(app, ["evaluate", "tokenized.en", "test.en", "--metric", "chrf", "--json"]).stdout)
     assert len(found["warnings"]) == 1
 
 
@@ -120,7 +120,7 @@ def test_hostile_text_is_shown_as_text(files):
         (["model", "test.en"], 2, "model is a model: say what it shall translate"),
         (["out.en", "test.en", "--metric", "belu"], 1, "unknown metric `belu`; did you mean `bleu`?"),
         (["out.en", "test.en", "--metric", ""], 1, "unknown metric ``; known: bleu, chrf,"),
-        (["out.en", "test.en", "--metric", "chrf", "--tokenise", "13b"], 1, "unknown tokenisation `13b`"),
+        (["out.en", "test.en", "--metric", "chrf", "--tokenize", "13b"], 1, "unknown tokenization `13b`"),
         (["out.en", "test.en", "--smooth", "expo"], 1, "unknown smoothing `expo`; did you mean `exp`?"),
         (["out.en", "test.en", "--explain", "21"], 1, "--explain 21: there are lines 1 to 20"),
         (["out.en", "test.en", "--explain", "0"], 1, "there are lines 1 to 20"),

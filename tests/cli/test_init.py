@@ -33,7 +33,7 @@ def test_a_sample_is_unpacked_and_found_by_its_configuration(pair, tmp_path):
         file for split in (settings.data.train, settings.data.validation, settings.data.test) for file in split[0].files
     ]
     assert len(files) == 6
-    assert (tmp_path / "first" / "data" / samples.LICENCE).is_file()
+    assert (tmp_path / "first" / "data" / samples.LICENSE).is_file()
 
 
 def test_every_line_that_says_something_is_explained(tmp_path):

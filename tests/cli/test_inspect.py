@@ -9,9 +9,9 @@ import heedful
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
 from heedful.trace import parsed
-from heedful.train.film import FILM
-from heedful.train.loop import train
-from trainwork import MODEL, settings_of, write_corpus
+from heedful.training.loop import train
+from heedful.training.snapshots import FILM
+from support.training_runs import MODEL, settings_of, write_corpus
 
 TEXT = "the old man sees a red house"
 

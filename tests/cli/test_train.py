@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from heedful import config
 from heedful.cli.app import app
-from heedful.cli.watch import FANCY, PLAIN, Display, Picture, Seen, line, summary, trend, watching
+from heedful.cli.training_display import FANCY, PLAIN, Display, Picture, Seen, line, summary, trend, watching
 from heedful.data.prepare import Step
-from heedful.train.events import (
+from heedful.training.events import (
     Began,
     Ended,
     Event,
@@ -29,8 +29,8 @@ from heedful.train.events import (
     Stepped,
     Validated,
 )
-from patience import PATIENCE
-from trainwork import settings_of, write_corpus, write_settings
+from support.timeouts import PATIENCE
+from support.training_runs import settings_of, write_corpus, write_settings
 
 NOW = datetime(2026, 11, 15, 13, 7)
 EVIL = "a \x1b]0;owned\x07\x1b[2J\u202e \x9b31m [red]b[/red] \u2028c\ud800"
@@ -221,9 +221,9 @@ def test_on_a_terminal_what_was_said_stays_above_the_picture(settings):
 
 
 LIVE = """
-from heedful.cli.watch import watching
+from heedful.cli.training_display import watching
 from heedful.config import load
-from heedful.train.events import *
+from heedful.training.events import *
 with watching(load({toml!r})) as (watch, progress):
     for event in {events!r}:
         watch(event)

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
-from heedful.train.loop import train
-from patience import PATIENCE
-from trainwork import settings_of, write_corpus
+from heedful.training.loop import train
+from support.timeouts import PATIENCE
+from support.training_runs import settings_of, write_corpus
 
 LINES = [b"a red house", b"", b"the old man\r", b"\xff\xfe", "ein 🐶 \u2028 x".encode(), b" ", b"the dog " * 900]
 

@@ -12,12 +12,12 @@ import numpy as np
 import polars
 import pytest
 
-import plant
 from heedful.corpus.check import ALL_RULES, CORPUS_RULES, LEVELS, Report, check
 from heedful.corpus.languages import SMALL_WORDS, sides
 from heedful.corpus.parallel import Evidence, agreeing, best_path, parting, shifts, stretches, words
 from heedful.corpus.rules import RULES, Profile, find, profiled
-from rule_reference import REFERENCE, reference
+from support import corpus_faults as plant
+from support.rule_reference import REFERENCE, reference
 
 FRENCH = SMALL_WORDS["fr"].split()[:25]
 
@@ -46,7 +46,7 @@ BROKEN: dict[str, plant.Pair] = {
     "control": (GOOD[0], "Dort steht\x07 ein Mann in einem roten Hemd."),
     "invisible": ("A man in a red\u200b shirt is standing there.", GOOD[1]),
     "subwords": ("A man in a red sh@@ irt is stan@@ ding there.", GOOD[1]),
-    "tokenised": ("A man in a red shirt , it 's true , is standing there .", GOOD[1]),
+    "tokenized": ("A man in a red shirt , it 's true , is standing there .", GOOD[1]),
     "markup": ("A man in a <b>red</b> shirt is standing there.", GOOD[1]),
 }
 LATIN = Profile(("Latin",), ("Latin",), 1.0371)
@@ -216,10 +216,10 @@ def test_what_many_pairs_have_is_an_error(rows, level, tmp_path):
 
 
 def test_what_few_lines_have_may_not_be_worth_a_word(tmp_path):
-    """tokenised: a space before a comma here and there is only a typing error"""
+    """tokenized: a space before a comma here and there is only a typing error"""
     few, many = (with_rows(CLEAN, range(rows), lambda pair: (f"{pair[0]} , too", pair[1])) for rows in (20, 60))
-    assert found(examined(tmp_path, few), "tokenised") == []
-    assert len(found(examined(tmp_path, many), "tokenised")) == 60
+    assert found(examined(tmp_path, few), "tokenized") == []
+    assert len(found(examined(tmp_path, many), "tokenized")) == 60
 
 
 def test_one_file_for_both_sides(tmp_path):
@@ -430,11 +430,11 @@ def test_a_formal_language_in_the_order_of_its_grammar_is_no_error(tmp_path):
 
 @real
 @pytest.mark.parametrize("rows", [150, 5000])
-def test_tokenised_japanese_is_noticed_but_no_error(rows, tmp_path):
+def test_tokenized_japanese_is_noticed_but_no_error(rows, tmp_path):
     texts = tuple(plant.lines(f"small-parallel-enja/train.{code}.gz")[:rows] for code in ("en", "ja"))
     report = check(plant.written(tmp_path, {"train": texts}, "en", "ja"))
     assert not report.errors
-    assert len([finding for finding in report.findings if finding.kind == "tokenised"]) == 2
+    assert len([finding for finding in report.findings if finding.kind == "tokenized"]) == 2
     assert "wrong_script" not in {finding.kind for finding in report.findings}
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from heedful.corpus.stages import SLICE, SMALLEST, piece_bytes
-from hostile import everywhere, judge_survivors, write_repeated
-from memory import MB, MEASURABLE, prepare_text
+from support.hostile_corpora import everywhere, judge_survivors, write_repeated
+from support.process_memory import MB, MEASURABLE, prepare_text
 
 
 @pytest.mark.parametrize(

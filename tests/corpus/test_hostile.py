@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.corpus.read import BYTES, CHUNK, LONGEST, UnequalCounts, lines, read
+from heedful.corpus.readers import BYTES, CHUNK, LONGEST, UnequalCounts, lines, read
 from heedful.data.store import open_prepared
 from heedful.errors import DataError
-from hostile import KINDS, LIMIT, Made, judge, planted, write_hostile, write_unequal
-from memory import MB, MEASURABLE, Watched, watch
+from support.hostile_corpora import KINDS, LIMIT, Made, judge, planted, write_hostile, write_unequal
+from support.process_memory import MB, MEASURABLE, Watched, watch
 
 PAIRS = 24_000
 
@@ -73,7 +73,7 @@ def test_the_judge_can_be_dissatisfied(tmp_path):
     first, second, *others = target.read_bytes().split(b"\n")
     target.write_bytes(b"\n".join([second, first, *others]))
     assert judge(prepared, made) == {
-        "misaligned": 2, "altered": 2, "lost": 0, "listed_wrongly": 0, "tokenised_wrongly": 2
+        "misaligned": 2, "altered": 2, "lost": 0, "listed_wrongly": 0, "tokenized_wrongly": 2
     }  # fmt: skip
     rejects = tmp_path / "prepared" / "cut" / "table" / "rejects.jsonl"
     text = rejects.read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.corpus.memory import fill
+from heedful.corpus.tmx import fill
 from heedful.errors import DataError
 
 UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</seg></tuv></tu></body></tmx>'

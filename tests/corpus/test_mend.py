@@ -8,12 +8,12 @@ from random import Random
 import numpy as np
 import pytest
 
-import plant
 from heedful import config
 from heedful.corpus.check import check, examine_all
-from heedful.corpus.mend import MENDED, beside, dropped, fix, rejoined
 from heedful.corpus.parallel import Shift
-from heedful.text.normalise import normalise
+from heedful.corpus.repair import MENDED, beside, dropped, fix, rejoined
+from heedful.text.normalize import normalize
+from support import corpus_faults as plant
 
 Pairs = list[plant.Pair]
 CLEAN = plant.sentences(1500)
@@ -75,12 +75,12 @@ def test_the_copy_has_nothing_left_to_mend(tmp_path):
     assert kinds(tmp_path, "train.clean", **held) == {}
 
 
-def test_text_is_normalised(tmp_path):
+def test_text_is_normalized(tmp_path):
     odd = [
         (f"  {source}\u200b", target.replace(" ", "\u00a0", 1).replace("n", "n\u00ad", 1)) for source, target in CLEAN
     ]
     assert mended_pairs(tmp_path, odd) == CLEAN
-    assert all(normalise(text) == (text, {}) for pair in CLEAN for text in pair)
+    assert all(normalize(text) == (text, {}) for pair in CLEAN for text in pair)
 
 
 def test_swapped_pairs_are_turned_round(tmp_path):
@@ -232,7 +232,7 @@ def test_real_text_with_a_lost_line_and_many_faults(name, tmp_path):
     plant.written(tmp_path, {"train": (source, target)}, given.source, given.target)
     tree = {"source": given.source, "target": given.target, "data": {"train": [{"files": "train"}]}}
     before, after, pairs = mended(tmp_path, tree)["train"]
-    good = {tuple(normalise(text)[0] for text in pair) for pair in (*given.pairs, *planted.pairs)}
+    good = {tuple(normalize(text)[0] for text in pair) for pair in (*given.pairs, *planted.pairs)}
     good |= {pair[::-1] for pair in good}
     assert after > 0.95 * (before - 5 * len(plant.LINE_FAULTS))
     assert [pair for pair in pairs if pair not in good] == []

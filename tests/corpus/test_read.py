@@ -11,8 +11,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.corpus import read as reader
-from heedful.corpus.read import LONGEST, READERS, UnequalCounts, language, paired, read, write_rejects
+from heedful.corpus import readers as reader
+from heedful.corpus.readers import LONGEST, READERS, UnequalCounts, language, paired, read, write_rejects
 from heedful.errors import DataError
 
 PACK = "".join(f"line {number}\n" for number in range(9_999)).encode()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-import raycluster
-import shardwork
 from heedful.corpus.shards import LAUNCHERS, Local, Ray, Shard, Task, _on_a_node, hash_code, launcher, read_row, run
 from heedful.errors import HeedfulError, MissingExtra
-from patience import PATIENCE
+from support import ray_cluster as raycluster
+from support import shard_stages as shardwork
+from support.timeouts import PATIENCE
 
 DRIVER = Path(shardwork.__file__)
 posix = pytest.mark.skipif(os.name != "posix", reason="sends signals to process groups")

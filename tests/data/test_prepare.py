@@ -225,7 +225,7 @@ def test_ids_take_the_room_they_need(tmp_path):
     assert np.load(tmp_path / "b.npy").tolist() == [70_000]
 
 
-def test_long_pairs_are_left_out_after_tokenising(tmp_path):
+def test_long_pairs_are_left_out_after_tokenizing(tmp_path):
     pairs = made_pairs(80)
     pairs[5] = (" ".join(["xyzzy"] * 60), " ".join(["Zwiebelkuchen"] * 60))
     write(tmp_path, "train", pairs)
@@ -248,7 +248,7 @@ def test_batches_of_a_prepared_corpus(tmp_path, small_pieces):
     assert stored.rows <= BLOCK
 
 
-def test_subword_regularisation_is_a_pure_function_of_seed_epoch_and_shard(tmp_path, small_pieces):
+def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_path, small_pieces):
     pairs = made_pairs(300)
     write(tmp_path, "train", pairs)
     prepared = prepare(settings_for(tmp_path))
@@ -378,7 +378,7 @@ def test_what_is_being_changed_cannot_be_opened(tmp_path):
     prepare(settings_for(tmp_path))
 
     def interrupted(step):
-        if step.stage == "tokenise":
+        if step.stage == "tokenize":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -417,7 +417,7 @@ def test_every_corpus_teaches_the_vocabulary(tmp_path):
     assert {"▁zebra", "▁quagga", "▁house"} <= set(tokenizer.pieces(range(tokenizer.size)))
 
 
-def test_regularised_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_path):
+def test_regularized_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_path):
     write(tmp_path, "train", made_pairs(200))
     lengths = [len(side) for pair in prepare(settings_for(tmp_path)).train[0].pairs(range(200)) for side in pair]
     limit = sorted(lengths)[-40]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from heedful.engines import plain
-from heedful.engines.face import Draw, Question, Search
+from heedful.engines import numpy_search as plain
+from heedful.engines.base import Draw, Question, Search
 from heedful.engines.torch import Torch
 from heedful.errors import HeedfulError
 from heedful.nn.contract import Decoded, Map, Maps, Memory, State
 from heedful.search.filters import Temperature, TopK, TopP
-from heedful.search.top import top_sums
+from heedful.search.topk import top_sums
 from heedful.stopping import LENGTHS, STOPPINGS
 from heedful.text.tokenizer import BOS, EOS
 

@@ -1,7 +1,7 @@
 import pytest
 
-from heedful.train.loop import train
-from trainwork import outcome, settings_of, write_corpus
+from heedful.training.loop import train
+from support.training_runs import outcome, settings_of, write_corpus
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from harm import damaged
 from heedful.errors import HeedfulError
-from heedful.train import checkpoint
-from heedful.train.loop import train
-from trainwork import at, events, outcome, settings_of
+from heedful.training import checkpoint
+from heedful.training.loop import train
+from support.checkpoint_damage import damaged
+from support.training_runs import at, events, outcome, settings_of
 
 
 class Crash(Exception):

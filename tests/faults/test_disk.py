@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from harm import train_squeezed
-from trainwork import SERVER, events, outcome, settings_of, write_settings
+from support.checkpoint_damage import train_squeezed
+from support.training_runs import SERVER, events, outcome, settings_of, write_settings
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files are kept small by RLIMIT_FSIZE, which Windows has not")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trainwork import events, outcome, settings_of, survive, train_child
+from support.training_runs import events, outcome, settings_of, survive, train_child
 
 STEPS, KILLS = 40, 3
 

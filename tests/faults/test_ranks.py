@@ -9,12 +9,12 @@ from functools import cache
 import pytest
 import torch
 
-import memory
-from heedful.train import checkpoint
-from heedful.train.distributed import Averaged, joined
-from patience import PATIENCE
-from ports import free_port
-from trainwork import (
+from heedful.training import checkpoint
+from heedful.training.distributed import Averaged, joined
+from support import process_memory as memory
+from support.free_ports import free_port
+from support.timeouts import PATIENCE
+from support.training_runs import (
     SERVER,
     Crew,
     Torchrun,
@@ -100,7 +100,7 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
 def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
     """The storm hits single micro-batches, so one process at a time."""
     faults = random_faults(random.Random(4), 40, 4, share=0.2)
-    pieces = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularisation": 0.2}
+    pieces = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularization": 0.2}
     found = []
     for ranks in (1, 2):
         settings = settings_of(corpus, tmp_path / str(ranks), tokenizer=pieces)

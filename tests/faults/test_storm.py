@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
-from heedful.train import checkpoint
-from heedful.train.guard import ENOUGH
-from heedful.train.loop import train
-from trainwork import at, events, outcome, random_faults, settings_of, storm, survive, train_child
+from heedful.training import checkpoint
+from heedful.training.loop import train
+from heedful.training.spikes import ENOUGH
+from support.training_runs import at, events, outcome, random_faults, settings_of, storm, survive, train_child
 
 STEPS = 120
 
@@ -76,8 +76,8 @@ def test_a_spike_is_known_right_after_a_resume(corpus, tmp_path):
 def test_the_storm_is_real():
     """A test of the test: without the guard, the weights do not survive it."""
     from heedful.data.batch import collate
-    from heedful.train.loop import seed_of
-    from tasks import transformer
+    from heedful.training.loop import seed_of
+    from support.toy_tasks import transformer
 
     model = transformer(8)
     batch = collate([([4, 5], [6, 7])], bos=1, eos=2, pad=0)

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from harm import FAILED, break_saves, broken_saves, order, why_not
-from trainwork import SERVER
+from support.checkpoint_damage import FAILED, break_saves, broken_saves, order, why_not
+from support.training_runs import SERVER
 
 WRITING = ("openat", "mkdir", "write", "fsync", "rename", "unlink", "unlinkat", "rmdir")
 
@@ -13,7 +13,7 @@ WRITING = ("openat", "mkdir", "write", "fsync", "rename", "unlink", "unlinkat", 
 def disk_first(acts, run):
     """Every file and the folder is on the disk before the folder gets its name, and the name before LATEST tells it."""
     appears, told = acts.index(("rename", f"{run}/step-00000003")), acts.index(("rename", f"{run}/LATEST"))
-    for name in ("/model.safetensors", "/optimiser.safetensors", "/state.json", "/MANIFEST.json", ""):
+    for name in ("/model.safetensors", "/optimizer.safetensors", "/state.json", "/MANIFEST.json", ""):
         assert ("sync", f"{run}/.tmp-step-00000003{name}") in acts[:appears], name
     assert ("sync", run) in acts[appears:told]
     assert ("sync", f"{run}/.tmp-LATEST") in acts[appears:told]

@@ -1,7 +1,7 @@
 import pytest
 
-from law import check
-from zoo import Case, pairwise
+from support.law import check
+from support.zoo import Case, pairwise
 
 CASES = pairwise()
 

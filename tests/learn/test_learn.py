@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks import RECIPES, TASKS, anti_diagonal, exact, train
+from support.toy_tasks import RECIPES, TASKS, anti_diagonal, exact, train
 
 
 @pytest.mark.slow

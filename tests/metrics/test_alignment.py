@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import DataError
-from heedful.metrics.alignment import Agreement, Gold, agreement, parse, parse_gold, pharaoh
+from heedful.metrics.alignment_error import Agreement, Gold, agreement, parse, parse_gold, pharaoh
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "gold-alignments"
 SETS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)))

@@ -6,7 +6,7 @@ from heedful.errors import HeedfulError
 from heedful.metrics.breakdown import by_length, worst
 from heedful.metrics.compare import BINS, Difference, Rival, Tally, compare, parting
 from heedful.metrics.score import score, sentence_scores
-from heedful.metrics.suspicions import suspicions
+from heedful.metrics.text_warnings import suspicions
 
 REFERENCES = [["a small dog runs", "two men sit here", "she reads a book", "nobody"]]
 OLD = ["a small cat runs", "two men sit here", "she reads a book", "nobody"]
@@ -92,9 +92,9 @@ PLAIN = ["The dog barks, and Anna laughs."] * 10
 @pytest.mark.parametrize(
     ("hypotheses", "references", "says"),
     [
-        (["The dog barks , and Anna laughs ."] * 10, [PLAIN], "the translations look tokenised"),
-        (PLAIN, [PLAIN, ["The dog barks , and Anna laughs ."] * 10], "a reference looks tokenised"),
-        (["A dog ."] * 10, [["A cat ."] * 10], "both sides look tokenised"),
+        (["The dog barks , and Anna laughs ."] * 10, [PLAIN], "the translations look tokenized"),
+        (PLAIN, [PLAIN, ["The dog barks , and Anna laughs ."] * 10], "a reference looks tokenized"),
+        (["A dog ."] * 10, [["A cat ."] * 10], "both sides look tokenized"),
         (["the dog barks."] * 10, [PLAIN], "the translations look lower-cased"),
         (PLAIN, [["the dog barks."] * 10], "a reference looks lower-cased"),
         ([*PLAIN[1:], ""], [PLAIN], "1 of 10 translations are empty"),

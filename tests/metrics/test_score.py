@@ -65,7 +65,7 @@ def test_options_change_the_number_and_its_signature():
     for options in (Options("none"), Options("char"), Options(smoothing="add-k")):
         found = score("bleu", HYPOTHESES, REFERENCES, options=options)
         assert found.value != score("bleu", HYPOTHESES, REFERENCES).value
-        assert f"tok:{options.tokenisation}|smooth:{options.smoothing}" in found.signature
+        assert f"tok:{options.tokenization}|smooth:{options.smoothing}" in found.signature
 
 
 def test_rouge_and_exact_match_by_hand():
@@ -99,7 +99,7 @@ def test_misuse():
         score("bleu", HYPOTHESES, [REFERENCES, REFERENCES[:2]])
     with pytest.raises(HeedfulError, match="nothing to score"):
         score("bleu", [], [])
-    with pytest.raises(HeedfulError, match="unknown tokenisation `int`; did you mean `intl`"):
+    with pytest.raises(HeedfulError, match="unknown tokenization `int`; did you mean `intl`"):
         score("rouge-1", HYPOTHESES, REFERENCES, options=Options("int"))
     with pytest.raises(HeedfulError, match="unknown smoothing `add`; did you mean `add-k`"):
         score("bleu", HYPOTHESES, REFERENCES, options=Options(smoothing="add"))
@@ -109,7 +109,7 @@ def test_misuse():
         interval("bleu", HYPOTHESES, REFERENCES, samples=MOST // 300 + 10**6)
 
 
-def test_a_tokenisation_that_is_not_installed_says_so(monkeypatch):
+def test_a_tokenization_that_is_not_installed_says_so(monkeypatch):
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None, raising=False)
     with pytest.raises(HeedfulError, match=r"ja-mecab needs more than is installed: .* pip install sacrebleu\[ja\]"):
         score("bleu", HYPOTHESES, REFERENCES, options=Options("ja-mecab"))

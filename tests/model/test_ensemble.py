@@ -10,10 +10,10 @@ import torch
 import heedful
 from heedful.errors import HeedfulError
 from heedful.model.ensemble import ensemble
-from heedful.train.loop import train
-from law import MODEL_LAWS, SOURCE, TARGET, check_search, close, read, silence_is_zero_context
-from trainwork import settings_of, write_corpus
-from zoo import DECODER_CASES, ENCODER_CASES, Case
+from heedful.training.loop import train
+from support.law import MODEL_LAWS, SOURCE, TARGET, check_search, close, read, silence_is_zero_context
+from support.training_runs import settings_of, write_corpus
+from support.zoo import DECODER_CASES, ENCODER_CASES, Case
 
 RECURRENT, TRANSFORMER = DECODER_CASES[0], DECODER_CASES[-1]
 READS = next(name for name in ENCODER_CASES if name.startswith("transformer"))

@@ -8,7 +8,7 @@ from heedful.build import build
 from heedful.data.batch import collate
 from heedful.model.loss import chunked_loss
 from heedful.nn.dropout import Dropout
-from subjects import MODELS, SIZE
+from support.inspection_models import MODELS, SIZE
 
 
 def example(bias=True, dtype=torch.double):

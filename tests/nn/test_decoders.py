@@ -11,7 +11,7 @@ from heedful.nn.cells import CELLS
 from heedful.nn.contract import Memory
 from heedful.nn.decoders import RecurrentDecoder
 from heedful.nn.decoders.rnn import ASKS, FIRSTS
-from heedful.nn.layers import Embed, initialise, output_layer
+from heedful.nn.layers import Embed, initialize, output_layer
 
 B, S, T, E, D, M, V = 3, 5, 4, 6, 8, 10, 9
 
@@ -90,7 +90,7 @@ def test_initial_weights():
     torch.manual_seed(0)
     table = nn.Embedding(500, 64)
     decoder = RecurrentDecoder(Embed(table), output_layer(64, 500, tied=table, bias=True), 32, 32, None, layers=2)
-    initialise(decoder)
+    initialize(decoder)
     assert abs(float(table.weight.detach().std()) - 64**-0.5) < 0.005
     assert decoder.plain_projection.weight is table.weight
     assert not decoder.plain_projection.bias.any()

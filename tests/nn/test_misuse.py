@@ -23,7 +23,7 @@ from heedful.nn.encoders import RecurrentEncoder
 from heedful.nn.layers import Embed, Residual, output_layer
 from heedful.nn.positions import Given, Learned, Sinusoidal
 from heedful.search import Beam, Greedy, Rules
-from zoo import Case
+from support.zoo import Case
 
 
 def recurrent(**options):
@@ -74,10 +74,10 @@ def test_a_head_that_is_not_there_cannot_be_silenced(heads):
 
 
 @pytest.mark.parametrize("look", [None, Look()], ids=["fused", "explicit"])
-@pytest.mark.parametrize("normalise", [soft, hard])
-def test_a_query_with_no_real_slot_gets_a_zero_context(look, normalise):
+@pytest.mark.parametrize("normalize", [soft, hard])
+def test_a_query_with_no_real_slot_gets_a_zero_context(look, normalize):
     attention = MultiHead(4, 2, 4)
-    attention.normalise = normalise
+    attention.normalize = normalize
     source = attention.prepare(Memory(torch.randn(2, 3, 4), torch.tensor([[True, True, False], [False] * 3])))
     glance = None if look is None else look.at("cross", 0)
     context, _, found = attention(torch.randn(2, 1, 4), source, None, glance)

@@ -8,7 +8,7 @@ from heedful.data.batch import collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, initialise, output_layer
+from heedful.nn.layers import Embed, initialize, output_layer
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_source_target_and_output_tables_may_be_one_in_any_way(tied):
     model = Seq2Seq(
         TransformerEncoder(Embed(source), **options), TransformerDecoder(Embed(target), output, 8, **options)
     )
-    initialise(model)
+    initialize(model)
     tables = [source.weight, target.weight, output.weight]
     assert len({id(table) for table in tables}) == 3 - max(0, len(tied) - 1)
     batch = collate([([3, 4], [5, 6])], bos=1, eos=2, pad=0)

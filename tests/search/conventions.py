@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from heedful import config
 from heedful.build import build
 from heedful.data.batch import padded
-from heedful.export.ctranslate2 import filled
-from heedful.export.marian import tensors
+from heedful.exporters.ctranslate2 import filled
+from heedful.exporters.marian import tensors
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, Rules
 
@@ -98,7 +98,7 @@ def against_ctranslate2() -> None:
                     beam_size=SIZE,
                     num_hypotheses=SIZE,
                     length_penalty=alpha,
-                    min_decoding_length=0,  # its default of 1 forbids an empty answer, and renormalises
+                    min_decoding_length=0,  # its default of 1 forbids an empty answer, and renormalizes
                     max_decoding_length=LIMIT,
                     return_scores=True,
                 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE
+from support.timeouts import PATIENCE
 
 
 @pytest.mark.parametrize("engine", ["ctranslate2", "transformers"])

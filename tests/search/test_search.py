@@ -17,10 +17,10 @@ from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import Embed, output_layer
 from heedful.nn.positions import Sinusoidal
 from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Rules, Sample
+from heedful.search.attribute_cache import quick
 from heedful.search.filters import Forbid, NoRepeat, Temperature
-from heedful.search.quick import quick
-from law import EVERYTHING, forced, replays, same_maps
-from zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
+from support.law import EVERYTHING, forced, replays, same_maps
+from support.zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
 
 TINY = 4  # words: pad, bos, eos and one more
 

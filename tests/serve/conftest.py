@@ -3,8 +3,8 @@
 import pytest
 
 import heedful
-from heedful.train.loop import train
-from trainwork import MODEL, settings_of, write_corpus
+from heedful.training.loop import train
+from support.training_runs import MODEL, settings_of, write_corpus
 
 PIECES = {"kind": "bpe", "vocabulary": 330}
 

@@ -28,10 +28,10 @@ from heedful.bundle import entry_of
 from heedful.errors import HeedfulError
 from heedful.serve.app import Sent, create
 from heedful.serve.batcher import Limits
-from heedful.serve.engine import Engine
 from heedful.serve.guard import digest
-from heedful.serve.served import Settings
-from ports import free_port
+from heedful.serve.state import Settings
+from heedful.serve.supervisor import Engine
+from support.free_ports import free_port
 
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
 
@@ -252,7 +252,7 @@ def test_every_answer_says_which_model_it_was(running):
 @pytest.mark.parametrize("part", ["", "GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "slow"])
 def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
     """Also on a connection that has been served before."""
-    from heedful.serve import run as running_module
+    from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module, "HEAD", 0.4)
     with Running(exported / "one", http=running_module.Patient) as one:
@@ -286,7 +286,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(exported):
 
 
 def test_too_many_connections_are_told_so(exported, monkeypatch):
-    from heedful.serve import run as running_module
+    from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module.Patient, "most", 3)
     with Running(exported / "one", http=running_module.Patient) as one:
@@ -323,7 +323,7 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
 def test_the_server_holds_no_engine(exported):
     """The process that speaks HTTP has neither CTranslate2 nor PyTorch in it."""
     code = (
-        "import sys, heedful.serve.run, heedful.cli.serve; "
+        "import sys, heedful.serve.server, heedful.cli.serve; "
         "print([name for name in ('torch', 'ctranslate2', 'onnxruntime') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -526,7 +526,9 @@ def test_another_model_takes_over_without_a_lost_request(running, exported):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatch):
-    monkeypatch.setattr("heedful.serve.engine.SILENT", 60.0)  # a busy machine must not take the stopped one for dead
+    monkeypatch.setattr(
+        "heedful.serve.supervisor.SILENT", 60.0
+    )  # a busy machine must not take the stopped one for dead
     with Running(exported / "one") as one, ExitStack() as lines:
         body = json.dumps({"texts": ["the old man sees two dogs"]}).encode()
         head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -707,7 +709,7 @@ def test_stopping_takes_no_longer_than_was_said(exported):
 
 
 def test_who_does_not_read_is_shown_out(exported, monkeypatch):
-    from heedful.serve import run as running_module
+    from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module, "STUCK", 0.5)
     with Running(exported / "one", http=running_module.Patient, rate=1e9, burst=1e9) as one:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.serve.batcher import Batcher, Limits, Pace, Refused, size
-from heedful.serve.engine import Ask, Crashed
-from heedful.serve.wire import width
+from heedful.serve.protocol import width
+from heedful.serve.supervisor import Ask, Crashed
 
 POISON = "poison"
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from heedful.export.act import export
+from heedful.exporters.api import export
 from heedful.sentinel import MEANINGS
 from heedful.serve.batcher import Limits, Refused
-from heedful.serve.engine import Engine
 from heedful.serve.guard import digest
 from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
-from heedful.train.loop import train
-from pages import BROWSER
-from ports import free_port
-from trainwork import settings_of, write_corpus
+from heedful.serve.supervisor import Engine
+from heedful.training.loop import train
+from support.browser_pages import BROWSER
+from support.free_ports import free_port
+from support.training_runs import settings_of, write_corpus
 
 for needed in ("fastapi", "uvicorn", "ctranslate2"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'heedful[serve]'")
@@ -473,7 +473,7 @@ def test_the_page_is_small_and_plain():
     script, style, _ = files()
     assert len((script + style).encode()) <= 40_000
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
-    assert style.startswith(":root")  # the viewer's colours, of both looks
+    assert style.startswith(":root")  # the viewer's colors, of both looks
     assert "@import" not in style
     assert "url(" not in style
 

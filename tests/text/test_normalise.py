@@ -1,4 +1,4 @@
-"""What normalisation removes, and that it is idempotent and says so."""
+"""What normalization removes, and that it is idempotent and says so."""
 
 import sys
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.text.normalise import CHANGES, normalise, normalise_all, visible
+from heedful.text.normalize import CHANGES, normalize, normalize_all, visible
 
 awkward = st.text(
     st.characters(codec=None, exclude_characters="\n")
@@ -19,16 +19,16 @@ awkward = st.text(
 @example("\u200c\u200d\u200c")
 @example("\u035e\u200c\u06e0\u200d\u11f9")  # composing moves a mark away from a joiner
 def test_twice_is_once(text):
-    once, _ = normalise(text)
-    assert normalise(once) == (once, {})
+    once, _ = normalize(text)
+    assert normalize(once) == (once, {})
     assert not set(once) & set("\r\x00\u2028\u2029\u0085\ufeff\u200b\u2581\t")
     assert once == once.strip()
 
 
 @given(st.lists(awkward))
 def test_many_are_each(texts):
-    together, changes = normalise_all(texts)
-    assert together == [normalise(text)[0] for text in texts]
+    together, changes = normalize_all(texts)
+    assert together == [normalize(text)[0] for text in texts]
     assert (changes == {}) == (together == texts)
 
 
@@ -47,17 +47,17 @@ SAMPLES = {
 @pytest.mark.parametrize("name", list(CHANGES))
 def test_every_change(name):
     text, result, times = SAMPLES[name]
-    assert normalise(text) == (result, {name: times})
+    assert normalize(text) == (result, {name: times})
 
 
 def test_other_changes():
-    assert normalise(" a ") == ("a", {"edges": 1})
-    assert normalise("e\u0301") == ("\u00e9", {"composed": 1})
+    assert normalize(" a ") == ("a", {"edges": 1})
+    assert normalize("e\u0301") == ("\u00e9", {"composed": 1})
 
 
 @pytest.mark.parametrize("text", ["می\u200cخواهم", "क्\u200dष", "👩\u200d👩\u200d👧"])
 def test_joiners_stay_where_letters_join(text):
-    assert normalise(text) == (text, {})
+    assert normalize(text) == (text, {})
 
 
 def test_what_is_shown_cannot_move_the_cursor():

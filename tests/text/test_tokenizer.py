@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
-from heedful.text.normalise import normalise
+from heedful.text.normalize import normalize
 from heedful.text.tokenizer import (
     BOS,
     EOS,
@@ -78,7 +78,7 @@ def test_text_cannot_spell_a_special_token(kind):
 @settings(max_examples=300)
 @given(any_text)
 def test_subwords_give_back_any_text(text):
-    text, _ = normalise(text)
+    text, _ = normalize(text)
     for kind in SUBWORDS:
         assert MADE[kind].decode(MADE[kind].encode([text])) == [text]
         assert MADE[kind].decode(MADE[kind].sample([text], 0.3, seed=1)) == [text]
@@ -86,7 +86,7 @@ def test_subwords_give_back_any_text(text):
 
 @given(any_text)
 def test_cuts_lose_nothing(text):
-    text, _ = normalise(text)
+    text, _ = normalize(text)
     for cut in (characters, words):
         assert "".join(cut(text)).replace("\u2581", " ").removeprefix(" ") == text
         assert all(cut(text))
@@ -124,7 +124,7 @@ def test_sampling_is_the_same_in_every_process(kind, tmp_path):
 @settings(max_examples=200)
 @given(any_text)
 def test_without_dropout_our_merges_are_those_of_sentencepiece(text):
-    text, _ = normalise(text)
+    text, _ = normalize(text)
     made = MADE["bpe"]
     words_of = text.split(" ") if text else []
     ours = [number for word in words_of for number in made.ids(merged("▁" + word, made.scores, 0.0, lambda: 1.0))]
@@ -134,7 +134,7 @@ def test_without_dropout_our_merges_are_those_of_sentencepiece(text):
 @settings(max_examples=200)
 @given(any_text)
 def test_words_share_no_pieces(text):
-    text, _ = normalise(text)
+    text, _ = normalize(text)
     for kind in SUBWORDS:
         apart = [number for word in text.split(" ") for number in MADE[kind].encode([word])[0]] if text else []
         assert apart == MADE[kind].encode([text])[0]
@@ -189,7 +189,7 @@ def test_the_larger_the_amount_the_more_often_the_best_segmentation():
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
 def test_what_cannot_be_sampled_says_so(kind):
-    with pytest.raises(HeedfulError, match="knows no regularisation"):
+    with pytest.raises(HeedfulError, match="knows no regularization"):
         MADE[kind].sample(TEXTS, 0.1, seed=1)
 
 

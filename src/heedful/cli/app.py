@@ -24,7 +24,7 @@ from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import HeedfulError, did_you_mean
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 
 INTERRUPTED = 130  # what a shell says of Ctrl-C
 ADVICE = {  # what to do where the system says no
@@ -58,7 +58,7 @@ app = typer.Typer(
   heedful demo                       a translator that comes along, and what it looked at
   heedful init first --sample pt-en  a folder to train in, from your files or a sample
   heedful check train.en train.de    what is wrong with these files, and what mends it
-  heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenise
+  heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenize
   heedful train heedful.toml         a translator of your own
   heedful translate my-model < in.en one line in, one line out
   heedful evaluate new test.de       how good translations are

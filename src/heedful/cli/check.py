@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.given import settings_of
+from heedful.cli.arguments import settings_of
 from heedful.errors import require
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ FINE = {  # what to say when there is no such finding
     "duplicate": "no duplicates",
     "mojibake": "no garbled characters",
     "empty": "no empty sides",
-    "tokenised": "not tokenised",
+    "tokenized": "not tokenized",
     "lower_cased": "case alike",
 }
 MARKS = {"error": ("✖", "x", "bold red"), "warning": ("!", "!", "yellow"), "note": ("·", "-", "dim")}
@@ -57,7 +57,7 @@ def check(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from heedful.corpus.check import examine_all, report
-    from heedful.corpus.mend import fix as mend
+    from heedful.corpus.repair import fix as mend
 
     settings = settings_of(files, pair, sets, validation=validation, test=test)
     console, aside = Console(highlight=False), Console(stderr=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 import typer
 
 from heedful.cli.evaluate import KNOWN, Shown, show
-from heedful.cli.outputs import Given, asked, chance, read, warn
+from heedful.cli.systems import Given, asked, chance, read, warn
 from heedful.errors import ConfigError
 from heedful.metrics import compare as comparison
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS
-from heedful.metrics.suspicions import suspicions
+from heedful.metrics.text_warnings import suspicions
 
 BAR = 40  # characters of the longest
 
@@ -26,10 +26,10 @@ def compare(
     source: str | None = typer.Option(None, "--source", help="What was translated, or what models shall translate."),
     names: str | None = typer.Option(None, "--names", help="What to call the systems: old,new (default: their files)."),
     metrics: list[str] = typer.Option(["bleu,chrf"], "--metric", help=KNOWN),
-    test: str = typer.Option("bs", "--test", help="bs: paired bootstrap; ar: approximate randomisation."),
+    test: str = typer.Option("bs", "--test", help="bs: paired bootstrap; ar: approximate randomization."),
     samples: int | None = typer.Option(None, "--samples", help="Of the test (default: bs 1,000; ar 10,000)."),
-    tokenise: str = typer.Option(
-        "13a", "--tokenise", "--tokenize", help="For BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+    tokenize: str = typer.Option(
+        "13a", "--tokenize", "--tokenize", help="For BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
     smooth: str = typer.Option("exp", "--smooth", help="For BLEU: exp, floor, add-k, none."),
@@ -43,7 +43,7 @@ def compare(
       heedful compare test.de old.hypotheses new.hypotheses --source test.en --out compare.html
       heedful compare test.de old-model new-model --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    known, options = asked(metrics, tokenise, lowercase, smooth)
+    known, options = asked(metrics, tokenize, lowercase, smooth)
     given = read(dict(zip(names_of(systems, names), systems, strict=True)), [reference, *references], source)
     doubts = [
         f"{name}: {doubt}"

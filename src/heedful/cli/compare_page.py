@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heedful.cli.outputs import Given, chance
+from heedful.cli.systems import Given, chance
+from heedful.html import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, put, quiet, safe, section, table, tag, ticks
 from heedful.metrics.compare import Comparison, Difference, Rival
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, Against
-from heedful.text.normalise import visible
-from heedful.train.page import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, put, quiet, safe, section, table, tag, ticks
-from heedful.train.report import TEMPLATE, agreeing
+from heedful.text.normalize import visible
+from heedful.training.report import TEMPLATE, agreeing
 
 SHOWN = 25  # sentences that gained most, and as many that lost most
 SIDE = 112  # left of the bars, for their names

@@ -10,7 +10,7 @@ import typer
 from heedful.cli.inspect import shown
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS, model
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,8 +41,8 @@ def demo(
     models = [model(one) for one in pairs]
     from rich.console import Console
 
-    from heedful.inspect.act import Page, inspect
-    from heedful.inspect.figure import terminal
+    from heedful.inspection.api import Page, inspect
+    from heedful.inspection.figure import terminal
 
     console = Console(highlight=False)
     found = []

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.outputs import Given, asked, read, texts_of, warn
+from heedful.cli.systems import Given, asked, read, texts_of, warn
 from heedful.errors import ConfigError, HeedfulError
-from heedful.metrics import alignment, breakdown
+from heedful.metrics import alignment_error as alignment
+from heedful.metrics import breakdown
 from heedful.metrics import explain as arithmetic
 from heedful.metrics.score import METRICS, SAMPLES, Interval, Options, interval
-from heedful.metrics.suspicions import suspicions
-from heedful.text.normalise import visible
+from heedful.metrics.text_warnings import suspicions
+from heedful.text.normalize import visible
 
 if TYPE_CHECKING:
-    from heedful.translate import Translator
+    from heedful.translation.translator import Translator
 
 Shown = tuple[str, str]  # a line, and its style
 NAME = "translation"
@@ -33,8 +34,8 @@ def evaluate(
     references: list[str] = typer.Argument(None, help="What they should be; several files are several references."),
     source: str | None = typer.Option(None, "--source", help="What was translated, or what a model shall translate."),
     metrics: list[str] = typer.Option(["bleu,chrf,ter"], "--metric", help=KNOWN),
-    tokenise: str = typer.Option(
-        "13a", "--tokenise", "--tokenize", help="For BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+    tokenize: str = typer.Option(
+        "13a", "--tokenize", "--tokenize", help="For BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
     smooth: str = typer.Option("exp", "--smooth", help="For BLEU: exp, floor, add-k, none."),
@@ -57,7 +58,7 @@ def evaluate(
       heedful evaluate test.hypotheses test.de --explain 3
       heedful evaluate my-model test.de --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    names, options = asked(metrics, tokenise, lowercase, smooth)
+    names, options = asked(metrics, tokenize, lowercase, smooth)
     if gold is not None:
         show_aligned(hypotheses, references or [], source, gold, first, as_json)
         return
@@ -100,7 +101,7 @@ def evaluate(
     show(worst_lines(given, poor))
     more = ["--explain", str(poor[0].line)] if poor else ["--worst", "10"]
     more += ["--source", source] if model and source else []
-    more += [*(["--tokenise", tokenise] if tokenise != "13a" else []), *(["--lowercase"] if lowercase else [])]
+    more += [*(["--tokenize", tokenize] if tokenize != "13a" else []), *(["--lowercase"] if lowercase else [])]
     more += ["--smooth", smooth] if smooth != "exp" else []
     show([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
 
@@ -128,8 +129,8 @@ def show_aligned(
             f"{hypotheses} is a model: give the two texts that it shall align, such as test.de --source test.en"
         )
     else:
-        from heedful.align import READINGS
-        from heedful.translate import load
+        from heedful.alignment import READINGS
+        from heedful.translation.translator import load
 
         translator, texts = load(hypotheses), (texts_of(source), texts_of(references[0]))
         ways = [*READINGS, *(["best"] if translator.bundle.statistics.get("alignment") else [])]

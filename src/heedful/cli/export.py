@@ -27,8 +27,8 @@ def export(
       heedful export my-model --to hugging_face --probes some.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.bundle import open_bundle
-    from heedful.export.act import export as make
-    from heedful.export.act import export_name, format_of
+    from heedful.exporters.api import export as make
+    from heedful.exporters.api import export_name, format_of
 
     lines = None
     if probes is not None:

@@ -4,7 +4,7 @@ import shlex
 
 import typer
 
-from heedful.cli.given import languages
+from heedful.cli.arguments import languages
 
 
 def import_model(
@@ -21,7 +21,7 @@ def import_model(
       heedful import some-ctranslate2-model --pair en-de --out en-de
       heedful train mine.en mine.de --from en-de --out mine --time 30m
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    from heedful.imports.act import import_model as make
+    from heedful.importers.api import import_model as make
 
     bundle = make(folder, out, languages=languages([], pair) if pair else None)
     about = bundle.description

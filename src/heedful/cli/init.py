@@ -9,7 +9,7 @@ import typer
 
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 
 if TYPE_CHECKING:
     from heedful.config import Settings
@@ -36,8 +36,8 @@ def init(
       heedful init captions train.en train.de --time 40m
       heedful init first --sample pt-en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    from heedful import begin
-    from heedful.cli.given import languages
+    from heedful import scaffold as begin
+    from heedful.cli.arguments import languages
 
     if (Path(folder) / begin.FILE).exists():
         raise ConfigError(f"{Path(folder) / begin.FILE} is there already: train with it, or name another folder")
@@ -106,7 +106,7 @@ def looked_at(settings: "Settings") -> list[str]:
     require("polars", extra="corpus", whose="heedful init, to look at the files,")
     from heedful.config import corpora_of
     from heedful.corpus.check import examine_all, report
-    from heedful.corpus.read import paired, read
+    from heedful.corpus.readers import paired, read
 
     where = (settings.source, settings.target)
     paths = [path for _, _, corpus in corpora_of(settings) for path in paired(corpus.files, *where)]

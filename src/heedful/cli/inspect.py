@@ -11,7 +11,7 @@ import typer
 from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from heedful.inspect.act import Page
+    from heedful.inspection.api import Page
 
 
 def inspect(
@@ -53,13 +53,13 @@ def inspect(
         found = looked(model, sentences(sentence, file), reference, beam, against, against_beam, arithmetic, importance)
     drawn = [svg and written(svg, found.svg(pieces=pieces).encode())]
     if png:
-        from heedful.inspect.figure import png as dots
+        from heedful.inspection.figure import png as dots
 
         drawn.append(written(png, dots(found.svg(pieces=pieces))))
     if terminal:
         from rich.console import Console
 
-        from heedful.inspect.figure import terminal as chart
+        from heedful.inspection.figure import terminal as chart
 
         if not found.trace.sentences:
             raise ConfigError("there is no sentence to draw: give one")
@@ -91,7 +91,7 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
         raise ConfigError("give a sentence or a --file of them, not both")
     if file is None:
         return [] if sentence is None else [sentence]
-    from heedful.corpus.read import nearest
+    from heedful.corpus.readers import nearest
 
     path = Path(file)
     if not path.is_file():
@@ -104,8 +104,8 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
 
 def read(file: str) -> "Page":
     """A trace that somebody wrote."""
-    from heedful.corpus.read import nearest
-    from heedful.inspect.act import Page
+    from heedful.corpus.readers import nearest
+    from heedful.inspection.api import Page
     from heedful.trace import parsed
 
     path = Path(file)
@@ -127,7 +127,7 @@ def looked(
     """The page about some sentences; on a terminal it says how far it is."""
     from rich.console import Console
 
-    from heedful.inspect.act import Page, inspect, opened
+    from heedful.inspection.api import Page, inspect, opened
     from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:

@@ -31,7 +31,7 @@ def prepare(
     on: str | None = typer.Option(None, "--on", help="A Ray cluster: ray://host:10001, host:6379, or just ray."),
     sets: list[str] = typer.Option([], "--set", help="A setting, such as tokenizer.vocabulary=4000."),
 ) -> None:
-    """Read, clean, deduplicate, shuffle and tokenise. Repeating the command goes on where it stopped.
+    """Read, clean, deduplicate, shuffle and tokenize. Repeating the command goes on where it stopped.
 
     \b
       heedful prepare heedful.toml
@@ -48,7 +48,7 @@ def prepare(
 
     settings = load(config, sets)
     if settings.start:
-        from heedful.train.start import started
+        from heedful.training.finetune import started
 
         settings = started(settings)
     if on is None and workers is None:
@@ -117,9 +117,9 @@ def summary(
         f"{counts[f'{split}.read']:,} {split}" for split in ("train", "validation", "test") if f"{split}.read" in counts
     )
     changes = {
-        name.removeprefix("normalised.").replace("_", " "): number
+        name.removeprefix("normalized.").replace("_", " "): number
         for name, number in counts.items()
-        if name.startswith("normalised.")
+        if name.startswith("normalized.")
     }
     dropped = {name.removeprefix("dropped."): number for name, number in counts.items() if name.startswith("dropped.")}
     if settings.clean.duplicates == "drop":
@@ -132,7 +132,7 @@ def summary(
     out = " · ".join(f"{number:,} {name}" for name, number in dropped.items() if number)
     return [
         ("read", f"{read} pairs; {counts.get('rejected', 0):,} lines rejected"),
-        ("normalised", ", ".join(f"{number:,} {name}" for name, number in changes.items()) or "nothing"),
+        ("normalized", ", ".join(f"{number:,} {name}" for name, number in changes.items()) or "nothing"),
         ("left out", f"{out or 'nothing'}  [dim](listed in rejects.jsonl, but for duplicates)[/]"),
         *warnings(dropped, counts["train.read"]),
         ("kept", f"{kept:,} pairs, shuffled"),

@@ -88,8 +88,8 @@ def serve(
     folder = servable(Path(model), engine, rounding, probes)
     from heedful.exported import is_export
     from heedful.serve.batcher import Limits
-    from heedful.serve.run import run
-    from heedful.serve.served import Settings
+    from heedful.serve.server import run
+    from heedful.serve.state import Settings
 
     wanted = host in LOCAL if inspect is None else inspect
     looks = wanted and not known and not is_export(Path(model)) and find_spec("torch") is not None
@@ -169,7 +169,7 @@ def servable(model: Path, engine: str | None, rounding: str | None, probes: str 
 
 def quickest(bundle: "Bundle") -> str:
     """CTranslate2, if it knows such models."""
-    from heedful.export.transformer import usual
+    from heedful.exporters.transformer import usual
 
     try:
         usual(bundle.model, "CTranslate2")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.given import is_configuration, settings_of
+from heedful.cli.arguments import is_configuration, settings_of
 from heedful.errors import ConfigError, require
 
 
@@ -50,10 +50,10 @@ def train(
         )
     sets = [*asked(out, time, steps), *([f"start={Path(start).absolute().as_posix()}"] if start else []), *sets]
     given = settings_of(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
-    from heedful.cli.watch import watching
-    from heedful.train.events import Event
-    from heedful.train.loop import train as run
-    from heedful.train.tensorboard import FOLDER, TensorBoard
+    from heedful.cli.training_display import watching
+    from heedful.training.events import Event
+    from heedful.training.loop import train as run
+    from heedful.training.tensorboard import FOLDER, TensorBoard
 
     with ExitStack() as stack:
         watch, progress = stack.enter_context(watching(given))

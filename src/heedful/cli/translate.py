@@ -15,11 +15,11 @@ import typer
 
 from heedful import __version__
 from heedful.errors import ConfigError, DataError
-from heedful.text.normalise import decoded, visible
+from heedful.text.normalize import decoded, visible
 from heedful.types import plain
 
 if TYPE_CHECKING:
-    from heedful.translate import Options, Translator
+    from heedful.translation.translator import Options, Translator
     from heedful.types import Translation
 
 WINDOW = 2000  # lines that are sorted by length and translated together, where so many are waiting
@@ -109,8 +109,8 @@ def translate(
         typer.echo(
             "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
         )
-    from heedful.engines.face import Draw
-    from heedful.translate import Options, load
+    from heedful.engines.base import Draw
+    from heedful.translation.translator import Options, load
 
     machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
     translator = load(model, others=others, **machine)
@@ -144,7 +144,7 @@ def translate(
 
 def fill_memory(translator: "Translator", given: str, out: str, options: "Options", told: "Told") -> None:
     """A translation memory, filled."""
-    from heedful.corpus.memory import fill
+    from heedful.corpus.tmx import fill
 
     languages = translator.bundle.description
     seen = 0
@@ -173,9 +173,9 @@ def in_bulk(
     """A whole file, piece by piece."""
     from rich.console import Console
 
-    from heedful.bulk import cores, translate_file
     from heedful.cli.prepare import stages_shown
     from heedful.corpus.shards import launcher
+    from heedful.translation.bulk import cores, translate_file
 
     begin = time.monotonic()
     place = launcher(on, cores() if on is None and workers is None else workers)
@@ -202,8 +202,8 @@ def opened(file: str) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
-    from heedful.corpus.memory import PACKED
-    from heedful.corpus.read import nearest, refuse_foreign
+    from heedful.corpus.readers import nearest, refuse_foreign
+    from heedful.corpus.tmx import PACKED
 
     if path.is_dir():
         raise ConfigError(f"{file} is a folder; name a file in it")
@@ -268,7 +268,7 @@ def rendered(number: int, found: "Translation", nbest: int | None, as_json: bool
 
 def with_links(found: "Translation") -> str:
     """The text, and after it its links, where they were asked for."""
-    from heedful.align import pharaoh
+    from heedful.alignment import pharaoh
 
     if found.alignment is None:
         return found.text

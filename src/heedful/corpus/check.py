@@ -21,10 +21,10 @@ from polars import col
 from heedful.config import Corpus, Settings, corpora_of, settled
 from heedful.corpus.languages import named, short, sides
 from heedful.corpus.parallel import WORDS, Evidence, Integers, Shift, parting, shifts
-from heedful.corpus.read import Block, Reject, UnequalCounts, lines, paired, read
+from heedful.corpus.readers import Block, Reject, UnequalCounts, lines, paired, read
 from heedful.corpus.rules import RULES, Bools, Profile, Rule, find, letters_of, profiled
 from heedful.errors import HeedfulError
-from heedful.text.normalise import normalise_all
+from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train
 
 PIECE = 1 << 18  # pairs judged at a time
@@ -409,14 +409,14 @@ def report(settings: Settings, exams: Sequence[Exam]) -> Report:
                     exam.samples[fault, side][:160], exam.details.get((fault, side), ""),
                 )
             )  # fmt: skip
-    tokens = tokenised(settings, exams)
+    tokens = tokenized(settings, exams)
     if tokens and (tokens["unknown"] > 0.01 or max(tokens["source"], tokens["target"]) > 3.5):
         findings.append(Finding("fragments", "warning", "train", "", np.array([], np.int64), 0, 0.0, ""))
     findings.sort(key=lambda finding: (LEVELS.index(finding.level), -finding.share))
     return Report({exam.name: exam.pairs for exam in exams}, tuple(findings), tokens)
 
 
-def tokenised(settings: Settings, exams: Sequence[Exam], most: int = 8_000) -> dict[str, float]:
+def tokenized(settings: Settings, exams: Sequence[Exam], most: int = 8_000) -> dict[str, float]:
     """Tokens per word of each side, and the share of tokens that are unknown (or bytes), of text not trained on."""
     heads = [exam.head for exam in exams if exam.split == "train" and exam.head is not None]
     if not heads or sum(head.height for head in heads) < 100:
@@ -426,7 +426,7 @@ def tokenised(settings: Settings, exams: Sequence[Exam], most: int = 8_000) -> d
     chosen = settings.tokenizer
     result: dict[str, float] = {}
     unknown = total = 0
-    texts = {side: normalise_all(every[side].head(most + held).to_list())[0] for side in ("source", "target")}
+    texts = {side: normalize_all(every[side].head(most + held).to_list())[0] for side in ("source", "target")}
     trained: dict[str, Any] = {}
     for side, every_text in texts.items():
         taught = [text for one in (texts.values() if chosen.shared else (every_text,)) for text in one[held:]]

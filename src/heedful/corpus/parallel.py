@@ -319,7 +319,7 @@ def shifts(evidence: Evidence) -> list[Shift]:
 
     Each line is in one of some states: it goes with the line that lags by so many, or with none, which explains it no
     better than chance. A stretch in another state than "lag 0" must gain more than SURE + log(lines) nats, and lag 0
-    must do no better there than its neighbours: a part of a corpus may be unlike the rest and still be parallel.
+    must do no better there than its neighbors: a part of a corpus may be unlike the rest and still be parallel.
     """
     doubt = float(np.log(max(len(evidence.x), 2)))
     scores = {0: -evidence.lagging(0)}

@@ -110,7 +110,7 @@ MOJIBAKE = (
     rf"|[A-Za-z][В-Е][{_FOLLOWS_1251}]|[В-Е][{_FOLLOWS_1251}][A-Za-z]|[ВГ][†‡€‰•¤¦§©¬®°±µ¶]"
 )
 # French writes ? ! : ; apart, so these do not count.
-TOKENISED = r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) "
+TOKENIZED = r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) "
 SUBWORDS = r"@@(?: |$)|\x{2581}"
 MARKUP = r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]{2,8}|#[0-9]{1,6});"
 
@@ -144,7 +144,7 @@ def unusual_ratio(profile: Profile) -> Expr:
 
 
 PREPARE = "heedful prepare leaves them out (clean.drop)"
-NORMALISE = "heedful prepare normalises them; check --fix writes a clean copy"
+NORMALIZE = "heedful prepare normalizes them; check --fix writes a clean copy"
 
 RULES: dict[str, Rule] = {
     "empty": Rule(
@@ -198,13 +198,13 @@ RULES: dict[str, Rule] = {
     "control": Rule(
         "control characters or odd line breaks",
         "text copied out of PDFs, terminals or databases; many programs split lines at them",
-        NORMALISE,
+        NORMALIZE,
         side=has(CONTROL),
     ),
     "invisible": Rule(
         "invisible characters",
         "web pages and word processors; a word with one inside is another word to a model",
-        NORMALISE,
+        NORMALIZE,
         side=has(INVISIBLE),
         screen=beyond_ascii,
     ),
@@ -215,12 +215,12 @@ RULES: dict[str, Rule] = {
         alarm=0.05,
         side=has(SUBWORDS),
     ),
-    "tokenised": Rule(
-        "text that was already tokenised",
+    "tokenized": Rule(
+        "text that was already tokenized",
         "a Moses-like tokenizer was run; the model would learn to answer with spaces before full stops",
         "use the text from before, or a detokenizer",
         report=0.02,
-        side=has(TOKENISED),
+        side=has(TOKENIZED),
     ),
     "markup": Rule(
         "HTML tags or entities",

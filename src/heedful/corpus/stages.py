@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.corpus.read import ROWS, read, write_rejects
+from heedful.corpus.readers import ROWS, read, write_rejects
 from heedful.corpus.shards import Shard
-from heedful.text.normalise import normalise_all
+from heedful.text.normalize import normalize_all
 
 Integers = NDArray[np.int64]
 KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("line", "<i8")])  # of one row: its hash and where it came from
@@ -107,7 +107,7 @@ def hold(shard: Shard, folder: Path) -> Mapping[str, int]:
     for path in shard.inputs:
         for number in range(len(list(path.glob("*.line.npy")))):
             source, target, _ = load_piece(path, number)
-            left, right = letters(normalise_all(source)[0]), letters(normalise_all(target)[0])
+            left, right = letters(normalize_all(source)[0]), letters(normalize_all(target)[0])
             held["source"].update(left)
             held["target"].update(right)
             held["pair"].update(f"{one}\t{two}" for one, two in zip(left, right, strict=True))
@@ -122,7 +122,7 @@ def hold(shard: Shard, folder: Path) -> Mapping[str, int]:
 def clean(
     shard: Shard, folder: Path, *, buckets: int, drop: Sequence[str], overlap: str, profiles: Mapping[str, Any]
 ) -> Mapping[str, int]:
-    """Normalise a piece, leave out what the rules name and what is held out, and group the rest by hash bucket."""
+    """Normalize a piece, leave out what the rules name and what is held out, and group the rest by hash bucket."""
     from heedful.corpus.filters import faults  # needs Polars
 
     corpus, number = shard.name.rsplit("-", 1)
@@ -132,13 +132,13 @@ def clean(
     kept = [np.empty(0, np.int64)]
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
         for source, target, lines in load_blocks(shard.inputs[0], int(number)):
-            (source, left), (target, right) = normalise_all(source), normalise_all(target)
+            (source, left), (target, right) = normalize_all(source), normalize_all(target)
             reasons = faults(source, target, drop, profiles[corpus]) | overlapping(source, target, held)
             for row, reason in sorted(reasons.items()):
                 stream.write(json.dumps({"corpus": corpus, "line": int(lines[row]), "reason": reason}) + "\n")
                 counts[f"dropped.{reason}"] += 1
             for changes in (left, right):
-                counts.update({f"normalised.{name}": times for name, times in changes.items()})
+                counts.update({f"normalized.{name}": times for name, times in changes.items()})
             rows = [row for row in range(len(lines)) if row not in reasons]
             pairs += [f"{source[row]}\n{target[row]}\n".encode() for row in rows]
             kept.append(lines[rows])

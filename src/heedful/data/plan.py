@@ -2,7 +2,7 @@
 
 There is no iterator and no state: a resumed run goes on exactly, and any rank can compute any batch.
 
-    corpus -> blocks   BLOCK neighbouring rows, read together; every epoch visits them in a new order
+    corpus -> blocks   BLOCK neighboring rows, read together; every epoch visits them in a new order
     block  -> units    rows sorted by length, cut into micro-batches under the token budget, then shuffled
     units  -> stream   epoch 0's units, epoch 1's, ... without end
     streams -> mix     corpora take turns by weight; step k is micro-batches k * m to k * m + m - 1 of the mix
@@ -48,7 +48,7 @@ class Corpus(Protocol):
 
     @property
     def fixed(self) -> bool:
-        """Whether lengths are the same in every epoch; with subword regularisation they are not."""
+        """Whether lengths are the same in every epoch; with subword regularization they are not."""
         ...
 
     def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:

@@ -1,4 +1,4 @@
-"""From corpora to tokens: cut, clean, gather, learn the vocabulary, tokenise; all through the shard runner.
+"""From corpora to tokens: cut, clean, gather, learn the vocabulary, tokenize; all through the shard runner.
 
     prepared = heedful.prepare("heedful.toml")
     heedful prepare heedful.toml [--workers N | --on ray://...]
@@ -32,7 +32,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from heedful.config import Corpus, Settings, corpora_of, settled, to_toml
-from heedful.corpus.read import bare, paired
+from heedful.corpus.readers import bare, paired
 from heedful.corpus.shards import HERE, Launcher, Row, Shard, hash_of, read_row, run
 from heedful.corpus.stages import clean, cut, gather, hold, load_piece, piece_bytes, read_lines, write_lines
 from heedful.data.plan import BLOCK
@@ -50,7 +50,7 @@ from heedful.data.store import (
     write_tokens,
 )
 from heedful.errors import ConfigError, DataError, HeedfulError, require
-from heedful.text.normalise import normalise_all
+from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import Tokenizer, load, train
 
 
@@ -275,7 +275,7 @@ class Stages:
         text = tuple(self.folder / "text" / f"{bucket:05}" for bucket in range(self.buckets))
         tags = sorted({one.corpus.tag for one in corpora if one.corpus.tag})
         names = [one.name for one in corpora if one.split == "train"]
-        chosen = self.settings.tokenizer.model_dump(exclude={"regularisation"})
+        chosen = self.settings.tokenizer.model_dump(exclude={"regularization"})
         shard = Shard("vocabulary", text, self.folder / "vocabulary")
         if files := chosen.pop("files"):
             self.run("vocabulary", take, [shard], {"files": files, "hashes": [digest_of(file) for file in files]})
@@ -290,8 +290,8 @@ class Stages:
         shards = [token_shard(self.folder, f"{bucket:05}") for bucket in range(self.buckets)]
         tags = {one.name: one.corpus.tag for one in corpora}
         rows = self.run(
-            "tokenise",
-            tokenise,
+            "tokenize",
+            tokenize,
             shards,
             shared
             | {"tags": {one.name: tags[one.name] for one in training}, "longest": self.settings.clean.longest_tokens},
@@ -305,7 +305,7 @@ class Stages:
             if one.split != "train":
                 shards = [token_shard(self.folder, one.name)]
                 rows = self.run(
-                    "tokenise", tokenise, shards, shared | {"tags": {one.name: one.corpus.tag}, "longest": None}
+                    "tokenize", tokenize, shards, shared | {"tags": {one.name: one.corpus.tag}, "longest": None}
                 )
                 parts[one.name] = [(one.name, rows[0])]
         return parts
@@ -371,14 +371,14 @@ def head(folders: Sequence[Path], corpora: Sequence[str], side: str, most: int) 
 
 
 def keep(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """Validation and test: every line, in order, normalised and nothing else."""
+    """Validation and test: every line, in order, normalized and nothing else."""
     source: list[str] = []
     target: list[str] = []
     lines = []
     for number in range(len(list(shard.inputs[0].glob("*.line.npy")))):
         left, right, some = load_piece(shard.inputs[0], number)
-        source += normalise_all(left)[0]
-        target += normalise_all(right)[0]
+        source += normalize_all(left)[0]
+        target += normalize_all(right)[0]
         lines.append(some)
     write_lines(folder / f"{shard.name}.source", source)
     write_lines(folder / f"{shard.name}.target", target)
@@ -391,7 +391,7 @@ def token_shard(folder: Path, name: str, into: str = "tokens") -> Shard:
     return Shard(name, (folder / "text" / name, folder / "vocabulary"), folder / into / name)
 
 
-def tokenise(
+def tokenize(
     shard: Shard,
     folder: Path,
     *,
@@ -401,7 +401,7 @@ def tokenise(
     seed: int,
     epoch: int,
 ) -> Mapping[str, int]:
-    """Text to ids, the tag in front of the source; regularised, a pure function of seed, epoch and shard.
+    """Text to ids, the tag in front of the source; regularized, a pure function of seed, epoch and shard.
 
     Pairs longer than `longest` are left out. Which, does not depend on the draw: a segmentation that is too long gives
     way to the plain one, so that every epoch has the same pairs.
@@ -542,7 +542,7 @@ def write_manifest(
     write_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
-# ------------------------------------------------------------------------------------------ subword regularisation
+# ------------------------------------------------------------------------------------------ subword regularization
 
 
 @dataclass(frozen=True)
@@ -563,7 +563,7 @@ class Resampled:
 
     @property
     def plain(self) -> Stored:
-        """The same corpus without regularisation."""
+        """The same corpus without regularization."""
         return next(stored for stored in self.prepared.train if stored.name == self.name)
 
     @property
@@ -597,10 +597,10 @@ class Resampled:
             "seed": self.seed,
             "epoch": number,
         }
-        rows = run(tokenise, shards, chosen, launcher=self.launcher)
+        rows = run(tokenize, shards, chosen, launcher=self.launcher)
         sizes = tuple(row.counts[f"rows.{self.name}"] for row in rows)
         if sum(sizes) != self.plain.rows:
-            raise HeedfulError(f"{folder}: its text changed after it was tokenised. Type: heedful prepare")
+            raise HeedfulError(f"{folder}: its text changed after it was tokenized. Type: heedful prepare")
         fingerprint = hash_of([row.output for row in rows])
         made = Stored(self.name, tuple(shard.output for shard in shards), sizes, fingerprint, folder / "plan")
         return made.without_last(self.held) if self.held else made

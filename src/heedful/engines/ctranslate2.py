@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.engines.face import Answer, Question, Search, by_limit, score_of, usable_threads
+from heedful.engines.base import Answer, Question, Search, by_limit, score_of, usable_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, PAD
 from heedful.types import Hypothesis

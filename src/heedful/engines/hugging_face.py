@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from heedful.data.batch import padded
-from heedful.engines.face import Answer, Question, Search, by_limit, score_of, usable_threads
+from heedful.engines.base import Answer, Question, Search, by_limit, score_of, usable_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS
 from heedful.types import Hypothesis

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from heedful.engines.face import Answer, Question, Search, usable_threads
-from heedful.engines.plain import Array, Arrays, followed, found, picked
+from heedful.engines.base import Answer, Question, Search, usable_threads
+from heedful.engines.numpy_search import Array, Arrays, followed, found, picked
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis

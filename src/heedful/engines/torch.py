@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.build import build
 from heedful.bundle import Bundle, read_floats
 from heedful.data.batch import collate, padded
-from heedful.engines.face import Answer, Question, Search, usable_threads
+from heedful.engines.base import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
 from heedful.model.ensemble import ensemble
 from heedful.model.seq2seq import Seq2Seq

@@ -109,7 +109,7 @@ def product_line(words: Words, references: Sequence[Words], n: int, options: Opt
     counts = bleu_counts(words, references, n)
     value = bleu(counts, options.smoothing, effective=True)
     shares = [share for share in smoothed(counts, options.smoothing) if share[1]]
-    # The tokens are cut already: joined by spaces they need no tokenisation.
+    # The tokens are cut already: joined by spaces they need no tokenization.
     library = bleu_of(Options("none", smoothing=options.smoothing), max_ngram_order=n, effective_order=True)
     theirs = library.sentence_score(" ".join(words), [" ".join(one) for one in references]).score
     penalty = brevity_penalty(counts.length, counts.reference_length)

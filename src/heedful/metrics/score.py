@@ -25,7 +25,7 @@ References = Sequence[str] | Sequence[Sequence[str]]  # the lines of one referen
 class Options:
     """How text is compared; whatever has no such option has its own, and its signature says it."""
 
-    tokenisation: str = "13a"  # of BLEU and ROUGE
+    tokenization: str = "13a"  # of BLEU and ROUGE
     lowercase: bool = False  # TER always ignores case
     smoothing: str = "exp"  # of BLEU
 
@@ -72,7 +72,7 @@ def bleu_of(options: Options, references: Sequence[Lines] | None = None, **more:
     from sacrebleu import BLEU
 
     for what, asked, known in (
-        ("tokenisation", options.tokenisation, BLEU.TOKENIZERS),
+        ("tokenization", options.tokenization, BLEU.TOKENIZERS),
         ("smoothing", options.smoothing, SMOOTHINGS),
     ):
         if asked not in known:
@@ -80,15 +80,15 @@ def bleu_of(options: Options, references: Sequence[Lines] | None = None, **more:
     try:
         return BLEU(
             lowercase=options.lowercase,
-            force=True,  # text that looks tokenised is for `suspicions` to tell, once
-            tokenize=options.tokenisation,
+            force=True,  # text that looks tokenized is for `suspicions` to tell, once
+            tokenize=options.tokenization,
             smooth_method=options.smoothing,
             references=references,
             **more,
         )
     except (ImportError, RuntimeError) as error:  # MeCab and its dictionaries are extras of sacreBLEU
         raise HeedfulError(
-            f"the tokenisation {options.tokenisation} needs more than is installed: {' '.join(str(error).split())}"
+            f"the tokenization {options.tokenization} needs more than is installed: {' '.join(str(error).split())}"
         ) from None
 
 
@@ -126,7 +126,7 @@ def _rouge(kind: int | str, of: str) -> Callable[[Options, Sequence[Lines]], Any
     def make(options: Options, references: Sequence[Lines]) -> Any:
         from heedful.metrics.means import SentenceMean
 
-        said = {"case": case(options), "tok": options.tokenisation, "stem": "no", "of": of}
+        said = {"case": case(options), "tok": options.tokenization, "stem": "no", "of": of}
         return SentenceMean(f"ROUGE-{kind}".upper(), value, tokenizer(options), said, references)
 
     return make

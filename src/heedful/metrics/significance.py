@@ -3,7 +3,7 @@
     paired(["bleu"], {"old": old, "new": new}, references)
 
 Both tests ask how often a difference as large would come about by chance. The paired bootstrap draws sentences with
-replacement and scores both systems on the same draw; approximate randomisation swaps the two outputs of sentences at
+replacement and scores both systems on the same draw; approximate randomization swaps the two outputs of sentences at
 random. Every system is tested against the first one, each test by itself: of twenty systems that are all alike, one
 will seem to differ with p < 0.05.
 """
@@ -41,7 +41,7 @@ class Resampling:
 
 TESTS = {
     "bs": Resampling("paired bootstrap", SAMPLES, BOOTSTRAP_BYTES),
-    "ar": Resampling("approximate randomisation", 10_000, 10),
+    "ar": Resampling("approximate randomization", 10_000, 10),
 }
 
 

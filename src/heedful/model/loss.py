@@ -35,7 +35,7 @@ EVEN = 64  # tokens; the last chunk is filled up to a multiple of it, as a produ
 class Loss(NamedTuple):
     """Sums over the target tokens; divide by `tokens` for means."""
 
-    smoothed: Tensor  # what training minimises, with agreement where it is asked for
+    smoothed: Tensor  # what training minimizes, with agreement where it is asked for
     nll: Tensor  # -log p of the gold tokens, without a gradient; exp(nll / tokens) is the perplexity
     tokens: int
 

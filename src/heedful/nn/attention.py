@@ -1,7 +1,7 @@
-"""Attention: score -> mask -> normalise -> weighted sum.
+"""Attention: score -> mask -> normalize -> weighted sum.
 
     e_ti = score(q_t, k_i)          how well slot i answers query t
-    a_t  = normalise(e_t)           a distribution over the real slots
+    a_t  = normalize(e_t)           a distribution over the real slots
     c_t  = sum_i a_ti v_i           the context
 
 Every class below has the same face: `prepare` does the per-sentence work once, `forward` asks. Shapes are written
@@ -143,7 +143,7 @@ class Location(nn.Module):
 class ContentLocation(nn.Module):
     """score_i = v . tanh(W q + U k_i + F f_i + b),  f = filters * previous weights            (Chorowski et al. 2015)
 
-    The convolution tells each slot how much its neighbourhood was attended one step ago, so attention can move on
+    The convolution tells each slot how much its neighborhood was attended one step ago, so attention can move on
     steadily. It needs the previous weights: recurrent decoders only.
     """
 
@@ -184,7 +184,7 @@ SCORES: dict[str, type[Dot | Additive | Location | ContentLocation]] = {
     "content_location": ContentLocation,
 }
 
-# ----------------------------------------------------------------------------------------------------- normalisers
+# ----------------------------------------------------------------------------------------------------- normalizers
 
 
 def soft(scores: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def hard(scores: Tensor) -> Tensor:
     return choice + (weights - weights.detach())
 
 
-NORMALISERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard}
+NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard}
 
 
 # ---------------------------------------------------------------------------------------------------------- attend
@@ -215,7 +215,7 @@ class Attended(NamedTuple):
 
 def attend(
     score: Score,
-    normalise: Callable[[Tensor], Tensor],
+    normalize: Callable[[Tensor], Tensor],
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -225,7 +225,7 @@ def attend(
     past: Tensor | None = None,
     glance: Glance | None = None,
 ) -> Attended:
-    """c = normalise(score(q, k) on real slots) v
+    """c = normalize(score(q, k) on real slots) v
 
     `mask` broadcasts to [..., T, S]. `causal` lets query t of the last T slots see slot j only when
     j <= t + (S - T). A query with no real slot gets a zero context, never NaN. When nothing asks for the weights and
@@ -234,7 +234,7 @@ def attend(
     record = glance.record if glance is not None else frozenset()
     steps, slots = query.size(-2), keys.size(-2)
     causal = causal and steps > 1  # one query at the end sees everything
-    if not record and type(score) is ScaledDot and normalise is soft and not (causal and steps != slots):
+    if not record and type(score) is ScaledDot and normalize is soft and not (causal and steps != slots):
         return Attended(_fused(query, keys, values, mask, causal), None, None)
 
     scores = score(query, keys, past)
@@ -243,10 +243,10 @@ def attend(
         triangle = torch.ones(steps, slots, dtype=torch.bool, device=query.device).tril(slots - steps)
         seen = triangle if mask is None else mask & triangle
     if seen is None:
-        weights = normalise(scores)
+        weights = normalize(scores)
     else:
         # The lowest number and not -inf: a query with no real slot must not divide zero by zero.
-        weights = normalise(scores.masked_fill(~seen, torch.finfo(scores.dtype).min)) * seen
+        weights = normalize(scores.masked_fill(~seen, torch.finfo(scores.dtype).min)) * seen
         scores = scores.masked_fill(~seen, -torch.inf) if "scores" in record else scores
     whole = {"weights": weights, "scores": scores, "queries": query, "keys": keys, "values": values}
     seen_by = Map(**{name: whole[name] for name in record}) if record else None
@@ -312,11 +312,11 @@ class Attention(nn.Module):
 
     heads = 1
 
-    def __init__(self, score: Score, memory_width: int, normalise: str = "soft") -> None:
+    def __init__(self, score: Score, memory_width: int, normalize: str = "soft") -> None:
         super().__init__()
         self.score = score
         self.width = memory_width
-        self.normalise = NORMALISERS[normalise]
+        self.normalize = NORMALIZERS[normalize]
         self.recalls = score.recalls
 
     def prepare(self, memory: Memory) -> Source:
@@ -332,7 +332,7 @@ class Attention(nn.Module):
         if rows != source.keys.size(0):
             query, source = fold(query, source, apart=self.recalls or glance is not None)
         context, past, found = attend(
-            self.score, self.normalise, query, source.keys, source.values, mask=source.mask, past=past, glance=glance
+            self.score, self.normalize, query, source.keys, source.values, mask=source.mask, past=past, glance=glance
         )
         context = context.view(rows, steps, -1)
         if found is not None:
@@ -353,7 +353,7 @@ class _Heads(nn.Module):
     average:  (1 / H) sum_h head_h, each head as wide as the output
     """
 
-    def __init__(self, width: int, heads: int, score: Score | None, normalise: str, combine: str) -> None:
+    def __init__(self, width: int, heads: int, score: Score | None, normalize: str, combine: str) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
@@ -363,7 +363,7 @@ class _Heads(nn.Module):
         self.heads = heads
         self.score: Score = score or ScaledDot(width // heads, width // heads)
         self.recalls = self.score.recalls
-        self.normalise = NORMALISERS[normalise]
+        self.normalize = NORMALIZERS[normalize]
         self.average = combine == "average"
         self.value_width = heads * width if self.average else width  # of all heads together
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
@@ -383,7 +383,7 @@ class _Heads(nn.Module):
     def _ask(self, query: Tensor, source: Source, causal: bool, past: Tensor | None, glance: Glance | None) -> Attended:
         context, past, found = attend(
             self.score,
-            self.normalise,
+            self.normalize,
             query,
             source.keys,
             source.values,
@@ -419,10 +419,10 @@ class MultiHead(_Heads):
         memory_width: int,
         *,
         score: Score | None = None,
-        normalise: str = "soft",
+        normalize: str = "soft",
         combine: str = "concat",
     ) -> None:
-        super().__init__(width, heads, score, normalise, combine)
+        super().__init__(width, heads, score, normalize, combine)
         self.query = nn.Linear(width, width)
         self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V side by side: one product
 
@@ -457,10 +457,10 @@ class SelfAttention(_Heads):
         heads: int,
         *,
         score: Score | None = None,
-        normalise: str = "soft",
+        normalize: str = "soft",
         combine: str = "concat",
     ) -> None:
-        super().__init__(width, heads, score, normalise, combine)
+        super().__init__(width, heads, score, normalize, combine)
         if self.recalls:
             raise ValueError(
                 "self-attention has no previous step to recall: content_location is for recurrent decoders"

@@ -30,7 +30,7 @@ RECORDS: tuple[Record, ...] = ("weights", "scores", "queries", "keys", "values")
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Where one attention looked: weights = normalise(scores of real slots), context = weights @ values.
+    """Where one attention looked: weights = normalize(scores of real slots), context = weights @ values.
 
     `queries`, `keys` and `values` are as the score function gets them (keys already prepared); a part that nobody
     asked for is None.

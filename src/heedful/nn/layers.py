@@ -112,7 +112,7 @@ def head_score(kind: str, width: int, heads: int) -> Score:
     return SCORES[kind](width // heads, width // heads)
 
 
-def initialise(module: nn.Module) -> None:
+def initialize(module: nn.Module) -> None:
     """Xavier for matrices, zero for biases, N(0, 1/D) for embeddings, orthogonal recurrence, LSTM forget bias 1."""
     for part in module.modules():
         if isinstance(part, nn.Embedding):
@@ -122,7 +122,7 @@ def initialise(module: nn.Module) -> None:
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif isinstance(part, nn.RNNBase):
-            _initialise_recurrent(part)
+            _initialize_recurrent(part)
         elif callable(reset := getattr(part, "reset_parameters", None)):
             reset()
     # Last, because a tied output has just been given a matrix's start: the table's own is the right one.
@@ -131,7 +131,7 @@ def initialise(module: nn.Module) -> None:
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
 
 
-def _initialise_recurrent(part: nn.RNNBase) -> None:
+def _initialize_recurrent(part: nn.RNNBase) -> None:
     for name, parameter in part.named_parameters():
         if "weight_hh" in name:
             for gate in parameter.chunk(parameter.size(0) // part.hidden_size):

@@ -14,7 +14,7 @@ from heedful.errors import ConfigError, did_you_mean
 
 PAIRS = ("pt-en", "ru-en")
 PARTS = ("train", "valid", "test")
-LICENCE = "ATTRIBUTION.md"
+LICENSE = "ATTRIBUTION.md"
 
 
 def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
@@ -29,7 +29,7 @@ def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
             text = gzip.decompress((inside / f"{part}.{language}.gz").read_bytes())
             lines = text.splitlines(keepends=True)[: limit if part == "train" else None]
             (folder / f"{part}.{language}").write_bytes(b"".join(lines))
-    (folder / LICENCE).write_bytes((inside.parent / LICENCE).read_bytes())
+    (folder / LICENSE).write_bytes((inside.parent / LICENSE).read_bytes())
     return folder
 
 

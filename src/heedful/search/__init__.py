@@ -10,9 +10,9 @@ from heedful.errors import require
 require("torch", extra="train", whose="heedful.search")
 
 from heedful.search.beam import Beam  # noqa: E402  # after the message that says how to install torch
+from heedful.search.decoding import Rules  # noqa: E402
 from heedful.search.filters import FILTERS, Filter  # noqa: E402
 from heedful.search.generate import Greedy, Sample  # noqa: E402
-from heedful.search.rules import Rules  # noqa: E402
 from heedful.stopping import LENGTHS, STOPPINGS  # noqa: E402
 
 SEARCHES = {"greedy": Greedy, "sample": Sample, "beam": Beam}

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
+from heedful.search.attribute_cache import quick
+from heedful.search.decoding import Rules, Step, begin
 from heedful.search.generate import given_candidates
 from heedful.search.maps import follow
-from heedful.search.quick import quick
-from heedful.search.rules import Rules, Step, begin
-from heedful.search.top import top_sums
+from heedful.search.topk import top_sums
 from heedful.stopping import LENGTHS, STOPPINGS, Standing
 from heedful.types import Candidate, Found, Hypothesis, Trace
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
+from heedful.search.attribute_cache import quick
+from heedful.search.decoding import Rules, begin
 from heedful.search.filters import Filter, Temperature, TopK, TopP
 from heedful.search.maps import follow
-from heedful.search.quick import quick
-from heedful.search.rules import Rules, begin
-from heedful.search.top import best
+from heedful.search.topk import best
 from heedful.types import Candidate, Found, Hypothesis, Trace
 
 Choose = Callable[[Tensor, Sequence[int]], Tensor]  # shaped log-probabilities [R, V], whose sentences -> tokens [R]

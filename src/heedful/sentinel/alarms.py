@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from unicodedata import name as unicode_name
 
 from heedful.sentinel.numbers import lost
-from heedful.text.normalise import visible
+from heedful.text.normalize import visible
 from heedful.types import Flag
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MEANINGS = {
     "with a wider beam.",
     "unknown": "Much of the input is unknown to the vocabulary: another language or script, emoji, garbled text. The "
     "model guesses there. Check the encoding and the language.",
-    "tokenised": "The input looks already tokenised or cut into subwords, but the model was trained on plain text. "
+    "tokenized": "The input looks already tokenized or cut into subwords, but the model was trained on plain text. "
     "Translate the text from before.",
     "script": "Most letters are of a script that the training text did not have: the wrong language, or an output that "
     "was not translated. Check the direction of the model.",
@@ -62,7 +62,7 @@ MARKS = "\"'.,;:!?()[]{}…-–—«»„“”‘’¿¡*"
 WORD = re.compile(r"[^\W\d_]+(?:['’、。，・-][^\W\d_]+)*")
 ENDS = re.compile(r"[.!?…。！？।؟][\"'“”’»«)\]]*\s*$")
 # Those of `heedful check`, which needs Polars; French writes ? ! : ; apart, so these do not count.
-TOKENISED = re.compile(r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) |@@(?: |$)|\u2581")
+TOKENIZED = re.compile(r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) |@@(?: |$)|\u2581")
 ADDRESS = re.compile(  # in ASCII, as East Asian text goes on without a space
     r"(?:(?:https?|ftp)://|\bwww\.)[\w.~:/?#@!$&()*+,;=%-]+|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<![\w@])@\w{2,}",
     re.ASCII | re.IGNORECASE,
@@ -134,7 +134,7 @@ def ring(alarms: Mapping[str, Callable[[Any], str]], given: Input | Output, side
 def usual(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, float]]:
     """For the key `usual` of training statistics: side -> alarm -> the share of training pairs that would set it off.
 
-    Where training text is tokenised, or targets often equal their sources, an answer that does so is no news.
+    Where training text is tokenized, or targets often equal their sources, an answer that does so is no news.
     """
     looks = [
         input_flags(source, (), {}) + output_flags(source, target, tokens=0, source_tokens=0, statistics={})
@@ -179,9 +179,9 @@ def unknown(given: Input) -> str:
     return f"{count} of {len(given.ids)} tokens are unknown." if count >= UNKNOWN * len(given.ids) else ""
 
 
-def tokenised(given: Input) -> str:
+def tokenized(given: Input) -> str:
     """Marks that a tokenizer leaves."""
-    found = TOKENISED.search(given.text)
+    found = TOKENIZED.search(given.text)
     return f"`{visible(found[0])}` looks like the work of a tokenizer." if found else ""
 
 
@@ -275,7 +275,7 @@ def unsure(given: Output) -> str:
 
 INPUT_ALARMS: dict[str, Callable[[Input], str]] = {
     "unknown": unknown,
-    "tokenised": tokenised,
+    "tokenized": tokenized,
     "script": other_input_script,
     "long": too_long,
 }

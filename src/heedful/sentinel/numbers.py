@@ -227,7 +227,7 @@ def in_roman(sought: Sought) -> bool:
 
 
 def with_a_name(sought: Sought) -> bool:
-    """l10n files = localisation files: nothing of the name that the number was part of is there, nor another number."""
+    """l10n files = localization files: nothing of the name that the number was part of is there, nor another number."""
     if sought.spare:
         return False
     letter, written = r"[^\W\d_]", re.escape(sought.written)

@@ -26,11 +26,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful import __version__
-from heedful.serve import facades, health, native
-from heedful.serve.asked import FORM, bearer, said
+from heedful.serve import compat as facades
+from heedful.serve import health, native
 from heedful.serve.batcher import BUSY, GOING, Refused
-from heedful.serve.engine import Engine
-from heedful.serve.served import Served, Settings
+from heedful.serve.requests import FORM, bearer, said
+from heedful.serve.state import Served, Settings
+from heedful.serve.supervisor import Engine
 
 DOCUMENT = "/v1/document"
 

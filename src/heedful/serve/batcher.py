@@ -23,8 +23,8 @@ from math import ceil, exp
 from typing import Any, Protocol
 from unicodedata import normalize
 
-from heedful.serve.engine import Ask, Crashed
-from heedful.serve.wire import PER_LINE, too_much
+from heedful.serve.protocol import PER_LINE, too_much
+from heedful.serve.supervisor import Ask, Crashed
 
 BYTES = 3.0  # in a token, about: a guess that the pace, measured in the same guess, makes good
 MEMORY = 10.0  # seconds of work after which a batch has lost most of its say in the pace

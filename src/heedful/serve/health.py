@@ -11,10 +11,10 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from heedful.serve.asked import address, answered
 from heedful.serve.batcher import Refused
 from heedful.serve.page import headers, page
-from heedful.serve.served import Served
+from heedful.serve.requests import address, answered
+from heedful.serve.state import Served
 
 LOOK = 500  # letters of a sentence that is looked into
 LOOKING = 60.0  # seconds

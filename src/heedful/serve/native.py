@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from heedful.serve.asked import address, answered, bearer, body_of, checked, leaving, read
 from heedful.serve.batcher import Refused
-from heedful.serve.served import Served
+from heedful.serve.requests import address, answered, bearer, body_of, checked, leaving, read
+from heedful.serve.state import Served
 
 Text = Annotated[str, Field(max_length=100_000)]
 Beam = Annotated[int, Field(ge=1, le=16)]

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heedful.inspect.page import VIEWER
-from heedful.train.page import inert, seal
+from heedful.html import inert, seal
+from heedful.inspection.page import VIEWER
 
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = (VIEWER / "draw.js", FOLDER / "text.js", FOLDER / "ask.js", FOLDER / "main.js")  # in this order, as one
@@ -45,12 +45,12 @@ ICON = (
 
 @cache
 def files() -> tuple[str, str, str]:
-    """Script, style and words, as they stand in the files; the colours are the viewer's."""
+    """Script, style and words, as they stand in the files; the colors are the viewer's."""
     parts = "\n".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
-    colours = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
+    colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
     words = json.dumps(json.loads((FOLDER / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, colours + (FOLDER / "page.css").read_text(encoding="utf-8"), inert(words)
+    return script, colors + (FOLDER / "page.css").read_text(encoding="utf-8"), inert(words)
 
 
 @cache

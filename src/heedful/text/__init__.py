@@ -1,1 +1,1 @@
-"""Text to tokens and back: normalise, tokenise."""
+"""Text to tokens and back: normalize, tokenize."""

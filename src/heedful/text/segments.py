@@ -4,7 +4,7 @@
     "".join(text + gap for text, gap in pieces)        # the text again
 
 At the ends of all sentences: most models saw one sentence at a time. A sentence that does not fit is cut at its
-clauses, a clause at its words, a word anywhere; of these, neighbours that fit together stay together.
+clauses, a clause at its words, a word anywhere; of these, neighbors that fit together stay together.
 """
 
 import re

@@ -1,11 +1,11 @@
 """Text to token ids and back.
 
     tokenizer = train("bpe", sentences, vocabulary=8000)
-    tokenizer.decode(tokenizer.encode(["ein Haus"])) == ["ein Haus"]        # exact for normalised text
+    tokenizer.decode(tokenizer.encode(["ein Haus"])) == ["ein Haus"]        # exact for normalized text
 
 The first ids are the same for every tokenizer: PAD, UNK, BOS, EOS, then one per tag. A tag, such as <2de>, is put
 before a source by its id; text that happens to spell it stays text. Of SentencePiece we switch off everything that
-changes text: normalisation is ours (`text/normalise.py`), so that what was removed can be said.
+changes text: normalization is ours (`text/normalize.py`), so that what was removed can be said.
 """
 
 import io
@@ -67,7 +67,7 @@ class Tokenizer(Protocol):
 class Subwords:
     """SentencePiece: byte-pair encoding or the unigram language model, with bytes for what has no piece.
 
-    Regularised, BPE leaves out each merge with probability `amount` (BPE-dropout, Provilkov et al. 2020), unigram draws
+    Regularized, BPE leaves out each merge with probability `amount` (BPE-dropout, Provilkov et al. 2020), unigram draws
     a segmentation with probability proportional to P(segmentation) ^ amount (Kudo 2018). SentencePiece's own sampling
     gives other pieces in every process, whatever the seed, so a run could not be resumed exactly. Ours: words never
     share a piece, so each word gets POOL segmentations, drawn once and for all by its letters, and a draw picks among
@@ -168,7 +168,7 @@ class Subwords:
 
 
 def merged(word: str, scores: Mapping[str, float], dropout: float, draw: Callable[[], float]) -> list[str]:
-    """Merge the neighbours whose union has the highest score, again and again; each time, each may be left out.
+    """Merge the neighbors whose union has the highest score, again and again; each time, each may be left out.
 
     dropout = 0: byte-pair encoding.        dropout = p: of all merges that are possible now, each is ignored with
     probability p; when none is left, the word is done.
@@ -202,7 +202,7 @@ class Table:
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """There is only one way to cut into characters or words."""
         raise HeedfulError(
-            f"tokenizer.kind = {self.kind!r} knows no regularisation; set it to 0, or use bpe or unigram"
+            f"tokenizer.kind = {self.kind!r} knows no regularization; set it to 0, or use bpe or unigram"
         )
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -269,7 +269,7 @@ class Borrowed:
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """It was trained with one way to cut."""
-        raise HeedfulError("a borrowed tokenizer knows no regularisation; set tokenizer.regularisation to 0")
+        raise HeedfulError("a borrowed tokenizer knows no regularization; set tokenizer.regularization to 0")
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of every row; UNK is shown as U+2047."""
@@ -393,7 +393,7 @@ def train(
     byte_fallback: bool = True,
     coverage: float = 0.9995,
 ) -> Tokenizer:
-    """A tokenizer for `texts`, which are normalised; the same texts in the same order give the same tokenizer."""
+    """A tokenizer for `texts`, which are normalized; the same texts in the same order give the same tokenizer."""
     if kind not in TOKENIZERS:
         raise HeedfulError(f"unknown tokenizer `{kind}`" + did_you_mean(kind, TOKENIZERS))
     return TOKENIZERS[kind](kind, texts, vocabulary, tags, byte_fallback=byte_fallback, coverage=coverage)

@@ -23,12 +23,12 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
         inner_dropout: float | None = None,
         score: str = "scaled_dot",
-        normalise: str = "soft",
+        normalize: str = "soft",
         combine: str = "concat",
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(
-            width, heads, score=head_score(score, width, heads), normalise=normalise, combine=combine
+            width, heads, score=head_score(score, width, heads), normalize=normalize, combine=combine
         )
         self.feed_forward = FeedForward(width, inner, activation, dropout if inner_dropout is None else inner_dropout)
         self.around_attention = Residual(width, norm, dropout)
@@ -60,7 +60,7 @@ class TransformerEncoder(nn.Module):
         dropout: float = 0.0,
         inner_dropout: float | None = None,
         score: str = "scaled_dot",
-        normalise: str = "soft",
+        normalize: str = "soft",
         combine: str = "concat",
     ) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class TransformerEncoder(nn.Module):
                 dropout=dropout,
                 inner_dropout=inner_dropout,
                 score=score,
-                normalise=normalise,
+                normalize=normalize,
                 combine=combine,
             )
             for _ in range(layers)

@@ -1,0 +1,1 @@
+"""Text in, translations out: the translator, and files of any size."""

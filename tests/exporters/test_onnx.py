@@ -1,0 +1,258 @@
+"""A model as two ONNX graphs says what it says in PyTorch: every kind of model, at sizes that were not traced."""
+
+import subprocess
+import sys
+from itertools import cycle, product
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import heedful
+from heedful import config
+from heedful.build import build
+from heedful.bundle import LARGER
+from heedful.engines.base import Draw, Question, Search
+from heedful.engines.onnx import ENCODER, STEP, Onnx, opened
+from heedful.engines.torch import Torch
+from heedful.errors import HeedfulError
+from heedful.exporters.api import export
+from heedful.exporters.onnx import graphs, write
+from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES
+from heedful.nn.cells import CELLS
+from heedful.nn.decoders.rnn import ASKS, FIRSTS
+from heedful.nn.layers import ACTIVATIONS, NORMS
+from heedful.text.tokenizer import EOS
+from test_bundle import MADE, TEXTS, made
+
+WIDTH, WORDS = 8, 140
+ENCODERS = {
+    **{
+        f"{cell}{'-both' if both else ''}-{layers}": {
+            "kind": "recurrent", "width": WIDTH, "cell": cell, "bidirectional": both, "layers": layers,
+        }
+        for (cell, both), layers in zip(product(CELLS, (False, True)), cycle((1, 2, 2, 1)), strict=False)
+    },
+    "bottleneck": {"kind": "bottleneck", "width": WIDTH, "cell": "gru"},
+}  # fmt: skip
+DECODERS = {
+    f"{cell}-{asks}{'-feeds' if feeds else ''}-{layers}-{first}{'' if bridge else '-plain'}": {
+        "kind": "recurrent", "width": WIDTH, "cell": cell, "asks": asks, "feeds": feeds, "layers": layers,
+        "first": first, "bridge": bridge,
+    }
+    for (cell, asks, feeds), (layers, first, bridge) in zip(
+        product(CELLS, ASKS, (True, False)), cycle(product((2, 1), FIRSTS, (True, False))), strict=False
+    )
+}  # fmt: skip
+ATTENTIONS = {
+    f"{score}-{normalize}-{heads}": {"score": score, "normalize": normalize} | more
+    for (score, normalize), (heads, more) in product(
+        product(SCORES, NORMALIZERS),
+        {"one": {}, **{combine: {"heads": 2, "combine": combine} for combine in COMBINES}}.items(),
+    )
+}
+RECURRENT = {
+    "/".join((encoder, decoder, attention)): {
+        "width": WIDTH, "encoder": ENCODERS[encoder], "decoder": DECODERS[decoder] | {"attention": chosen},
+    }
+    for (attention, chosen), encoder, decoder in zip(
+        {**ATTENTIONS, **{f"none-{number}": None for number in range(len(DECODERS))}}.items(),
+        cycle(ENCODERS),
+        cycle(DECODERS),
+        strict=False,
+    )
+}  # fmt: skip
+TRANSFORMERS = {
+    "-".join(map(str, options)): {
+        "width": WIDTH, "positions": options[1], "scale": True,
+        **{
+            side: {
+                "kind": "transformer", "layers": 2, "heads": 2, "inner": 12, "norm": options[0],
+                "activation": options[2], "score": options[3], "normalize": options[4], "combine": options[5],
+            }
+            for side in ("encoder", "decoder")
+        },
+    }
+    for options in zip(
+        cycle(NORMS),
+        ("sinusoidal", "sinusoidal_halves", None, "learned", "learned"),
+        cycle(ACTIVATIONS),
+        [score for score in SCORES if not SCORES[score].recalls],
+        ("soft", "soft", "soft", "hard", "soft"),  # not where there are no positions: equal slots are ties
+        cycle(COMBINES),
+        strict=False,
+    )
+}  # fmt: skip
+MODELS = RECURRENT | TRANSFORMERS
+QUESTIONS = [
+    Question((5, 9, 4, 77, 30, 12, 8, 99, 4, 4, EOS), 9, number=0),
+    Question((EOS,), 5, prefix=(7, 9), number=1),
+    Question((130, 7, EOS), 12, prefix=(6,), number=2),
+    Question((11, 12, 13, 14, EOS), 3, number=3),
+    Question((61, 5, 61, 8, EOS), 10, number=4),
+]
+TARGETS = [(5, 9, 11), (), (7,) * 9, (8, 8), (100, 4)]
+
+
+def modeled(kind):
+    return drawn(config.Model.model_validate(MODELS[kind]), WORDS, seed=sum(map(ord, kind)))
+
+
+def drawn(settings, words, seed=1):
+    torch.manual_seed(seed)
+    model = build(settings, words, words).eval()
+    for weight in model.parameters():  # large enough to matter, and no larger: recurrence makes chaos of rounding
+        nn.init.normal_(weight, std=weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.3)
+    return model
+
+
+def session(graph):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 2  # warnings tell of axes that are not free
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def close(ones, others, attention):
+    for one, other in zip(ones, others, strict=True):
+        assert one.hypothesis.tokens == other.hypothesis.tokens
+        assert one.hypothesis.finished == other.hypothesis.finished
+        np.testing.assert_allclose(one.hypothesis.log_probabilities, other.hypothesis.log_probabilities, atol=1e-5)
+        assert one.hypothesis.score == pytest.approx(other.hypothesis.score, abs=1e-4)
+        assert one.hypothesis.log_probability == pytest.approx(other.hypothesis.log_probability, abs=1e-4)
+        assert (one.attention is None) == (other.attention is None)
+        if one.attention is not None:
+            assert attention
+            np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+def test_every_table_has_all_its_entries_here():
+    chosen = [MODELS[kind]["decoder"] for kind in MODELS]
+    looks = [one["attention"] for one in chosen if one.get("attention")]
+    assert {one["cell"] for one in chosen if "cell" in one} == set(CELLS)
+    assert {one["score"] for one in looks} == set(SCORES)
+    assert {one["normalize"] for one in looks} == set(NORMALIZERS)
+    assert {one.get("combine") for one in looks} == {None, *COMBINES}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_graphs_say_what_the_model_says(kind, capfd):
+    model = modeled(kind)
+    made = graphs(model)
+    ours, theirs = Torch(model), Onnx(session(made[ENCODER]), session(made[STEP]))
+    close(ours.given(QUESTIONS, TARGETS, attention=True), theirs.given(QUESTIONS, TARGETS, attention=True), True)
+    for search in (Search(beam=1), Search(beam=5, best=5, attention=True), Search(beam=3, stopping="exact")):
+        for some in (QUESTIONS, QUESTIONS[1:2]):  # the other has one row and one slot
+            found = zip(ours.answers(some, search), theirs.answers(some, search), strict=True)
+            for one, other in found:
+                close(one, other, search.attention)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", [next(iter(RECURRENT)), next(iter(TRANSFORMERS))])
+def test_graphs_are_plain_and_always_the_same(kind):
+    one, other = graphs(modeled(kind)), graphs(modeled(kind))
+    assert one == other
+    for graph in one.values():
+        for secret in (b"/tmp", b"site-packages", b".py", str(Path.home()).encode(), str(Path.cwd()).encode()):
+            assert secret not in graph
+        model = onnx.load_from_string(graph)
+        onnx.checker.check_model(model, full_check=True)
+        assert all(one.data_location == onnx.TensorProto.DEFAULT for one in model.graph.initializer)
+        assert all(one.type.tensor_type.shape.dim[0].dim_param == "rows" for one in model.graph.input)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_tied_table_is_stored_once_in_a_graph(bias):
+    settings = MODELS[next(iter(RECURRENT))] | {"tied": "target", "bias": bias}
+    model = build(config.Model.model_validate(settings), WORDS, 5000).eval()
+    assert 5000 * WIDTH * 4 < len(graphs(model)[STEP]) < 1.5 * 5000 * WIDTH * 4
+
+
+BLOCKED = """
+import sys
+sys.modules["torch"] = None
+import heedful
+from heedful.engines.base import Draw
+translator = heedful.load({folder!r}, threads=1)
+assert translator.engine.name == "onnx"
+for beam in (1, 4):
+    print(*(found.text for found in translator({texts!r}, beam=beam)), sep="|")
+assert translator(["the old man"], draw=Draw())[0].text is not None
+assert translator("the old man", alignment="naive").alignment is not None
+"""
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "transformer"])
+def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
+    settings = {
+        "recurrent": {
+            "width": 8,
+            "encoder": {"kind": "recurrent", "width": 12},
+            "decoder": {"kind": "recurrent", "width": 10, "attention": {"score": "additive"}},
+        },
+        "transformer": MODELS[next(iter(TRANSFORMERS))],
+    }[kind]
+    model = config.Model.model_validate(settings)
+    weights = {name: weight.numpy() for name, weight in drawn(model, MADE["bpe"].size).state_dict().items()}
+    made(tmp_path / "model", model=model, weights=weights)
+    texts = list(dict.fromkeys(TEXTS))
+    proof = export(tmp_path / "model", tmp_path / "out", to="onnx", probes=texts)
+    assert (proof.same, proof.largest < 1e-5) == (len(texts), True)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {ENCODER, STEP, "heedful"}
+    code = BLOCKED.format(folder=str(tmp_path / "out"), texts=texts)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    ours = heedful.load(tmp_path / "model")
+    assert run.stdout.splitlines() == ["|".join(one.text for one in ours(texts, beam=beam)) for beam in (1, 4)]
+
+
+def test_what_is_drawn_is_scored_as_given():
+    made = graphs(modeled(next(iter(RECURRENT))))
+    engine = Onnx(session(made[ENCODER]), session(made[STEP]))
+    found = engine.answers(QUESTIONS, Search(best=2, draw=Draw(1.3, top_k=20, top_p=0.95)))
+    for question, some in zip(QUESTIONS, found, strict=True):
+        for one in some:
+            (told,) = engine.given([question], [one.hypothesis.tokens])
+            each = one.hypothesis.log_probabilities
+            np.testing.assert_allclose(told.hypothesis.log_probabilities[: len(each)], each, atol=1e-5)
+
+
+def test_nothing_asked_is_nothing_answered(tmp_path):
+    made = graphs(modeled(next(iter(RECURRENT))))
+    for name, graph in made.items():
+        (tmp_path / name).write_bytes(graph)
+    engine = opened(tmp_path, threads=1)
+    assert engine.answers([], Search()) == engine.given([], []) == []
+    with pytest.raises(HeedfulError, match="threads must be 1 to 1,024, not 0"):
+        opened(tmp_path, threads=0)
+    with pytest.raises(HeedfulError, match="runs ONNX on the CPU only: leave out --device"):
+        opened(tmp_path, device="cuda")
+
+
+def test_what_is_no_export_is_refused_in_words(tmp_path):
+    with pytest.raises(HeedfulError, match=r"encoder.onnx: ONNX Runtime cannot read it.*Export the model again"):
+        opened(tmp_path)
+    made = graphs(modeled(next(iter(RECURRENT))))
+    for name in (ENCODER, STEP):
+        (tmp_path / name).write_bytes(made[ENCODER])
+    with pytest.raises(HeedfulError, match="do not fit together"):
+        opened(tmp_path)
+    assert {ENCODER, STEP} <= set(LARGER)  # files of weights may be large
+
+
+def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("heedful.exporters.onnx.LARGEST", 1000)
+    with pytest.raises(HeedfulError, match=r"holds 2 GB at most.*--to ctranslate2"):
+        write(made(tmp_path / "model"), tmp_path / "out")
+
+
+def test_what_is_missing_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("heedful.errors.find_spec", lambda name: None if name.startswith("onnx") else object())
+    with pytest.raises(HeedfulError, match=r"needs onnxruntime.*pip install 'heedful\[onnx\]'"):
+        opened(tmp_path)
+    with pytest.raises(HeedfulError, match=r"needs onnx,.*pip install 'heedful\[export\]'"):
+        write(made(tmp_path / "model"), tmp_path / "out")

@@ -1,0 +1,231 @@
+"""Small models of every kind, made from the tables themselves; used by the law tests and by benchmarks/laws.py."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from heedful.model.seq2seq import Seq2Seq
+from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES, Attention, MultiHead
+from heedful.nn.cells import CELLS
+from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
+from heedful.nn.decoders.rnn import ASKS
+from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
+from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, output_layer
+from heedful.nn.positions import POSITIONS, Given
+from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Sample
+
+V, WIDTH = 11, 8
+PAD, BOS, EOS = 0, 1, 2
+
+
+def embed(vocabulary: int = V, *, positions: str | None = None, scale: bool = False) -> Embed:
+    table, places = nn.Embedding(vocabulary, WIDTH), None
+    if positions == "given":
+        places = Given(40, WIDTH, torch.randn(40, WIDTH))
+    elif positions is not None:
+        places = POSITIONS[positions](40, WIDTH)
+    return Embed(table, positions=places, scale=scale)
+
+
+def transformer_encoder(norm: str, positions: str | None, activation: str, score: str, normalizer: str, combine: str):
+    return TransformerEncoder(
+        embed(positions=positions, scale=positions is not None),
+        layers=2,
+        heads=2,
+        inner=12,
+        norm=norm,
+        activation=activation,
+        score=score,
+        normalize=normalizer,
+        combine=combine,
+    )
+
+
+# Options that do not matter to each other take turns, so that every one is run and the product stays small.
+SELF_SCORES = [score for score in SCORES if not SCORES[score].recalls]
+
+ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
+    **{
+        f"{cell}-{'bi' if two else 'uni'}-{layers}": lambda cell=cell, two=two, layers=layers: RecurrentEncoder(
+            embed(), WIDTH, cell=cell, bidirectional=two, layers=layers
+        )
+        for (cell, two), layers in zip(
+            itertools.product(CELLS, (False, True)), itertools.cycle((1, 2, 2, 1)), strict=False
+        )
+    },
+    **{
+        f"bottleneck-{'bi' if two else 'uni'}": lambda two=two: Bottleneck(
+            RecurrentEncoder(embed(), WIDTH, cell="gru", bidirectional=two)
+        )
+        for two in (False, True)
+    },
+    **{
+        "-".join(("transformer", *map(str, options))): lambda options=options: transformer_encoder(*options)
+        for options in [
+            ("pre", "sinusoidal", "relu", "scaled_dot", "soft", "concat"),
+            ("post", "sinusoidal", "gelu", "scaled_dot", "soft", "average"),
+            *zip(
+                itertools.cycle(NORMS),
+                (*POSITIONS, None),
+                itertools.cycle(ACTIVATIONS),
+                SELF_SCORES,
+                itertools.cycle(NORMALIZERS),
+                itertools.cycle(COMBINES),
+                strict=False,
+            ),
+        ]
+    },
+}
+
+
+def attention(heads: str, score: str, normalizer: str) -> Attention | MultiHead | None:
+    if heads == "none":
+        return None
+    if heads == "single":
+        return Attention(SCORES[score](WIDTH, WIDTH), WIDTH, normalizer)
+    small = SCORES[score](WIDTH // 2, WIDTH // 2)
+    return MultiHead(WIDTH, 2, WIDTH, score=small, normalize=normalizer, combine=heads)
+
+
+HEADS = ("none", "single", *COMBINES)
+
+RECURRENT_CASES = {
+    f"{cell}-{asks}{'-feeds' if feeds else ''}-{layers}": {
+        "cell": cell,
+        "asks": asks,
+        "feeds": feeds,
+        "layers": layers,
+        "first": first,
+        "bridge": bridge,
+    }
+    for (cell, asks, feeds), (layers, first, bridge) in zip(
+        itertools.product(CELLS, ASKS, (False, True)),
+        itertools.cycle(
+            [(1, "mean", True), (2, "last", False), (1, "zero", True), (2, "last", True), (1, "mean", False)]
+        ),
+        strict=False,
+    )
+}
+# The norm, the positions and the activation of a Transformer decoder. None has no positions: equal tokens would then be
+# equal slots, and which of two equals hard attention picks is nobody's law.
+TRANSFORMER_CASES = {
+    f"transformer-{norm}-{positions}": (norm, positions, activation)
+    for norm, positions, activation in zip(
+        itertools.cycle(NORMS), POSITIONS, itertools.cycle(ACTIVATIONS), strict=False
+    )
+}
+DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
+
+
+def decoder(kind: str, heads: str, score: str, normalizer: str, vocabulary: int = V) -> nn.Module:
+    output = output_layer(WIDTH, vocabulary, bias=True)
+    if kind in RECURRENT_CASES:
+        options = RECURRENT_CASES[kind]
+        words = embed(vocabulary)
+        return RecurrentDecoder(words, output, WIDTH, WIDTH, attention(heads, score, normalizer), **options)
+    norm, positions, activation = TRANSFORMER_CASES[kind]
+    words = embed(vocabulary, positions=positions, scale=True)
+    many, combine = (1, "concat") if heads == "single" else (2, heads)
+    return TransformerDecoder(
+        words,
+        output,
+        WIDTH,
+        layers=2,
+        heads=many,
+        inner=12,
+        norm=norm,
+        activation=activation,
+        score=score,
+        normalize=normalizer,
+        combine=combine,
+    )
+
+
+SEARCH_CASES = {
+    "greedy": Greedy(),
+    "sample": Sample(temperature=0.8, top_k=7, top_p=0.95, seed=3),
+    **{
+        f"beam-{stopping}-{length}": Beam(size=3, best=2, length=length, stopping=stopping)
+        for stopping, length in zip(STOPPINGS, itertools.cycle(LENGTHS), strict=False)
+    },
+    "beam-1": Beam(size=1, length="none"),
+    "beam-wide": Beam(size=7, best=7, length="gnmt", length_penalty=0.6),
+}
+assert {type(search) for search in SEARCH_CASES.values()} == set(SEARCHES.values())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model and one search."""
+
+    encoder: str
+    decoder: str
+    heads: str
+    score: str
+    normalizer: str
+    search: str
+
+    @property
+    def exists(self) -> bool:
+        """False for what cannot be: some scores need a recurrent decoder, and a Transformer needs attention."""
+        recurrent = self.decoder in RECURRENT_CASES
+        if self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
+            return recurrent and self.score == "dot" and self.normalizer == "soft"
+        return recurrent or not SCORES[self.score].recalls
+
+    def __str__(self) -> str:
+        return "/".join((self.encoder, self.decoder, self.heads, self.score, self.normalizer, self.search))
+
+    def model(self) -> Seq2Seq:
+        """The model, in double precision, with weights that are random but large enough to matter."""
+        torch.manual_seed(len(str(self)) + sum(map(ord, str(self))))
+        made = Seq2Seq(
+            ENCODER_CASES[self.encoder](), decoder(self.decoder, self.heads, self.score, self.normalizer)
+        ).double()
+        for parameter in made.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        return made.eval()
+
+
+FACTORS: tuple[Sequence[str], ...] = (
+    tuple(ENCODER_CASES),
+    DECODER_CASES,
+    HEADS,
+    tuple(SCORES),
+    tuple(NORMALIZERS),
+    tuple(SEARCH_CASES),
+)
+
+
+def every_case() -> Iterator[Case]:
+    """The full product of what exists."""
+    return (case for values in itertools.product(*FACTORS) if (case := Case(*values)).exists)
+
+
+def pairwise() -> list[Case]:
+    """A covering array: every pair of values of every two factors that can meet does meet, in few cases (greedily)."""
+    everything = list(every_case())
+    wanted = {pair for case in everything for pair in _pairs(case)}
+    draw = torch.Generator().manual_seed(0)
+    chosen = []
+    while wanted:
+        some = [everything[i] for i in torch.randint(len(everything), (200,), generator=draw).tolist()]
+        best = max(some, key=lambda case: len(wanted.intersection(_pairs(case))))
+        fresh = wanted.intersection(_pairs(best))
+        if not fresh:  # the last few pairs are rare: look for one of them
+            pair = min(wanted, key=str)
+            best = next(case for case in everything if pair in _pairs(case))
+            fresh = wanted.intersection(_pairs(best))
+        chosen.append(best)
+        wanted -= fresh
+    return chosen
+
+
+def _pairs(case: Case) -> set[tuple[int, str, int, str]]:
+    values = (case.encoder, case.decoder, case.heads, case.score, case.normalizer, case.search)
+    return {(i, values[i], j, values[j]) for i, j in itertools.combinations(range(len(values)), 2)}

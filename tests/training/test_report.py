@@ -1,0 +1,300 @@
+"""report.html: everything a run wrote down, in one page that cannot be turned against its reader."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful import config
+from heedful.data.store import open_prepared
+from heedful.html import Curve, Plot, chart, fill, number, tag, ticks
+from heedful.training.events import Began, Ended, Note, Refitted, Sample, Skipped, Stepped, Validated, plain
+from heedful.training.loop import train
+from heedful.training.report import REPORT, History, agreeing, page, write_report
+from support.browser_pages import BROWSER, Reader, browsed
+from support.training_runs import events, settings_of, storm
+
+PAYLOAD = (
+    '</script></title><img src=x onerror="document.title=1"><script>document.title="owned"</script>\u202e\x1b[2J\u2028'
+)
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+SCORES = {"bleu": {"name": "bleu", "value": 36.614, "signature": SIGNATURE}}
+ENDED = Ended(60, "the time is over", "ema", {"weights": "ema", "beam": 5, "length_penalty": 1.4}, "run/model", 61.0)
+
+
+def stepped(step, loss=3.0):
+    return Stepped(step, 60, loss, 20.0, 0.5, 1e-3, 100 * step, 9_000.0, step / 30, 0, float(step), 60.0 - step)
+
+
+def validated(step, output="ein Hund", weights="ema", samples=1, **changes):
+    some = tuple(Sample(f"a dog {at}", f"der Hund {at}", output) for at in range(samples))
+    return replace(Validated(step, 2.0, 7.4, 20.0, 40.0, True, 1.0, some, weights), **changes)
+
+
+@pytest.fixture
+def tell(tmp_path):
+    """A run's folder in which these events were written down."""
+
+    def write(*told):
+        settings = settings_of(tmp_path, tmp_path)
+        (tmp_path / "heedful.toml").write_text(config.to_toml(settings), encoding="utf-8")
+        (tmp_path / "asked.json").write_text(json.dumps({"corpus": "f00d", "train.device": None, "train.threads": 1}))
+        lines = "".join(json.dumps(plain(event)) + "\n" for event in told)
+        (tmp_path / "metrics.jsonl").write_text(lines, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+def curves(text):
+    """The points of every polyline."""
+    return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', text)]
+
+
+# ------------------------------------------------------------------------------------------------ a real run
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """A short run with a bad batch in it."""
+    folder = tmp_path_factory.mktemp("report") / "run"
+    settings = settings_of(corpus, folder, steps=12, validate_every=4, samples=2, log_every=2)
+    with storm({(6, 0): "loss is nan"}):
+        train(settings)
+    return settings, folder
+
+
+def test_the_report_of_a_run_tells_all_of_it(run):
+    settings, folder = run
+    text = (folder / REPORT).read_text(encoding="utf-8")
+    shown = "".join(Reader(text).texts)
+    validations = [one for one in events(folder, "validated") if one["samples"]]
+    assert [one["step"] for one in validations] == [4, 8, 12]
+    for one in validations:
+        for sample in one["samples"]:
+            assert sample["source"] in shown
+            assert sample["reference"] in shown
+            assert sample["output"] in shown
+    steps = len(events(folder, "stepped"))
+    assert curves(text) == [steps, 3, 3, 3, steps, steps, steps]
+    (ended,) = events(folder, "ended")
+    for score in ended["scores"]["validation"].values():
+        assert score["signature"] in shown
+    for name in ("model.safetensors", "config.json"):
+        assert sha256((folder / "model" / name).read_bytes()).hexdigest() in shown
+    assert open_prepared(settings.data.folder).fingerprint in shown
+    assert (folder / "heedful.toml").read_text(encoding="utf-8") in shown
+    for word in ("kept to learn from", "tokens per word", "skipped (not finite)", "PyTorch", "train.device", "fp32"):
+        assert word in shown
+    assert text.count('class="crossed"') == 1
+
+
+def test_a_report_that_is_missing_is_written_again(run):
+    settings, folder = run
+    before = (folder / REPORT).read_bytes()
+    (folder / REPORT).unlink()
+    train(settings)
+    after = (folder / REPORT).read_bytes()
+    assert b"resumed from" in after
+    assert b"resumed from" not in before
+    train(settings)
+    assert (folder / REPORT).read_bytes() == after
+
+
+def test_a_report_needs_no_torch(run):
+    _, folder = run
+    code = (
+        "import sys; sys.modules['torch'] = None\nfrom pathlib import Path; from heedful.training.report import page\n"
+        "sys.stdout.reconfigure(encoding='utf-8'); print(page(Path(sys.argv[1])), end='')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, check=True)
+    assert done.stdout.decode().replace("\r\n", "\n") == page(folder)
+
+
+def test_data_of_another_corpus_is_not_shown(run, tmp_path):
+    _, folder = run
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    asked = json.loads((copy / "asked.json").read_text())
+    (copy / "asked.json").write_text(json.dumps(asked | {"corpus": "another"}))
+    assert "kept to learn from" in page(folder)
+    assert "kept to learn from" not in page(copy)
+
+
+# ------------------------------------------------------------------------------------------------ what was told
+
+
+def test_of_a_step_taken_twice_the_later_record_counts(tell):
+    told = [stepped(step, 1.0) for step in (10, 20, 30)]
+    told += [
+        validated(20, "gone"),
+        Skipped(31, "roll back", float("nan"), 1.0, (("train", 7),)),
+        Note("back", "warning", 15),
+    ]
+    told += [stepped(20, 2.0), validated(20, "stays"), stepped(25, 2.0)]
+    text = page(tell(*told))
+    assert curves(text) == [3, 1, 1, 1, 3, 3, 3]
+    assert "stays" in text
+    assert "gone" not in text
+    history = History.of(map(plain, told))
+    assert [(one["step"], one["loss"]) for one in history["stepped"]] == [(10, 1.0), (20, 2.0), (25, 2.0)]
+
+
+def test_candidates_at_the_end_are_no_points_of_the_curve(tell):
+    told = [validated(20), validated(40), validated(40, weights="last", samples=0), validated(40, samples=0)]
+    text = page(tell(*told))
+    assert curves(text) == [2, 2, 2]
+    assert text.count('<td class="number">40</td>') == 3 + 1  # every validation, and the sample
+
+
+def test_a_run_that_only_began_has_a_report(tell):
+    began = Began(0, 60, 1000, 300, 2.0, None, 1, "cpu", "fp32")
+    assert "not finished" in page(tell(began))
+    assert curves(page(tell())) == []
+    run = tell(began, stepped(20))
+    with (run / "metrics.jsonl").open("a") as stream:
+        stream.write('{"event": "stepped", "st')
+    assert curves(page(run)) == [1] * 4
+
+
+def test_numbers_that_are_not_finite_are_no_points_and_no_broken_json(tell):
+    text = page(tell(stepped(20), stepped(40, float("nan")), stepped(60, float("inf"))))
+    assert curves(text) == [1, 3, 3, 3]
+    json.loads(Reader(text).scripts[0], parse_constant=pytest.fail)
+
+
+def test_everything_said_is_in_it(tell):
+    told = [Note("precision bf16: faster here", "choice"), Refitted(20, 777), stepped(60), validated(60)]
+    ended = replace(ENDED, scores={**ENDED.scores, "test2016": SCORES})
+    shown = "".join(Reader(page(tell(*told, ended))).texts)
+    for word in ("precision bf16: faster here", "777", "test2016", "36.61", SIGNATURE, "beam of 5", "the time is over"):
+        assert word in shown
+
+
+# ------------------------------------------------------------------------------------------------ hostile text
+
+
+@pytest.fixture
+def hostile(tell):
+    evil = (Sample(PAYLOAD, PAYLOAD, PAYLOAD), Sample("x", PAYLOAD, "y"))
+    told = [
+        Note(PAYLOAD, "choice"),
+        Note(PAYLOAD, "warning"),
+        stepped(20),
+        validated(20, samples=0),
+        validated(40, weights=PAYLOAD, samples=0),
+        replace(validated(60), samples=evil),
+        Skipped(60, PAYLOAD, 1.0, 2.0, ((PAYLOAD, 3),)),
+        replace(ENDED, why=PAYLOAD, scores={**ENDED.scores, PAYLOAD: SCORES}),
+    ]
+    return write_report(tell(*told))
+
+
+def test_hostile_text_is_only_text(hostile):
+    text = hostile.read_text(encoding="utf-8")
+    read = Reader(text)
+    assert read.tags.count("script") == 2
+    assert "img" not in read.tags
+    assert not [name for name, _ in read.attributes if name.startswith("on") or name in ("src", "href", "style")]
+    assert "".join(read.texts).count('<script>document.title="owned"') >= 8
+    assert not set("\u202e\x1b\u2028") & set(text)
+    assert not re.search(r"https?:|//\w|url\(|@import", text)
+
+
+def test_the_policy_allows_the_one_script_alone(hostile):
+    read = Reader(hostile.read_text(encoding="utf-8"))
+    (policy,) = (value for _, value in read.attributes if value and value.startswith("default-src 'none'"))
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}';", policy)
+    assert "unsafe" not in policy
+
+
+def test_data_for_the_script_cannot_end_its_element():
+    page = fill(
+        "<style></style>$style<script></script>$script$title$body<p>$data</p>", title="", body=tag("b"), data=PAYLOAD
+    )
+    (data,) = re.findall("<p>(.*)</p>", page)
+    assert "<" not in data
+    assert json.loads(data) == PAYLOAD
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_no_browser_runs_hostile_text(hostile, tmp_path):
+    bare = tmp_path / "bare.html"
+    bare.write_text(f"<title>{PAYLOAD}", encoding="utf-8")
+    assert "<title>owned" in browsed(bare, tmp_path) or "<title>1" in browsed(
+        bare, tmp_path
+    )  # this is what it would do
+    assert "<title>en → de</title>" in browsed(hostile, tmp_path)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_the_values_under_a_pointer_are_said(tell, tmp_path):
+    text = page(tell(*(stepped(step, step / 10) for step in (20, 40, 60))))
+    move = """<script>document.querySelectorAll("svg").forEach(svg => {
+        const box = svg.getBoundingClientRect();
+        const where = {clientX: box.left + box.width / 3, clientY: box.top + 9};
+        svg.dispatchEvent(new PointerEvent("pointermove", where));
+    })</script></body>"""
+    open_page = tmp_path / "open.html"
+    open_page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</body>", move), encoding="utf-8")
+    assert "label-smoothed 6.000 at step 60</output>" in text
+    assert "label-smoothed 2.000 at step 20</output>" in browsed(open_page, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ laws
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_whatever_is_put_into_a_tag_stays_in_it(text, name):
+    read = Reader(tag("p", text, title=name))
+    assert read.tags == ["p"]
+    assert [key for key, _ in read.attributes] == ["title"]
+
+
+@settings(deadline=None)
+@given(st.text("ab "), st.text("ab "))
+def test_pieces_make_the_output_and_agree_with_the_reference(reference, output):
+    pieces = agreeing(reference, output)
+    space = " " if " " in reference else ""
+    assert "".join(piece for piece, _ in pieces) == output + (space if pieces else "")
+    agreed = [piece.removesuffix(space) if space else piece for piece, agrees in pieces if agrees]
+    rest = iter(reference.split(" ") if space else reference)
+    assert all(piece in rest for piece in agreed)  # in that order
+
+
+def test_pieces_are_words_or_else_characters():
+    assert agreeing("ein alter Hund", "ein Hund") == [("ein ", True), ("Hund ", True)]
+    assert agreeing("一只狗", "一条狗") == [("一", True), ("条", False), ("狗", True)]
+    assert agreeing("a" * 500, "a" * 500) == [("a" * 500, False)]
+
+
+@settings(deadline=None)
+@given(st.floats(-1e3, 1e3), st.floats(1e-2, 1e6), st.integers(2, 9))
+def test_ticks_are_few_and_inside(low, span, most):
+    found = ticks(low, low + span, most)
+    assert len(found) <= most + 1
+    assert all(low - 1e-6 * span <= at <= low + span + 1e-6 * span for at in found)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 99), st.floats(-1e9, 1e9)), min_size=1), st.booleans())
+def test_curves_stay_inside_their_chart(points, from_zero):
+    drawn = chart(Plot("x", [Curve("y", points)], 100, from_zero=from_zero))
+    Reader(drawn)
+    width, height = map(int, re.search(r'viewbox="0 0 (\d+) (\d+)"', drawn.lower()).groups())
+    for place in re.search(r'<polyline points="([^"]*)"', drawn)[1].split():
+        x, y = map(float, place.split(","))
+        assert 0 <= x <= width
+        assert 0 <= y <= height
+
+
+def test_numbers_say_as_much_as_they_know():
+    told = {1.75312: "1.753", 36.614: "36.61", 9876.5: "9,876", 0.00129: "0.00129", 0.0: "0", 28995: "28,995", "x": "x"}
+    assert {value: number(value) for value in told} == told

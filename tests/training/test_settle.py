@@ -1,0 +1,90 @@
+"""What is decided once stays decided, and a run is never mixed with another."""
+
+import json
+
+import pytest
+
+from heedful.errors import ConfigError
+from heedful.training.loop import train
+from heedful.training.resolve import ASKED, FREE, SETTLED, flat
+from support.training_runs import MODEL, outcome, settings_of, write_corpus
+
+SHORT = {"steps": 4, "save_every": 4, "validate_every": 4, "validate_pairs": 2, "ema": False}
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """A run of four steps."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    train(settings_of(corpus, run, **SHORT))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"learning_rate": 1e-4}, "train.learning_rate: 0.005 then, 0.0001 now"),
+        ({"steps": 5}, "train.steps: 4 then, 5 now"),
+        ({"exact": False}, "train.exact: True then, False now"),
+        ({"model": MODEL | {"width": 32}}, "model.width: 16 then, 32 now"),
+        ({"time": "1m", "steps": None}, "train.time: None then, 1m now"),
+    ],
+)
+def test_another_setting_is_refused_by_name(corpus, finished, changes, said):
+    before = outcome(finished)
+    with pytest.raises(ConfigError, match="was begun with other settings") as told:
+        train(settings_of(corpus, finished, **SHORT | changes))
+    assert said in str(told.value)
+    assert "--out" in str(told.value)
+    assert outcome(finished) == before
+
+
+def test_another_corpus_is_refused(finished, tmp_path):
+    with pytest.raises(ConfigError, match=r"corpus: \w+ then, \w+ now"):
+        train(settings_of(write_corpus(tmp_path, pairs=100), finished, **SHORT))
+
+
+def test_the_same_corpus_elsewhere_is_the_same_corpus(finished, tmp_path):
+    before = outcome(finished)
+    train(settings_of(write_corpus(tmp_path), finished, **SHORT))
+    assert outcome(finished) == before
+
+
+def test_keys_that_change_no_number_may_change(corpus, finished):
+    assert set(FREE) == {"keep", "log_every", "folder"}
+    before = outcome(finished)
+    train(settings_of(corpus, finished, **SHORT | {"keep": 5, "log_every": 1}))
+    assert outcome(finished) == before
+
+
+def test_what_is_left_open_is_worked_out_once(corpus, tmp_path):
+    open_ones = {"micro_batches": None, "threads": None, "precision": None, "validate_every": None, "save_every": None}
+    notes = []
+
+    def watch(event):
+        if type(event).__name__ == "Note" and event.level == "choice":
+            notes.append(event.text)
+
+    settings = settings_of(corpus, tmp_path / "run", **SHORT | open_ones)
+    train(settings, watch=watch)
+    assert any(note.startswith("precision ") for note in notes)
+    written = (tmp_path / "run" / SETTLED).read_text()
+    for key in open_ones:
+        assert f"\n{key} = " in written
+    notes.clear()
+    train(settings, watch=watch)
+    assert not notes
+    assert (tmp_path / "run" / SETTLED).read_text() == written
+
+
+def test_a_run_has_to_end_sometime(corpus, tmp_path):
+    with pytest.raises(ConfigError, match=r"say how long to train: train\.steps"):
+        train(settings_of(corpus, tmp_path / "run", **SHORT | {"steps": None}))
+    assert not (tmp_path / "run" / SETTLED).exists()
+
+
+def test_what_was_asked_is_kept_as_a_flat_table(finished):
+    assert flat({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("d", [2])]
+    asked = json.loads((finished / ASKED).read_text())
+    assert asked["train.steps"] == 4
+    assert not any(key.startswith(("data.", "train.folder")) for key in asked)

@@ -1,0 +1,81 @@
+"""What a model is judged by is never what it learned from."""
+
+import itertools
+
+import pytest
+
+from heedful.data.prepare import prepare
+from heedful.errors import DataError
+from heedful.training.finish import surely_best
+from heedful.training.loop import regularized, train
+from heedful.training.resolve import plan_of
+from heedful.training.validate import grouped, held_out
+from support.training_runs import events, settings_of, write_corpus
+
+PIECES = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False}
+
+
+def sources_learned(prepared, plan):
+    """The sources of every pair in the batches of two passes."""
+    (whole,) = prepared.train
+    every = [text for folder in range(len(whole.folders)) for text in whole.texts("source", folder)]
+    steps = itertools.takewhile(lambda step: plan.epoch(step)[0].epoch < 2, itertools.count())
+    return {every[row] for step in steps for micro in plan.batch(step) for row in micro.rows.tolist()}
+
+
+@pytest.mark.parametrize("regularization", [0.0, 0.2])
+def test_pairs_held_out_are_in_no_batch(corpus, tmp_path, regularization):
+    tokenizer = PIECES | {"regularization": regularization}
+    settings = settings_of(corpus, tmp_path / "run", tokenizer=tokenizer, validation=False)
+    prepared = prepare(settings)
+    learned, held = held_out(prepared, 20)
+    corpora = regularized(settings, prepared, learned)
+    assert len(held) == 20
+    assert sum(one.rows for one in corpora) + 20 == prepared.train[0].rows
+    seen = sources_learned(prepared, plan_of(settings, prepared, corpora))
+    assert len(seen) == corpora[0].rows  # everything else is in one
+    assert not seen & set(held.texts)
+
+
+def test_a_validation_set_is_read_in_its_order_and_nothing_is_held_out(corpus, tmp_path):
+    prepared = prepare(settings_of(corpus, tmp_path / "run"))
+    learned, held = held_out(prepared, 5)
+    assert learned == prepared.train
+    assert held.texts == (corpus / "val.en").read_text(encoding="utf-8").splitlines()[:5]
+    assert held.references == (corpus / "val.de").read_text(encoding="utf-8").splitlines()[:5]
+    assert prepared.tokenizer("target").decode(held.targets) == held.references
+
+
+def test_too_few_pairs_to_hold_some_out(tmp_path):
+    settings = settings_of(write_corpus(tmp_path, pairs=8), tmp_path / "run", validation=False)
+    with pytest.raises(DataError, match="too small to hold pairs out for validation: give at least 10"):
+        held_out(prepare(settings), 100)
+
+
+def test_groups_stay_below_the_budget():
+    groups = grouped(list("abcdef"), [2, 3, 3, 9, 1, 1], 6)
+    assert groups == [["a", "b"], ["c"], ["d"], ["e", "f"]]
+
+
+def test_a_run_stops_when_it_gets_no_better(corpus, tmp_path):
+    """A learning rate that nothing survives: the first validations are the best."""
+    settings = settings_of(
+        corpus, tmp_path / "run", steps=60, learning_rate=10.0, validate_every=4, validate_pairs=2, patience=2,
+        metric="loss", ema=False,
+    )  # fmt: skip
+    train(settings)
+    (ended,) = events(tmp_path / "run", "ended")
+    assert ended["why"] == "the last 2 validations were no better"
+    assert ended["step"] < 60
+    validated = [one for one in events(tmp_path / "run", "validated") if one["step"] < ended["step"]]
+    assert sum(one["best"] for one in validated) >= 1
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+@pytest.mark.parametrize(("mended", "chosen"), [(0, 1.0), (1, 1.0), (60, 1.4)])
+def test_another_penalty_must_be_better_beyond_chance(metric, mended, chosen):
+    references = [f"a {n} b {n + 1} c {n + 2} d" for n in range(100)]
+    usual = [text.replace("c", "x") for text in references]
+    said = {1.0: usual, 1.4: [*references[:mended], *usual[mended:]], 0.6: [text[:-4] for text in usual]}
+    assert surely_best(said, references, metric) == chosen
+    assert surely_best({1.0: usual}, references, metric) == 1.0
