@@ -130,7 +130,8 @@ def measured(source: Path, work: Path, quick: bool) -> Iterator[tuple[str, str]]
             arrays = sorted(work.glob("**/tokens/**/*.npy"))
             assert arrays, "no tokens found"
             yield "tokens of the prepared corpus", hash_of(bytes_of(array) for array in arrays)
-        yield f"translations: torch, {recipe}", translations(heedful, f"run-{recipe}/model", "--alignment", "naive")
+        links = () if recipe == "rnn-bottleneck" else ("--alignment", "naive")  # without attention there are no links
+        yield f"translations: torch, {recipe}", translations(heedful, f"run-{recipe}/model", *links)
 
     quantization = "--quantization" if "--quantization" in heedful("export", "--help") else "--rounding"
     model = sample / "model"
@@ -147,8 +148,10 @@ def measured(source: Path, work: Path, quick: bool) -> Iterator[tuple[str, str]]
         yield f"export: {engine} {kind}", exported(work / place)
         if engine == "argos":
             continue
-        links = () if engine == "hugging_face" else ("--alignment", "shifted")
-        yield f"translations: {engine} {kind}", translations(heedful, place, *links)
+        yield (
+            f"translations: {engine} {kind}",
+            translations(heedful, place, *(() if engine == "hugging_face" else ("--alignment", "shifted"))),
+        )
     heedful("export", f"run-{RECURRENT}/model", "--to", "onnx", "--out", "onnx-recurrent", "--probes", "lines")
     yield f"export: onnx, {RECURRENT}", exported(work / "onnx-recurrent")
     yield f"translations: onnx, {RECURRENT}", translations(heedful, "onnx-recurrent", "--alignment", "naive")
