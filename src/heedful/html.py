@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from heedful.files import replace_text
 from heedful.text.normalize import visible
 
 WIDTH, HEIGHT = 440, 210  # of a chart
@@ -67,9 +68,7 @@ def inert(text: str) -> str:
 
 def put(path: Path, text: str) -> None:
     """Write a page, whole or not at all."""
-    part = path.with_name(f".tmp-{path.name}")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    part.replace(path)
+    replace_text(path, text, durable=False)
 
 
 def section(title: str, parts: Iterable[Html]) -> Html:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heedful import samples
-from heedful.config import check
+from heedful.config import parse_settings
 from heedful.corpus.readers import paired
 from heedful.errors import ConfigError
 
@@ -60,7 +60,7 @@ def init(
     else:
         raise ConfigError("say which files hold the pairs and which languages they have, or name a sample")
     text = configuration(folder, source, target, corpora, time, recipe)
-    check(tomllib.loads(text), where="heedful init")
+    parse_settings(tomllib.loads(text), where="heedful init")
     if sample:
         samples.unpack(sample, folder / "data")
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def configuration(
         ("", ""),
         ("[train]", ""),
         (f"time = {quoted(time)}", "from start to end; Ctrl-C is safe, and the same command goes on"),
-        ('folder = "run"', "checkpoints, the report and the model"),
+        ('output_dir = "run"', "checkpoints, the report and the model"),
     ]
     width = max(len(left) for left, why in lines if why)
     return "".join((f"{left:{width}}  # {why}" if why else left) + "\n" for left, why in lines)

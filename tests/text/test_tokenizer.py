@@ -44,11 +44,11 @@ def test_special_ids_are_fixed(kind):
     made = MADE[kind]
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
     assert made.pieces(range(6)) == [*SPECIAL, "<2de>", "<news>"]
-    assert (made.tag("<2de>"), made.tag("<news>")) == (4, 5)
+    assert (made.tag_id("<2de>"), made.tag_id("<news>")) == (4, 5)
     with pytest.raises(HeedfulError, match="is not a tag"):
-        made.tag("<fr>")
+        made.tag_id("<fr>")
     with pytest.raises(HeedfulError, match="is not a tag"):
-        made.tag("man")
+        made.tag_id("man")
 
 
 @pytest.mark.parametrize("kind", list(TOKENIZERS))
@@ -66,7 +66,7 @@ def test_known_text_comes_back(kind):
 def test_special_tokens_and_tags_say_nothing(kind):
     made = MADE[kind]
     row = made.encode(["Tom sees"])[0]
-    assert made.decode([[BOS, made.tag("<2de>"), *row, EOS, PAD]]) == ["Tom sees"]
+    assert made.decode([[BOS, made.tag_id("<2de>"), *row, EOS, PAD]]) == ["Tom sees"]
 
 
 @pytest.mark.parametrize("kind", list(TOKENIZERS))

@@ -41,7 +41,7 @@ def check(
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where the files do not say."),
     validation: list[str] = typer.Option([], "--validation", help="Files to look for in training (repeat for two)."),
     test: list[str] = typer.Option([], "--test", help="Files to look for in training (repeat for two)."),
-    sets: list[str] = typer.Option([], "--set", help="A setting, such as clean.longest_words=100."),
+    sets: list[str] = typer.Option([], "--set", help="A setting, such as clean.max_words=100."),
     fix: bool = typer.Option(False, "--fix", help="Write a cleaned copy beside the old files."),
     as_json: bool = typer.Option(False, "--json", help="For machines."),
 ) -> None:

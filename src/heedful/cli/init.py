@@ -104,12 +104,12 @@ def show(path: Path) -> None:
 def looked_at(settings: "Settings") -> list[str]:
     """How many pairs there are, how one looks, and what `heedful check` says of them."""
     require("polars", extra="corpus", whose="heedful init, to look at the files,")
-    from heedful.config import corpora_of
+    from heedful.config import name_corpora
     from heedful.corpus.check import examine_all, report
     from heedful.corpus.readers import paired, read
 
     where = (settings.source, settings.target)
-    paths = [path for _, _, corpus in corpora_of(settings) for path in paired(corpus.files, *where)]
+    paths = [path for _, _, corpus in name_corpora(settings) for path in paired(corpus.files, *where)]
     size = sum(path.stat().st_size for path in paths)
     first = next(read(settings.data.train[0].files, *where))
     sample = [f"{first.source[0]}  |  {first.target[0]}"] if first.source else []

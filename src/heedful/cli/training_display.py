@@ -337,7 +337,7 @@ class Display:
         if not self.opened:
             self.opened = True
             languages = f"{self.settings.source} {self.signs.arrow} {self.settings.target}"
-            self.say(f"heedful train  {languages}  in {visible(str(nearby(self.settings.train.folder)))}", "bold")
+            self.say(f"heedful train  {languages}  in {visible(str(nearby(self.settings.train.output_dir)))}", "bold")
 
     def say(self, text: str, style: str = "") -> None:
         """A line, dated where nobody looks on."""
@@ -368,7 +368,7 @@ def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
                 signatures |= {NAMES[name]: one["signature"] for name, one in some.items()}
         for name, signature in signatures.items():
             say(f"  {name:>12}  {signature}", "dim")
-    run = nearby(settings.train.folder)
+    run = nearby(settings.train.output_dir)
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
         say(f"  {name:>12}  {visible(str(path))}")
     say("Next: " + visible(shlex.join(["heedful", "translate", str(run / "model")])))

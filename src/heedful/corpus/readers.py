@@ -551,8 +551,8 @@ def read(
         latin = f"Latin-1? Type: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8   and use that"
         advice = latin if first.reason.startswith("not UTF-8") else "Type heedful check and the files, to see more"
         raise DataError(
-            f"{rejected:,} of {seen:,} lines cannot be read, more than data.reject_limit = {reject_limit:g}; the first "
-            f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
+            f"{rejected:,} of {seen:,} lines cannot be read, more than data.max_reject_share = {reject_limit:g}; the "
+            f"first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
         )
 
 

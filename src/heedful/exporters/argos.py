@@ -19,11 +19,12 @@ from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
 
 from heedful import config
-from heedful.bundle import CARD, Bundle, beside, sync
+from heedful.bundle import CARD_FILE, Bundle, sibling
 from heedful.errors import HeedfulError
 from heedful.exporters import ctranslate2
 from heedful.exporters.normalizer import normalizing
 from heedful.exporters.sentence_splitter import splitter
+from heedful.files import sync_path
 from heedful.text.tokenizer import Subwords
 
 SUFFIX = ".argosmodel"
@@ -79,14 +80,14 @@ def pack(
         "metadata.json": metadata(codes, names or (name(codes[0]), name(codes[1])), version),
         "sentencepiece.model": normalizing(tokenizer.model),
         "minisbd/rules.onnx": splitter(codes[0]),
-        CARD: (readme(bundle, codes) + proved).encode(),
+        CARD_FILE: (readme(bundle, codes) + proved).encode(),
     }
-    new = beside(path, "new")
+    new = sibling(path, "new")
     try:
         with ZipFile(new, "w") as archive:
             for inner, content in sorted(contents.items()):
                 add(archive, f"{top}/{inner}", content)
-        sync(new)
+        sync_path(new)
         new.rename(path)
     except OSError as error:
         raise HeedfulError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -112,7 +113,7 @@ def check(bundle: Bundle) -> Subwords:
             f"Argos Translate puts no tags before a source, and this model knows {' '.join(bundle.description.tags)}: "
             "train a model for one pair of languages, without tags"
         )
-    if not all(isinstance(part, config.Transformer) for part in (bundle.model.encoder, bundle.model.decoder)):
+    if not all(isinstance(part, config.TransformerSettings) for part in (bundle.model.encoder, bundle.model.decoder)):
         raise HeedfulError("Argos Translate runs CTranslate2, which knows no recurrent models: train a Transformer")
     return source
 
@@ -137,7 +138,7 @@ def name(code: str) -> str:
 
 def readme(bundle: Bundle, codes: tuple[str, str]) -> str:
     """The model card, and what is different in there."""
-    card = (bundle.folder / CARD).read_text(encoding="utf-8").rstrip()
+    card = (bundle.folder / CARD_FILE).read_text(encoding="utf-8").rstrip()
     search = bundle.generation
     return f"""{card}
 

@@ -164,7 +164,7 @@ def layers_of(arrays: Mapping[str, Array], part: str) -> int:
     return len(found)
 
 
-def described(arrays: Mapping[str, Array]) -> config.Model:
+def described(arrays: Mapping[str, Array]) -> config.ModelSettings:
     """Our words for their variables."""
     width = arrays[table_of(arrays, "decoder")].shape[1]
     scales = {int(arrays.get(f"{part}/scale_embeddings", np.array(1))) for part in SIDES.values()}
@@ -179,16 +179,16 @@ def described(arrays: Mapping[str, Array]) -> config.Model:
             "kind": "transformer",
             "layers": layers_of(arrays, part),
             "heads": int(arrays.get(f"{part}/num_heads", arrays.get("num_heads", np.array(8)))),
-            "inner": arrays[f"{part}/layer_0/ffn/linear_0/weight"].shape[0],
+            "feedforward_size": arrays[f"{part}/layer_0/ffn/linear_0/weight"].shape[0],
             "norm": "pre" if f"{part}/layer_norm/gamma" in arrays else "post",
             "activation": ACTIVATIONS[activation],
         }
 
     stored = arrays.get("encoder/position_encodings/encodings")
-    return config.Model.model_validate(
+    return config.ModelSettings.model_validate(
         {
-            "width": width, "positions": "learned", "slots": SLOTS if stored is None else len(stored), "tied": "none",
-            "scale": bool(scales.pop()), "bias": True,
+            "width": width, "positions": "learned", "max_positions": SLOTS if stored is None else len(stored),
+            "tie_embeddings": "none", "scale_embeddings": bool(scales.pop()), "output_bias": True,
             "encoder": side("encoder"), "decoder": side("decoder"),
         }
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Text to token ids and back.
 
-    tokenizer = train("bpe", sentences, vocabulary=8000)
+    tokenizer = train("bpe", sentences, vocab_size=8000)
     tokenizer.decode(tokenizer.encode(["ein Haus"])) == ["ein Haus"]        # exact for normalized text
 
 The first ids are the same for every tokenizer: PAD, UNK, BOS, EOS, then one per tag. A tag, such as <2de>, is put
@@ -55,7 +55,7 @@ class Tokenizer(Protocol):
         """What each id stands for; a leading U+2581 is a space."""
         ...
 
-    def tag(self, name: str) -> int:
+    def tag_id(self, name: str) -> int:
         """The id of a tag."""
         ...
 
@@ -86,7 +86,7 @@ class Subwords:
         self._pools: dict[float, dict[str, list[list[int]]]] = {}
 
     @cached_property
-    def merges(self) -> bool:
+    def is_bpe(self) -> bool:
         """Whether this is byte-pair encoding, whose scores are ranks; unigram's are logarithms of probabilities."""
         return all(score == int(score) for score in self.scores.values())
 
@@ -125,7 +125,7 @@ class Subwords:
     def pool(self, word: str, amount: float) -> list[list[int]]:
         """The segmentations of a word: a function of its letters."""
         draw = Random(int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big")).random
-        if self.merges:
+        if self.is_bpe:
             return [self.ids(merged("\u2581" + word, self.scores, amount, draw)) for _ in range(POOL)]
         rows = self._processor.nbest_encode_as_ids(word, 2 * POOL) or [[]]
         scores = [sum(self._processor.get_score(number) for number in row) for row in rows]
@@ -155,7 +155,7 @@ class Subwords:
         """What each id stands for."""
         return [self._processor.id_to_piece(number) for number in ids]
 
-    def tag(self, name: str) -> int:
+    def tag_id(self, name: str) -> int:
         """The id of a tag."""
         number = self._processor.piece_to_id(name)
         if number == UNK or not self._processor.is_control(number):
@@ -220,7 +220,7 @@ class Table:
         """What each id stands for."""
         return [self.listed[number] for number in ids]
 
-    def tag(self, name: str) -> int:
+    def tag_id(self, name: str) -> int:
         """The id of a tag."""
         if not is_tag(name) or name not in self._ids:
             raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
@@ -269,7 +269,7 @@ class Borrowed:
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """It was trained with one way to cut."""
-        raise HeedfulError("a borrowed tokenizer knows no regularization; set tokenizer.regularization to 0")
+        raise HeedfulError("a borrowed tokenizer knows no regularization; set tokenizer.subword_regularization to 0")
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of every row; UNK is shown as U+2047."""
@@ -279,7 +279,7 @@ class Borrowed:
         """What each id stands for."""
         return [self.listed[number] for number in ids]
 
-    def tag(self, name: str) -> int:
+    def tag_id(self, name: str) -> int:
         """The id of a tag, which is written >>like this<< in their lists."""
         if name not in self._tags:
             raise HeedfulError(f"{name} is not a tag of this vocabulary" + did_you_mean(name, self._tags))
@@ -317,19 +317,25 @@ def order_of(tokenizer: Tokenizer) -> Sequence[int]:
 
 
 def train_subwords(
-    kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str], *, byte_fallback: bool, coverage: float
+    kind: str,
+    texts: Iterable[str],
+    vocab_size: int,
+    tags: Sequence[str],
+    *,
+    byte_fallback: bool,
+    character_coverage: float,
 ) -> Subwords:
-    """A SentencePiece model of at most `vocabulary` pieces; fewer where the text has no more to give."""
+    """A SentencePiece model of at most `vocab_size` pieces; fewer where the text has no more to give."""
     model, failed = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=_watched(texts, failed),
             model_writer=model,
             model_type=kind,
-            vocab_size=vocabulary,
+            vocab_size=vocab_size,
             hard_vocab_limit=False,  # unigram: a small text has fewer pieces than one may ask for
             byte_fallback=byte_fallback,
-            character_coverage=coverage,
+            character_coverage=character_coverage,
             control_symbols=list(tags),
             pad_id=PAD,
             unk_id=UNK,
@@ -343,7 +349,7 @@ def train_subwords(
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
-        raise HeedfulError(f"a {kind} vocabulary of {vocabulary} pieces cannot be made: {sized(str(error))}") from None
+        raise HeedfulError(f"a {kind} vocabulary of {vocab_size} pieces cannot be made: {sized(str(error))}") from None
     return Subwords(model.getvalue())
 
 
@@ -360,19 +366,19 @@ def sized(error: str) -> str:
     """SentencePiece's complaint in our words, where it is the usual one: too large or too small a vocabulary."""
     most = re.search(r"value <= (\d+)", error)
     if most:
-        return f"the text is too small for it. Set tokenizer.vocabulary to {most[1]} or less"
+        return f"the text is too small for it. Set tokenizer.vocab_size to {most[1]} or less"
     least = re.search(r"required_chars\. (\d+) vs (\d+)", error)
     if least:
-        return f"its bytes and characters alone are {least[2]}. Set tokenizer.vocabulary well above that"
+        return f"its bytes and characters alone are {least[2]}. Set tokenizer.vocab_size well above that"
     if "!sentences_.empty()" in error:
         return "there is no text"
     return error.strip().splitlines()[-1]
 
 
-def train_table(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str], **_: Any) -> Table:
+def train_table(kind: str, texts: Iterable[str], vocab_size: int, tags: Sequence[str], **_: Any) -> Table:
     """The most frequent pieces, ties in alphabetical order."""
     counts = Counter(piece for text in texts for piece in CUTS[kind](text))
-    kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[: max(0, vocabulary - len(SPECIAL) - len(tags))]
+    kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[: max(0, vocab_size - len(SPECIAL) - len(tags))]
     return Table(kind, [*SPECIAL, *tags, *kept])
 
 
@@ -387,16 +393,18 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 def train(
     kind: str,
     texts: Iterable[str],
-    vocabulary: int,
+    vocab_size: int,
     *,
     tags: Sequence[str] = (),
     byte_fallback: bool = True,
-    coverage: float = 0.9995,
+    character_coverage: float = 0.9995,
 ) -> Tokenizer:
     """A tokenizer for `texts`, which are normalized; the same texts in the same order give the same tokenizer."""
     if kind not in TOKENIZERS:
         raise HeedfulError(f"unknown tokenizer `{kind}`" + did_you_mean(kind, TOKENIZERS))
-    return TOKENIZERS[kind](kind, texts, vocabulary, tags, byte_fallback=byte_fallback, coverage=coverage)
+    return TOKENIZERS[kind](
+        kind, texts, vocab_size, tags, byte_fallback=byte_fallback, character_coverage=character_coverage
+    )
 
 
 def load(path: Path) -> Tokenizer:
