@@ -45,7 +45,7 @@ from heedful.config import RENAMED_KEYS
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import HeedfulError
 from heedful.stopping import LENGTHS
-from heedful.text.tokenizer import TOKENIZERS, Borrowed, train
+from heedful.text.tokenizer import TOKENIZERS, BorrowedTokenizer, train
 
 TEXTS = ["the old man sees a house", "tom paints two dogs", "my sister has lost the answer", "über die straße"] * 3
 TRANSFORMER = {"kind": "transformer", "layers": 2, "heads": 2, "feedforward_size": 16}
@@ -601,7 +601,7 @@ def test_lengths_are_the_lines_of_the_table():
 
 def test_kinds_are_the_lines_of_the_table(whole):
     kinds = type(open_bundle(whole).description).model_fields["tokenizer"].annotation.__args__
-    assert set(kinds) == {*TOKENIZERS, "letters", Borrowed.kind}  # those two are only ever imported
+    assert set(kinds) == {*TOKENIZERS, "letters", BorrowedTokenizer.kind}  # those two are only ever imported
 
 
 # ---------------------------------------------------------------------------------------------------------- format 1

@@ -19,7 +19,7 @@ from string import Template
 from typing import Any
 
 from heedful.files import replace_text
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 WIDTH, HEIGHT = 440, 210  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 24  # what its axes take of that
@@ -42,7 +42,7 @@ def tag(name: str, *inside: object, **attributes: object) -> Html:
 
 def safe(text: object) -> str:
     """HTML as it is, and of anything else the visible letters."""
-    return text if isinstance(text, Html) else escape("\n".join(map(visible, str(text).split("\n"))))
+    return text if isinstance(text, Html) else escape("\n".join(map(escape_invisible, str(text).split("\n"))))
 
 
 def fill(template: str, *, title: str, body: Html, data: object) -> str:

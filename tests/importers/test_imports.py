@@ -26,7 +26,7 @@ from heedful.exporters import ctranslate2 as to_ctranslate2
 from heedful.exporters import marian as to_marian
 from heedful.importers import ctranslate2
 from heedful.importers.api import import_model
-from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
+from heedful.text.tokenizer import BOS, EOS, UNK, BorrowedTokenizer, load
 from heedful.training.finetune import started
 from heedful.training.loop import train
 from support.training_runs import DATA, settings_of, write_corpus
@@ -182,7 +182,7 @@ def test_an_import_is_fine_tuned(opus, tmp_path):
     losses = [one["loss"] for one in events if one["event"] == "stepped"]
     assert losses[-1] < losses[0]
     tuned = heedful.load(model)
-    assert isinstance(tuned.source, Borrowed)
+    assert isinstance(tuned.source, BorrowedTokenizer)
     proof = heedful.export(model, tmp_path / "out", to="hugging_face")
     assert proof.same + proof.ties == proof.sentences
 
@@ -506,7 +506,7 @@ def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
     made = import_model(opus, tmp_path / "model").tokenizer("target")
     made.save(tmp_path / "copy")
     again = load(tmp_path / "copy")
-    assert (again.listed, again.order, again.model) == (made.listed, made.order, made.model)
+    assert (again.vocabulary, again.order, again.model) == (made.vocabulary, made.order, made.model)
     assert again.encode(GERMAN) == made.encode(GERMAN)
     assert made.decode(made.encode(GERMAN)) == GERMAN
     assert UNK in made.encode(["東"])[0]
@@ -515,7 +515,7 @@ def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
         made.sample(GERMAN, 0.1, 1)
     with pytest.raises(HeedfulError, match="not a tag"):
         made.tag_id("<2de>")
-    if ">>deu<<" in made.listed:
+    if ">>deu<<" in made.vocabulary:
         assert made.pieces([made.tag_id(">>deu<<")]) == [">>deu<<"]
     with pytest.raises(HeedfulError, match="once at most"):
-        Borrowed(made.model, made.listed, [5, 5])
+        BorrowedTokenizer(made.model, made.vocabulary, [5, 5])

@@ -14,7 +14,7 @@ from heedful import config
 from heedful.config import PositiveInt
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
-from heedful.text.tokenizer import BOS, EOS, PAD, UNK, Subwords, Tokenizer
+from heedful.text.tokenizer import BOS, EOS, PAD, UNK, SubwordTokenizer, Tokenizer
 
 FORMAT_VERSION = 2  # 1 had other keys: config/renamed.py
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, CARD_FILE = "config.json", "model.safetensors", "vocab.json", "README.md"
@@ -211,6 +211,6 @@ def piece_ids(tokenizers: Mapping[str, Tokenizer]) -> dict[str, dict[str, int]]:
 
 def tokenizer_kind(tokenizer: Tokenizer) -> str:
     """Return the kind of a tokenizer, a key of TOKENIZERS."""
-    if isinstance(tokenizer, Subwords):
+    if isinstance(tokenizer, SubwordTokenizer):
         return "bpe" if tokenizer.is_bpe else "unigram"
     return str(getattr(tokenizer, "kind", type(tokenizer).__name__))

@@ -36,7 +36,7 @@ from heedful.bundle.verify import verify_bundle
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256, sync_path
-from heedful.text.tokenizer import LISTED, Tokenizer
+from heedful.text.tokenizer import JSON_KINDS, Tokenizer
 
 
 def write_bundle(
@@ -64,7 +64,8 @@ def write_bundle(
         raise HeedfulError(f"{folder} exists and is not a model, so it is not replaced. Name another folder")
     stored = stored_weights(model, weights)
     files = {
-        side: f"{side}.{'vocabulary.json' if tokenizer_kind(tokenizers[side]) in LISTED else 'spm'}" for side in SIDES
+        side: f"{side}.{'vocabulary.json' if tokenizer_kind(tokenizers[side]) in JSON_KINDS else 'spm'}"
+        for side in SIDES
     }
     description = ModelDescription.model_validate(
         {

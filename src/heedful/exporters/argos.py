@@ -25,7 +25,7 @@ from heedful.exporters import ctranslate2
 from heedful.exporters.normalizer import normalizing
 from heedful.exporters.sentence_splitter import splitter
 from heedful.files import sync_path
-from heedful.text.tokenizer import Subwords
+from heedful.text.tokenizer import SubwordTokenizer
 
 SUFFIX = ".argosmodel"
 ROUNDINGS = ("int8", *(kind for kind in ctranslate2.ROUNDINGS if kind != "int8"))  # what Argos computes in, first
@@ -95,10 +95,10 @@ def pack(
         new.unlink(missing_ok=True)
 
 
-def check(bundle: Bundle) -> Subwords:
+def check(bundle: Bundle) -> SubwordTokenizer:
     """The tokenizer of both sides, if Argos Translate can run the model at all."""
     source, target = (bundle.tokenizer(side) for side in ("source", "target"))
-    if not (isinstance(source, Subwords) and isinstance(target, Subwords)):
+    if not (isinstance(source, SubwordTokenizer) and isinstance(target, SubwordTokenizer)):
         raise HeedfulError(
             f"Argos Translate reads SentencePiece's vocabularies, not {bundle.description.tokenizer}: "
             'train with tokenizer.kind = "bpe" or "unigram"'

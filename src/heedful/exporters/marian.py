@@ -23,7 +23,17 @@ from heedful.bundle import CARD_FILE, Bundle, read_float_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
 from heedful.exporters.transformer import sinusoids, usual
-from heedful.text.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Borrowed, Subwords, Tokenizer, order_of
+from heedful.text.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    BorrowedTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    own_ids_of_foreign,
+)
 
 Array = NDArray[Any]
 ROUNDINGS = ("float32",)
@@ -96,7 +106,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:  # n
     fits(model)
     tokenizers = [bundle.tokenizer(side) for side in SIDES]
     folder.mkdir(parents=True, exist_ok=True)
-    orders = (np.array(order_of(one)) for one in tokenizers)
+    orders = (np.array(own_ids_of_foreign(one)) for one in tokenizers)
     save_file(tensors(model, read_float_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
     (folder / "model.safetensors").chmod(
         (bundle.folder / CARD_FILE).stat().st_mode
@@ -146,7 +156,7 @@ def tensors(
 
 def numbers(tokenizer: Tokenizer) -> dict[str, int]:
     """Where the special tokens stand in their order: a borrowed list starts with its pad."""
-    place = {here: there for there, here in enumerate(order_of(tokenizer))}
+    place = {here: there for there, here in enumerate(own_ids_of_foreign(tokenizer))}
     if BOS not in place:
         raise HeedfulError(
             "this model was borrowed from one that starts and ends with the same token; here it has two, and their "
@@ -162,7 +172,8 @@ def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str,
     kind, architecture = CLASSES[encoder.norm]
     return {
         "architectures": [architecture], "model_type": kind, "is_encoder_decoder": True, "dtype": "float32",
-        "d_model": model.width, "vocab_size": len(order_of(source)), "max_position_embeddings": model.max_positions,
+        "d_model": model.width, "vocab_size": len(own_ids_of_foreign(source)),
+        "max_position_embeddings": model.max_positions,
         "encoder_layers": encoder.layers, "encoder_attention_heads": encoder.heads,
         "encoder_ffn_dim": encoder.feedforward_size,
         "decoder_layers": decoder.layers, "decoder_attention_heads": decoder.heads,
@@ -170,7 +181,8 @@ def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str,
         "activation_function": encoder.activation, "scale_embedding": model.scale_embeddings,
         "dropout": decoder.dropout, "attention_dropout": 0.0,
         "activation_dropout": decoder.dropout if decoder.feedforward_dropout is None else decoder.feedforward_dropout,
-        "decoder_vocab_size": len(order_of(target)), "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+        "decoder_vocab_size": len(own_ids_of_foreign(target)),
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": model.tie_embeddings != "none",
         "bos_token_id": special["bos"], "eos_token_id": special["eos"], "pad_token_id": special["pad"],
         "decoder_start_token_id": special["bos"], "forced_eos_token_id": None,
@@ -195,11 +207,11 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
     """What MarianTokenizer reads: two SentencePiece models, and the number of every piece."""
     lists = []
     for side, tokenizer in zip(SIDES, tokenizers, strict=True):
-        if not isinstance(tokenizer, Subwords | Borrowed):
+        if not isinstance(tokenizer, SubwordTokenizer | BorrowedTokenizer):
             raise HeedfulError("their tokenizer is made of SentencePiece models; this model reads characters or words")
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
-        pieces = tokenizer.pieces(order_of(tokenizer))
-        if isinstance(tokenizer, Borrowed) and tokenizer.order:
+        pieces = tokenizer.pieces(own_ids_of_foreign(tokenizer))
+        if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order:
             pieces[numbers(tokenizer)["pad"]] = SPECIAL[PAD]  # there, one token pads and starts
         lists.append({piece: number for number, piece in enumerate(pieces)})
     separate = bundle.model.tie_embeddings != "all"

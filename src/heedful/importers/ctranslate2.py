@@ -32,7 +32,7 @@ from heedful.importers.imported_model import (
     started,
     tree_of,
 )
-from heedful.text.tokenizer import SPECIAL, Borrowed, Table, Tokenizer
+from heedful.text.tokenizer import SPECIAL, BorrowedTokenizer, TableTokenizer, Tokenizer
 
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")  # by their number in newer files
 OLD_TYPES = {4: "<f4", 1: "i1", 2: "<i2"}  # by the bytes of a number in older ones
@@ -275,12 +275,12 @@ def tokenizer(folder: Path, side: str, pieces: Sequence[str], order: Sequence[in
     near = (folder / f"{side}.spm", folder / "heedful" / f"{side}.spm")  # the second: an export of our own
     for place in (*near, folder / "sentencepiece.model", folder.parent / "sentencepiece.model"):
         if place.is_file():
-            return Borrowed(data_of(place), pieces, order)
+            return BorrowedTokenizer(data_of(place), pieces, order)
     rest = pieces[len(SPECIAL) :]
     if all(len(piece) == 1 for piece in rest):
-        return Table("letters", pieces)
+        return TableTokenizer("letters", pieces)
     if any("\u2581" in piece for piece in rest):
         raise HeedfulError(
             f"put the SentencePiece model that made its pieces beside it: {folder / 'sentencepiece.model'}"
         )
-    return Table("words", [*SPECIAL, *("\u2581" + piece for piece in rest)])
+    return TableTokenizer("words", [*SPECIAL, *("\u2581" + piece for piece in rest)])

@@ -12,7 +12,7 @@ from heedful import config
 from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
 from heedful.importers.imported_model import LARGEST, Foreign, floats, lines_of
-from heedful.text.tokenizer import SPECIAL, Table
+from heedful.text.tokenizer import SPECIAL, TableTokenizer
 
 WEIGHTS, SOURCE, TARGET = "checkpoint20.npz", "graphemes.txt", "phonemes.txt"
 STEPS = 20  # it says at most
@@ -60,8 +60,8 @@ def read(folder: Path) -> Foreign:
         model=model,
         weights={name: floats(array) for name, array in weights.items()},
         tokenizers={
-            "source": Table("letters", [*SPECIAL, *letters[3:]]),
-            "target": Table("words", [*SPECIAL, *("\u2581" + one for one in phonemes[4:])]),
+            "source": TableTokenizer("letters", [*SPECIAL, *letters[3:]]),
+            "target": TableTokenizer("words", [*SPECIAL, *("\u2581" + one for one in phonemes[4:])]),
         },
         languages=("en", "phonemes"),
         generation=GenerationSettings(beam=1, max_length=STEPS),

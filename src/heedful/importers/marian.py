@@ -20,7 +20,7 @@ from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
 from heedful.exporters.marian import CLASSES, INSIDE, OUTPUT_BIAS, names
 from heedful.importers.imported_model import NEVER, Array, Foreign, data_of, floats, ordered, rows, started, tree_of
-from heedful.text.tokenizer import SPECIAL, UNK, Borrowed, Subwords, Tokenizer
+from heedful.text.tokenizer import SPECIAL, UNK, BorrowedTokenizer, SubwordTokenizer, Tokenizer
 
 NORMS = {kind: norm for norm, (kind, _) in CLASSES.items()}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -161,10 +161,10 @@ def tokenizer(path: Path, pieces: Sequence[str], order: Sequence[int]) -> Tokeni
     """One of ours, if it was ours before; or theirs, borrowed."""
     model = data_of(path)
     if list(order) == list(range(len(pieces))):
-        own = Subwords(model)
+        own = SubwordTokenizer(model)
         if own.pieces(range(own.size)) == list(pieces):
             return own
-    return Borrowed(model, pieces, order)
+    return BorrowedTokenizer(model, pieces, order)
 
 
 def languages(folder: Path) -> tuple[str, str] | None:

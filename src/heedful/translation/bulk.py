@@ -40,7 +40,7 @@ from heedful.data.store import MANIFEST
 from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.files import file_sha256, lock_file, sync_path
-from heedful.text.normalize import decoded
+from heedful.text.normalize import decode_line
 from heedful.translation.translator import Options, Translator, load
 from heedful.types import plain
 
@@ -276,7 +276,7 @@ def opened(model: str, identity: str) -> Translator:
 
 def read(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
     """Lines as text, so many at a time as are translated together."""
-    while some := [decoded(line) for line in islice(lines, WINDOW)]:
+    while some := [decode_line(line) for line in islice(lines, WINDOW)]:
         counts["lines"] += len(some)
         counts["blank"] += sum(not text.strip() for text, _ in some)
         counts["replaced"] += sum(not whole for _, whole in some)

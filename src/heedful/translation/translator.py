@@ -24,8 +24,8 @@ from heedful.engines.base import Answer, Draw, Engine, Question, Search
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalize import normalize
-from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
-from heedful.text.tokenizer import EOS, Tokenizer, order_of
+from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segment_text
+from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
@@ -57,7 +57,7 @@ def _hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
     require("torch", extra="train", whose="this export")
     from heedful.engines.hugging_face import opened
 
-    return opened(folder, *(order_of(bundle.tokenizer(side)) for side in ("source", "target")), **options)
+    return opened(folder, *(own_ids_of_foreign(bundle.tokenizer(side)) for side in ("source", "target")), **options)
 
 
 def _onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
@@ -225,7 +225,7 @@ class Translator:
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
             if len(ids) > self.longest:
-                cut = segments(line, self.fits)
+                cut = segment_text(line, self.fits)
                 parts = [
                     (text, gap, own)
                     for (text, gap), own in zip(cut, self.source.encode([text for text, _ in cut]), strict=True)
