@@ -194,7 +194,7 @@ def commands(folder: Path) -> dict[str, float]:
     spent = {}
     for verb in ("check", "prepare"):
         for turn in range(2):
-            extra = ["--set", f"data.folder={folder.as_posix()}/{turn}"] if verb == "prepare" else []
+            extra = ["--set", f"data.prepared_dir={folder.as_posix()}/{turn}"] if verb == "prepare" else []
             command = [sys.executable, "-c", code, "heedful", verb, str(folder / "heedful.toml"), *extra]
             spent[verb] = timed(lambda command=command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))  # type: ignore[misc]
         print(f"heedful {verb} on Multi30k: {spent[verb]:.2f} s")

@@ -38,15 +38,17 @@ from heedful.training.optimizer import norm_of, optimizer_of, scale, set_rate
 from heedful.training.resolve import batch_of, fresh, plan_of
 from support.training_runs import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
 
-TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
+TINY = {"kind": "transformer", "layers": 4, "heads": 4, "feedforward_size": 256, "dropout": 0.1}
 MODELS = {
     name: {
-        "width": width, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+        "width": width, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
         "encoder": layer, "decoder": layer,
     }
-    for name, width, layer in (("small", 32, TINY | {"layers": 1, "heads": 2, "inner": 64}), ("tiny", 128, TINY))
+    for name, width, layer in (
+        ("small", 32, TINY | {"layers": 1, "heads": 2, "feedforward_size": 64}), ("tiny", 128, TINY)
+    )
 }  # fmt: skip
-PIECES = {"vocabulary": 1000}
+PIECES = {"vocab_size": 1000}
 MICRO = 4
 
 
@@ -96,7 +98,7 @@ def worker(path: str, rounds: int, block: int = 3) -> None:
     settings = config.load(path)
     torch.set_num_threads(1)
     with joined(lambda _rank: torch.device("cpu")) as (world, device):
-        prepared = open_prepared(settings.data.folder)
+        prepared = open_prepared(settings.data.prepared_dir)
 
         def way(sums: Callable[[Seq2Seq], Sums], micro_batches: int) -> Stepping:
             return Stepping(settings, prepared, fresh(settings, prepared, device), sums, micro_batches, world)

@@ -103,7 +103,7 @@ def small(folder: Path) -> dict[str, Path]:
             "encoder": {"kind": "recurrent", "width": 32, "cell": cell},
             "decoder": {"kind": "recurrent", "width": 32, "cell": cell, "attention": {"score": "additive"}},
         }
-        found[cell] = made(folder / cell, "bpe", config.Model.model_validate(tree), statistics={}).folder
+        found[cell] = made(folder / cell, "bpe", config.ModelSettings.model_validate(tree), statistics={}).folder
     return found
 
 

@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from heedful.config import Settings
 from support.training_runs import Tally, Torchrun, events, outcome, settings_of, survive, write_multi30k, write_settings
 
-PIECES = {"vocabulary": 1000}
-LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "inner": 64, "dropout": 0.1}
+PIECES = {"vocab_size": 1000}
+LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "feedforward_size": 64, "dropout": 0.1}
 MODEL = {
-    "width": 32, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+    "width": 32, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
     "encoder": LAYER, "decoder": LAYER,
 }  # fmt: skip
 TRAIN = {"batch_tokens": 400, "save_every": 1, "validate_pairs": 8}  # short steps: half of the time goes into saves

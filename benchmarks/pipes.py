@@ -181,7 +181,13 @@ def fuzzed(model: str, count: int, size: int) -> tuple[int, float, float]:
     return failures, slowest, longest
 
 
-SMALL = ("width=32", "encoder.layers=1", "decoder.layers=1", "encoder.inner=32", "decoder.inner=32")
+SMALL = (
+    "width=32",
+    "encoder.layers=1",
+    "decoder.layers=1",
+    "encoder.feedforward_size=32",
+    "decoder.feedforward_size=32",
+)
 
 
 def trained(folder: str) -> str:

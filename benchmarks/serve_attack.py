@@ -42,10 +42,9 @@ from urllib.parse import urlencode
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from heedful.bundle import entry_of
+from heedful.bundle import EXPORT_FILE, INNER_FOLDER, manifest_entry
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
-from heedful.exported import ABOUT, INNER
 from heedful.serve.guard import new_key, owner, read_keys
 from heedful.serve.supervisor import Engine
 from report import header, verdict
@@ -295,7 +294,7 @@ def damaged(model: Path, seed: int) -> Iterator[Path]:
         folder = Path(place) / "model"
         shutil.copytree(model, folder)
         files = sorted(file for file in folder.rglob("*") if file.is_file())
-        file = draw.choice([one for one in files if one.name not in (MANIFEST, ABOUT)])
+        file = draw.choice([one for one in files if one.name not in (MANIFEST, EXPORT_FILE)])
         data = bytearray(file.read_bytes())
         kind = draw.choice(["flip", "cut", "lengthen", "zero", "link", "swap", "huge"])
         if kind == "flip":
@@ -325,12 +324,12 @@ def damaged(model: Path, seed: int) -> Iterator[Path]:
 
 def agree(folder: Path) -> None:
     """Write down what is there, as if it were right."""
-    inner = folder / INNER
-    about = json.loads((inner / ABOUT).read_text())
-    about["files"] = {name: entry_of(folder / name) for name in about["files"]}
-    (inner / ABOUT).write_text(json.dumps(about))
+    inner = folder / INNER_FOLDER
+    about = json.loads((inner / EXPORT_FILE).read_text())
+    about["files"] = {name: manifest_entry(folder / name) for name in about["files"]}
+    (inner / EXPORT_FILE).write_text(json.dumps(about))
     manifest = json.loads((inner / MANIFEST).read_text())
-    manifest["files"] = {name: entry_of(inner / name) for name in manifest["files"]}
+    manifest["files"] = {name: manifest_entry(inner / name) for name in manifest["files"]}
     (inner / MANIFEST).write_text(json.dumps(manifest))
 
 

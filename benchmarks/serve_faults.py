@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import heedful
+from heedful.files import file_sha256
 from report import header, verdict
 from serving import Client, Reply, children, metrics, requests_of, sentences, served
 
@@ -160,7 +161,7 @@ def mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple
     expected: dict[str, list[str]] = {}
     for model in models:
         translator = heedful.load(model, threads=2)
-        version = heedful.bundle.digest(translator.bundle.folder / "manifest.json")[:12]
+        version = file_sha256(translator.bundle.folder / "manifest.json")[:12]
         expected[version] = [one.text for one in translator(lines, beam=BEAM)]
     assert len(expected) == 2
     strange = other = count = 0

@@ -44,7 +44,7 @@ def child(size: str, steps: int, work: Path) -> None:
     corpora, held = held_out(prepared, 100)
     device = torch.device("cpu")
     settings = choose(settings, prepared, corpora, World(), device, lambda _event: None)
-    folder = Path(settings.train.folder)
+    folder = Path(settings.train.output_dir)
     folder.mkdir(exist_ok=True)
     found = []
     with Recorder(folder, lambda _event: None) as record:

@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 
 from bare import Bare
-from heedful.config import Settings, check
+from heedful.config import Settings, parse_settings
 from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import Prepared
@@ -51,26 +51,27 @@ FLOORS = {"tiny": 2.5, "base": 1.8}
 
 def settings_of(size: str, work: Path, **train: object) -> Settings:
     shape = SIZES[size]
-    layer = {"kind": "transformer", **{key: shape[key] for key in ("layers", "heads", "inner", "dropout")}}
+    layer = {"kind": "transformer", **{key: shape[key] for key in ("layers", "heads", "dropout")}}
+    layer["feedforward_size"] = shape["inner"]
     files = [str(DATA / f"train.{language}.gz") for language in ("en", "de")]
     validation = [str(DATA / f"val.{language}.gz") for language in ("en", "de")]
     model = {
         "width": shape["width"],
         "positions": "sinusoidal",
-        "scale": True,
+        "scale_embeddings": True,
         "dropout": shape["dropout"],
-        "tied": "all",
+        "tie_embeddings": "all",
     }
-    return check(
+    return parse_settings(
         {
             "source": "en",
             "target": "de",
             "data": {
                 "train": [{"files": files}],
                 "validation": [{"files": validation}],
-                "folder": str(work / "prepared"),
+                "prepared_dir": str(work / "prepared"),
             },
-            "tokenizer": {"vocabulary": 8000},
+            "tokenizer": {"vocab_size": 8000},
             "model": {**model, "encoder": layer, "decoder": layer},
             "train": {"steps": 100_000, "validate_every": 100_000, "save_every": 100_000, **train},
         },
@@ -103,9 +104,9 @@ def loop_against_bare(
 ) -> list[float]:
     """Rates of both, then the ratio of every round; each round both see the same batches."""
     settings = settings_of(
-        size, work, folder=str(work / f"run-{size}-{precision}"), threads=2, precision=precision, micro_batches=1
+        size, work, output_dir=str(work / f"run-{size}-{precision}"), threads=2, precision=precision, micro_batches=1
     )
-    folder = Path(settings.train.folder)
+    folder = Path(settings.train.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     learned, held = held_out(prepared, 100)
     vocabulary = prepared.manifest["tokenizers"]["source"]["size"]
@@ -151,7 +152,7 @@ def command_rate(settings: Settings, steps: int, *, ranks: int = 1, warm_up: int
 
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        train = settings.train.model_copy(update={"folder": str(folder / "run"), "log_every": 1})
+        train = settings.train.model_copy(update={"output_dir": str(folder / "run"), "log_every": 1})
         (folder / "heedful.toml").write_text(to_toml(settings.model_copy(update={"train": train})))
         start = [sys.executable, "-m", "heedful"]
         if ranks > 1:

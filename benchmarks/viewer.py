@@ -33,14 +33,14 @@ from report import header, verdict
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 BOS, EOS, WORDS = 2, 3, 8000
-LAYER = {"kind": "transformer", "layers": 6, "heads": 8, "inner": 2048, "dropout": 0.0}
+LAYER = {"kind": "transformer", "layers": 6, "heads": 8, "feedforward_size": 2048, "dropout": 0.0}
 
 
 def subject() -> Subject:
     """A model of base size."""
     torch.manual_seed(1)
-    given = {"width": 512, "positions": "sinusoidal", "scale": True, "encoder": LAYER, "decoder": LAYER}
-    model = build(config.Model.model_validate(given), WORDS, WORDS).eval()
+    given = {"width": 512, "positions": "sinusoidal", "scale_embeddings": True, "encoder": LAYER, "decoder": LAYER}
+    model = build(config.ModelSettings.model_validate(given), WORDS, WORDS).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():  # heads of a trained model look sharply
             if weight.dim() > 1 and ("project" in name or "query" in name or "memory" in name):

@@ -45,7 +45,7 @@ def test_as_many_words_as_stand_between_spaces(words):
     assert found == sorted(found)
 
 
-TOKENIZER = train("bpe", TEXTS, vocabulary=330)
+TOKENIZER = train("bpe", TEXTS, vocab_size=330)
 
 
 def test_weights_of_words():

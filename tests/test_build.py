@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heedful import config
-from heedful.build import build
+from heedful.build import PARAMETERS, build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
 from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES, Attention, MultiHead
@@ -20,32 +20,33 @@ from heedful.nn.positions import POSITIONS
 
 SIZES = {"embed", "output", "memory_width", "self"}  # follow from something else, and are never written by people
 HELD_TOGETHER = [
-    (config.Transformer, TransformerEncoder),
-    (config.Transformer, TransformerDecoder),
-    (config.Recurrent, RecurrentEncoder),
-    (config.RecurrentDecoder, RecurrentDecoder),
+    (config.TransformerSettings, TransformerEncoder),
+    (config.TransformerSettings, TransformerDecoder),
+    (config.RecurrentSettings, RecurrentEncoder),
+    (config.RecurrentDecoderSettings, RecurrentDecoder),
 ]
 TABLES = [
-    (config.Transformer, "norm", NORMS),
-    (config.Transformer, "activation", ACTIVATIONS),
-    (config.Transformer, "score", SCORES),
-    (config.Transformer, "normalize", NORMALIZERS),
-    (config.Transformer, "combine", COMBINES),
-    (config.Recurrent, "cell", CELLS),
-    (config.RecurrentDecoder, "cell", CELLS),
-    (config.RecurrentDecoder, "asks", ASKS),
-    (config.RecurrentDecoder, "first", FIRSTS),
-    (config.Attention, "score", SCORES),
-    (config.Attention, "normalize", NORMALIZERS),
-    (config.Attention, "combine", COMBINES),
+    (config.TransformerSettings, "norm", NORMS),
+    (config.TransformerSettings, "activation", ACTIVATIONS),
+    (config.TransformerSettings, "score", SCORES),
+    (config.TransformerSettings, "normalizer", NORMALIZERS),
+    (config.TransformerSettings, "combine", COMBINES),
+    (config.RecurrentSettings, "cell", CELLS),
+    (config.RecurrentDecoderSettings, "cell", CELLS),
+    (config.RecurrentDecoderSettings, "query_from", ASKS),
+    (config.RecurrentDecoderSettings, "initial_state", FIRSTS),
+    (config.AttentionSettings, "score", SCORES),
+    (config.AttentionSettings, "normalizer", NORMALIZERS),
+    (config.AttentionSettings, "combine", COMBINES),
 ]
 
 
 @pytest.mark.parametrize(("section", "built"), HELD_TOGETHER)
 def test_keys_are_parameters_with_the_same_defaults(section, built):
     parameters = inspect.signature(built).parameters
-    assert set(section.model_fields) - {"kind"} == set(parameters) - SIZES
-    for name, field in section.model_fields.items():
+    assert {PARAMETERS.get(key, key) for key in section.model_fields} - {"kind"} == set(parameters) - SIZES
+    for key, field in section.model_fields.items():
+        name = PARAMETERS.get(key, key)
         default = parameters[name].default if name in parameters else inspect.Parameter.empty
         if default is not inspect.Parameter.empty:
             assert field.default == default, name
@@ -61,33 +62,41 @@ def test_choices_are_the_lines_of_the_tables(section, key, table):
 def test_kinds_are_the_lines_of_the_tables():
     kinds = [
         {kind for part in sections for kind in part.model_fields["kind"].annotation.__args__}
-        for sections in ((config.Transformer, config.Recurrent), (config.Transformer, config.RecurrentDecoder))
+        for sections in (
+            (config.TransformerSettings, config.RecurrentSettings),
+            (config.TransformerSettings, config.RecurrentDecoderSettings),
+        )
     ]
     assert kinds == [set(ENCODERS), set(DECODERS)]
     positions = {
         name
-        for part in config.Model.model_fields["positions"].annotation.__args__
+        for part in config.ModelSettings.model_fields["positions"].annotation.__args__
         for name in getattr(part, "__args__", ())
     }
     assert positions == set(POSITIONS) - {"given"}  # a given table comes with imported weights
 
 
 ENCODER = {
-    "transformer": {"kind": "transformer", "layers": 2, "heads": 2, "inner": 16},
+    "transformer": {"kind": "transformer", "layers": 2, "heads": 2, "feedforward_size": 16},
     "recurrent": {"kind": "recurrent", "width": 12, "cell": "gru"},
     "bottleneck": {"kind": "bottleneck", "width": 12},
 }
 DECODER = {
     "transformer": ENCODER["transformer"],
     "none": {"kind": "recurrent", "width": 10},
-    "additive": {"kind": "recurrent", "width": 10, "asks": "previous", "attention": {"score": "additive"}},
-    "heads": {"kind": "recurrent", "width": 10, "feeds": True, "attention": {"score": "scaled_dot", "heads": 2}},
+    "additive": {"kind": "recurrent", "width": 10, "query_from": "previous", "attention": {"score": "additive"}},
+    "heads": {
+        "kind": "recurrent",
+        "width": 10,
+        "input_feeding": True,
+        "attention": {"score": "scaled_dot", "heads": 2},
+    },
 }
 BATCH = collate([([4, 5, 6], [7, 8]), ([5], [4, 4, 4])], bos=2, eos=3, pad=0)
 
 
 def model(**changes):
-    return config.Model.model_validate(
+    return config.ModelSettings.model_validate(
         {"width": 8, "encoder": ENCODER["transformer"], "decoder": DECODER["transformer"]} | changes
     )
 
@@ -103,14 +112,14 @@ def test_every_pair_of_kinds_is_built_and_learns(encoder, decoder):
 
 @pytest.mark.parametrize(("tied", "tables"), [("all", 1), ("target", 2), ("none", 3)])
 def test_tables_are_shared_as_said(tied, tables):
-    made = build(model(tied=tied), 9, 9)
+    made = build(model(tie_embeddings=tied), 9, 9)
     assert sum(weight.shape == (9, 8) for weight in made.parameters()) == tables
 
 
 @pytest.mark.parametrize(
     ("changes", "sizes", "says"),
     [
-        ({"tied": "all"}, (8, 9), "tokenizer.shared = true"),
+        ({"tie_embeddings": "all"}, (8, 9), "tokenizer.shared = true"),
         ({"encoder": {"kind": "recurrent", "width": 7}}, (9, 9), r"\[model\]: width 7 must be even"),
         ({"positions": "sinusoidal", "width": 7}, (9, 9), "even width"),
     ],

@@ -14,36 +14,41 @@ import numpy as np
 import pytest
 import torch
 
-from heedful import config
+from heedful import config, samples
 from heedful.build import build
 from heedful.bundle import (
-    ALWAYS,
-    CARD,
-    CONFIG,
-    GENERATION,
-    LARGEST,
-    OUTPUT,
-    SCORES,
-    STATISTICS,
-    TABLE,
-    VOCABULARY,
-    WEIGHTS,
-    Generation,
-    beside,
-    card,
-    dumped,
-    least,
+    FORMAT_VERSION,
+    Bundle,
+    GenerationSettings,
+    model_card,
     open_bundle,
     read_weights,
-    write,
+    sibling,
+    write_bundle,
 )
+from heedful.bundle.format import (
+    CARD_FILE,
+    CONFIG_FILE,
+    GENERATION_FILE,
+    MAX_PARSED_BYTES,
+    OUTPUT_WEIGHT,
+    REQUIRED_FILES,
+    SCORES_FILE,
+    STATISTICS_FILE,
+    TARGET_TABLE,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    dump_json,
+)
+from heedful.bundle.verify import min_parameters
+from heedful.config import RENAMED_KEYS
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import HeedfulError
 from heedful.stopping import LENGTHS
-from heedful.text.tokenizer import TOKENIZERS, Borrowed, train
+from heedful.text.tokenizer import TOKENIZERS, BorrowedTokenizer, train
 
 TEXTS = ["the old man sees a house", "tom paints two dogs", "my sister has lost the answer", "über die straße"] * 3
-TRANSFORMER = {"kind": "transformer", "layers": 2, "heads": 2, "inner": 16}
+TRANSFORMER = {"kind": "transformer", "layers": 2, "heads": 2, "feedforward_size": 16}
 ENCODERS = [TRANSFORMER, {"kind": "recurrent", "width": 12, "layers": 2}, {"kind": "bottleneck", "width": 6}]
 DECODERS = [
     TRANSFORMER | {"combine": "average"},
@@ -51,17 +56,17 @@ DECODERS = [
     {"kind": "recurrent", "width": 10, "cell": "rnn", "attention": {"score": "dot", "heads": 2, "combine": "average"}},
     {"kind": "recurrent", "width": 10, "layers": 2, "attention": {"score": "additive"}},
 ]
-MODEL = config.Model.model_validate({"width": 8, "encoder": TRANSFORMER, "decoder": TRANSFORMER})
+MODEL = config.ModelSettings.model_validate({"width": 8, "encoder": TRANSFORMER, "decoder": TRANSFORMER})
 MADE = {kind: train(kind, TEXTS, 300, tags=["<2de>"]) for kind in TOKENIZERS}
 SCORED = {"test": {"bleu": {"value": 41.234, "signature": "nrefs:1|case:mixed|version:2.6.0"}}}
 
 
-def arrays(model: config.Model, source: int, target: int, seed: int = 1) -> dict[str, np.ndarray]:
+def arrays(model: config.ModelSettings, source: int, target: int, seed: int = 1) -> dict[str, np.ndarray]:
     torch.manual_seed(seed)
     return {name: tensor.numpy() for name, tensor in build(model, source, target).state_dict().items()}
 
 
-def made(folder: Path, kind: str = "bpe", model: config.Model = MODEL, seed: int = 1, **changes):
+def made(folder: Path, kind: str = "bpe", model: config.ModelSettings = MODEL, seed: int = 1, **changes):
     tokenizers = {"source": MADE[kind], "target": MADE[kind]}
     given = {
         "model": model,
@@ -69,15 +74,15 @@ def made(folder: Path, kind: str = "bpe", model: config.Model = MODEL, seed: int
         "tokenizers": tokenizers,
         "languages": ("en", "de"),
         "tags": ["<2de>"],
-        "generation": Generation(beam=4, limit=99),
+        "generation": GenerationSettings(beam=4, max_length=99),
         "statistics": {"lengths": {"source": {"mean": 12.5, "longest": 30}}, "scripts": {"source": {"LATIN": 1.0}}},
         "scores": SCORED,
         "card": "# A model\n",
     }
-    return write(folder, **(given | changes))
+    return write_bundle(folder, **(given | changes))
 
 
-def forge(folder: Path, **files: bytes) -> None:
+def forge(folder: Path, version: int = FORMAT_VERSION, **files: bytes) -> None:
     """Change files as an attacker would, who gives every file the size and the hash it needs."""
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -86,13 +91,13 @@ def forge(folder: Path, **files: bytes) -> None:
         for path in sorted(folder.iterdir())
         if path.name != MANIFEST
     }
-    (folder / MANIFEST).write_bytes(dumped({"format_version": 1, "files": entries}))
+    (folder / MANIFEST).write_bytes(dump_json({"format_version": version, "files": entries}))
 
 
 def edited(folder: Path, name: str, change) -> bytes:
     tree = json.loads((folder / name).read_bytes())
     change(tree)
-    return dumped(tree)
+    return dump_json(tree)
 
 
 @pytest.fixture(scope="module")
@@ -114,22 +119,22 @@ def copied(whole, tmp_path):
 def test_what_goes_in_comes_out(kind, tmp_path):
     written = made(tmp_path / "run" / "model", kind)
     ending = "spm" if kind in ("bpe", "unigram") else "vocabulary.json"
-    assert {path.name for path in written.folder.iterdir()} == ALWAYS | {f"{side}.{ending}" for side in SIDES} | {
-        MANIFEST
-    }
+    assert {path.name for path in written.folder.iterdir()} == REQUIRED_FILES | {
+        f"{side}.{ending}" for side in SIDES
+    } | {MANIFEST}
     assert [path.name for path in written.folder.parent.iterdir()] == ["model"]
     for place in (tmp_path / "run" / "model", str(tmp_path / "run")):
         bundle = open_bundle(place)
         assert (bundle.folder, bundle.description, bundle.model) == (written.folder, written.description, MODEL)
         assert (bundle.statistics["lengths"]["source"]["mean"], bundle.scores) == (12.5, SCORED)
-        assert bundle.generation == Generation(beam=4, limit=99)
+        assert bundle.generation == GenerationSettings(beam=4, max_length=99)
         for side in SIDES:
             assert bundle.tokenizer(side).encode(TEXTS) == MADE[kind].encode(TEXTS)
-    described = json.loads((written.folder / CONFIG).read_bytes())
+    described = json.loads((written.folder / CONFIG_FILE).read_bytes())
     assert described["vocabulary"] == {"source": MADE[kind].size, "target": MADE[kind].size}
     assert described["tokens"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     assert (described["tokenizer"], described["files"]["target"]) == (kind, f"target.{ending}")
-    vocabulary = json.loads((written.folder / VOCABULARY).read_bytes())
+    vocabulary = json.loads((written.folder / VOCABULARY_FILE).read_bytes())
     assert MADE[kind].pieces(list(vocabulary["source"].values())) == list(vocabulary["source"])
 
 
@@ -150,8 +155,8 @@ def test_the_same_model_is_the_same_bytes(tmp_path, whole):
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
 @pytest.mark.parametrize(("encoder", "decoder"), list(itertools.product(ENCODERS, DECODERS)))
 def test_weights_load_into_the_model_that_is_built(encoder, decoder, tied, tmp_path):
-    model = config.Model.model_validate(
-        {"width": 8, "positions": "learned", "slots": 9, "bias": True, "tied": tied}
+    model = config.ModelSettings.model_validate(
+        {"width": 8, "positions": "learned", "max_positions": 9, "output_bias": True, "tie_embeddings": tied}
         | {"encoder": encoder, "decoder": decoder}
     )
     bundle = open_bundle(made(tmp_path / "model", "words", model).folder)
@@ -162,13 +167,13 @@ def test_weights_load_into_the_model_that_is_built(encoder, decoder, tied, tmp_p
     expected = arrays(model, size, size)
     assert all(np.array_equal(tensor.numpy(), expected[name]) for name, tensor in built.state_dict().items())
     count = sum(weight.numel() for weight in built.parameters())
-    assert bundle.description.parameters == count > least(model) > count / 10
+    assert bundle.description.parameters == count > min_parameters(model) > count / 10
 
 
 def test_weights_need_not_lie_in_one_piece_and_a_tied_table_goes_by_any_of_its_names(tmp_path):
-    model = MODEL.model_copy(update={"tied": "all"})
+    model = MODEL.model_copy(update={"tie_embeddings": "all"})
     whole = arrays(model, 300, 300)
-    for only in ("encoder.embed.table.weight", TABLE, OUTPUT):
+    for only in ("encoder.embed.table.weight", TARGET_TABLE, OUTPUT_WEIGHT):
         weights = {name: array for name, array in whole.items() if array.shape != (300, 8)}
         weights[only] = np.asfortranarray(whole[only])
         read = read_weights(made(tmp_path / "model", model=model, weights=weights))
@@ -178,7 +183,7 @@ def test_weights_need_not_lie_in_one_piece_and_a_tied_table_goes_by_any_of_its_n
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_who_may_read_one_file_may_read_the_weights(whole):
-    assert (whole / WEIGHTS).stat().st_mode == (whole / CONFIG).stat().st_mode
+    assert (whole / WEIGHTS_FILE).stat().st_mode == (whole / CONFIG_FILE).stat().st_mode
 
 
 WITHOUT_TORCH = """
@@ -190,14 +195,14 @@ class Block:
 sys.meta_path.insert(0, Block())
 import numpy as np
 from heedful import config
-from heedful.bundle import open_bundle, read_weights, write
+from heedful.bundle import open_bundle, read_weights, write_bundle
 from heedful.text.tokenizer import train
-part = {"kind": "transformer", "layers": 1, "heads": 1, "inner": 4}
-model = config.Model.model_validate({"width": 4, "tied": "all", "encoder": part, "decoder": part})
+part = {"kind": "transformer", "layers": 1, "heads": 1, "feedforward_size": 4}
+model = config.ModelSettings.model_validate({"width": 4, "tie_embeddings": "all", "encoder": part, "decoder": part})
 tokenizer = train("bpe", ["ein haus"] * 9, 280)
 weights = {"decoder.embed.table.weight": np.ones((tokenizer.size, 4), np.float32), "rest": np.ones(99, np.float32)}
 sides = {"source": tokenizer, "target": tokenizer}
-write(sys.argv[1], model=model, weights=weights, tokenizers=sides, languages=("de", "en"), card="")
+write_bundle(sys.argv[1], model=model, weights=weights, tokenizers=sides, languages=("de", "en"), card="")
 bundle = open_bundle(sys.argv[1])
 print(sorted(read_weights(bundle)), bundle.tokenizer("target").decode([[4, 5]]), "torch" in sys.modules)
 """
@@ -248,17 +253,17 @@ def test_no_byte_of_any_file_can_change_unseen(copied):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda tree: tree["files"].pop(WEIGHTS), f"does not list {WEIGHTS}"),
+        (lambda tree: tree["files"].pop(WEIGHTS_FILE), f"does not list {WEIGHTS_FILE}"),
         (lambda tree: tree["files"].pop("source.spm"), "does not list the tokenizers"),
-        (lambda tree: tree["files"].update({"../model/x": tree["files"][CARD]}), "should match pattern"),
-        (lambda tree: tree["files"].update({"/etc/passwd": tree["files"][CARD]}), "should match pattern"),
-        (lambda tree: tree["files"].update({"..\\x": tree["files"][CARD]}), "should match pattern"),
-        (lambda tree: tree["files"].update({"x\n": tree["files"][CARD]}), "should match pattern"),
-        (lambda tree: tree["files"].update({f"x{n}": tree["files"][CARD] for n in range(99)}), "at most 16"),
-        (lambda tree: tree["files"][CARD].update(size=-1), "bytes, not -1"),
-        (lambda tree: tree["files"][CARD].pop("sha256"), "sha256': Field required"),
-        (lambda tree: tree.update(format_version=2), r"newer heedful: it has format 2, .* pip install --upgrade heed"),
-        (lambda tree: tree.update(format_version=0), "should be 1"),
+        (lambda tree: tree["files"].update({"../model/x": tree["files"][CARD_FILE]}), "should match pattern"),
+        (lambda tree: tree["files"].update({"/etc/passwd": tree["files"][CARD_FILE]}), "should match pattern"),
+        (lambda tree: tree["files"].update({"..\\x": tree["files"][CARD_FILE]}), "should match pattern"),
+        (lambda tree: tree["files"].update({"x\n": tree["files"][CARD_FILE]}), "should match pattern"),
+        (lambda tree: tree["files"].update({f"x{n}": tree["files"][CARD_FILE] for n in range(99)}), "at most 16"),
+        (lambda tree: tree["files"][CARD_FILE].update(size=-1), "bytes, not -1"),
+        (lambda tree: tree["files"][CARD_FILE].pop("sha256"), "sha256': Field required"),
+        (lambda tree: tree.update(format_version=3), r"newer heedful: it has format 3, .* pip install --upgrade heed"),
+        (lambda tree: tree.update(format_version=0), "should be 1 or 2"),
         (lambda tree: tree.update(more=1), "'more': Extra inputs"),
     ],
 )
@@ -279,7 +284,7 @@ def test_a_manifest_that_lies(change, says, copied):
         (b"\xff{}", "is not JSON"),
         (b'{"format_version": "\\ud800"}', "is not JSON"),
         (b'{"format_version": 1' + b"0" * 5000 + b"}", "is not JSON"),
-        (b" " * (LARGEST + 1), "is larger than"),
+        (b" " * (MAX_PARSED_BYTES + 1), "is larger than"),
     ],
 )
 def test_what_is_not_a_manifest(data, says, copied):
@@ -288,7 +293,7 @@ def test_what_is_not_a_manifest(data, says, copied):
         open_bundle(copied)
 
 
-@pytest.mark.parametrize("name", [MANIFEST, CONFIG, WEIGHTS, "source.spm", CARD])
+@pytest.mark.parametrize("name", [MANIFEST, CONFIG_FILE, WEIGHTS_FILE, "source.spm", CARD_FILE])
 def test_links_stay_inside(name, copied, tmp_path):
     (copied / name).rename(tmp_path / "outside")
     try:
@@ -307,8 +312,8 @@ def test_links_stay_inside(name, copied, tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes among its files")
 def test_a_pipe_is_not_waited_for(copied):
-    (copied / CARD).unlink()
-    os.mkfifo(copied / CARD)
+    (copied / CARD_FILE).unlink()
+    os.mkfifo(copied / CARD_FILE)
     with pytest.raises(HeedfulError, match="is missing, or not a file"):
         open_bundle(copied)
 
@@ -340,27 +345,30 @@ AVERAGED = {"score": "dot", "heads": 10**6, "combine": "average"}
         (lambda tree: tree.update(source="en\nlicense: mine"), "'source': String should match"),
         (lambda tree: tree.update(dtype="object"), "'dtype': Input should be"),
         (lambda tree: tree.update(dtype="float16"), "is 'F32', but config.json says float16"),
-        (lambda tree: tree.update(parameters=10**30), f"{WEIGHTS}: has [\\d,]+ numbers, but config.json says 1,000"),
+        (
+            lambda tree: tree.update(parameters=10**30),
+            f"{WEIGHTS_FILE}: has [\\d,]+ numbers, but config.json says 1,000",
+        ),
         (lambda tree: tree["vocabulary"].update(source=5), "encoder.embed.table.weight has shape .* says .5, 8"),
         (set_model(width=2**60), "has shape .* says .*1152921504606846976"),
-        (set_model(tied="none"), f"{OUTPUT} has shape None"),
+        (set_model(tie_embeddings="none"), f"{OUTPUT_WEIGHT} has shape None"),
         (set_part("encoder", layers=10**9), "far more than the"),
-        (set_part("decoder", inner=2**40), "far more than the"),
+        (set_part("decoder", feedforward_size=2**40), "far more than the"),
         (set_part("decoder", heads=2**40, combine="average"), "far more than the"),
         (set_model(encoder={"kind": "recurrent", "width": 10**6}), "far more than the"),
         (set_model(decoder={"kind": "recurrent", "width": 5, "layers": 10**6}), "far more than the"),
         (set_model(decoder={"kind": "recurrent", "width": 5, "attention": AVERAGED}), "far more than the"),
-        (set_model(positions="sinusoidal", slots=2**40), "far more than the"),
+        (set_model(positions="sinusoidal", max_positions=2**40), "far more than the"),
         (lambda tree: tree["tokens"].update(eos=1), "gives them other ids"),
         (lambda tree: tree.update(tokenizer="unigram"), "is 'bpe' of 300 pieces, not unigram of 300"),
         (lambda tree: tree.update(tags=["<fr>"]), "is not a tokenizer for this model .*<fr> is not a tag"),
-        (lambda tree: tree.update(tags=["<s>"]), "is a token of its own"),
+        (lambda tree: tree.update(tags=["<s>"]), "is a special token"),
         (lambda tree: tree["files"].update(source="../other.spm"), "does not list the tokenizers"),
-        (lambda tree: tree["files"].update(source=WEIGHTS), "does not list the tokenizers"),
+        (lambda tree: tree["files"].update(source=WEIGHTS_FILE), "does not list the tokenizers"),
     ],
 )
 def test_a_config_that_lies(change, says, copied):
-    forge(copied, **{CONFIG: edited(copied, CONFIG, change)})
+    forge(copied, **{CONFIG_FILE: edited(copied, CONFIG_FILE, change)})
     with pytest.raises(HeedfulError, match=says):
         open_bundle(copied)
 
@@ -385,14 +393,14 @@ def tensor(shape, begin, end, dtype="F32", **more):
         ((15).to_bytes(8, "little") + b'{"a":{},"a":{}}', "twice"),
         (header(a=tensor([2], 0, 8)) + b"1234567", "end at byte"),
         (header(a=tensor([2], 0, 8)) + b"123456789", "end at byte"),
-        (header(a=tensor([2], 0, 8), b=tensor([2], 4, 12)) + bytes(12), "b does not lie where"),
-        (header(a=tensor([2], 0, 8), b=tensor([2], 12, 20)) + bytes(20), "b does not lie where"),
-        (header(a=tensor([2], 8, 0)) + bytes(8), "a does not lie where"),
-        (header(a=tensor([2], 4, 8)) + bytes(8), "a does not lie where"),
-        (header(a=tensor([2], -8, 0)) + bytes(8), "a does not lie where"),
+        (header(a=tensor([2], 0, 8), b=tensor([2], 4, 12)) + bytes(12), "b is not where"),
+        (header(a=tensor([2], 0, 8), b=tensor([2], 12, 20)) + bytes(20), "b is not where"),
+        (header(a=tensor([2], 8, 0)) + bytes(8), "a is not where"),
+        (header(a=tensor([2], 4, 8)) + bytes(8), "a is not where"),
+        (header(a=tensor([2], -8, 0)) + bytes(8), "a is not where"),
         (header(a=tensor([2**60], 0, 2**62)) + bytes(8), "end at byte"),
-        (header(a=tensor([2**60, 2**60], 0, 0)), "a does not lie where"),
-        (header(a=tensor([2**32, 2**32], 0, 0)), "a does not lie where"),  # 2^64 is 0 for those who count in 64 bits
+        (header(a=tensor([2**60, 2**60], 0, 0)), "a is not where"),
+        (header(a=tensor([2**32, 2**32], 0, 0)), "a is not where"),  # 2^64 is 0 for those who count in 64 bits
         (header(a=tensor([-2, -1], 0, 8)) + bytes(8), "greater than or equal to 0"),
         (header(a=tensor([2.0], 0, 8)) + bytes(8), "valid integer"),
         (header(a=tensor([True], 0, 4)) + bytes(4), "valid integer"),
@@ -400,12 +408,12 @@ def tensor(shape, begin, end, dtype="F32", **more):
         (header(a=tensor([2], 0, 8, "F8\x1b[2J")) + bytes(8), r"is 'F8\\x1b\[2J', but config.json says float32"),
         (header(a=tensor([2], 0, 8, more=1)) + bytes(8), "Extra inputs"),
         (header(**{"../a\x1b": tensor([2], 0, 8)}) + bytes(8), "should match pattern"),
-        (header(__metadata__={"a": 1}), "notes.a': Input should be a valid string"),
+        (header(__metadata__={"a": 1}), "metadata.a': Input should be a valid string"),
         (header(__metadata__={"a": "b"}), "has shape None"),
     ],
 )
 def test_a_header_that_lies(data, says, copied):
-    forge(copied, **{WEIGHTS: data})
+    forge(copied, **{WEIGHTS_FILE: data})
     with pytest.raises(HeedfulError, match=says):
         open_bundle(copied)
 
@@ -435,7 +443,7 @@ WORDS = list(MADE["words"].listed)
         (table("x\x1b[2J"), r"is 'x\\x1b\[2J' of"),
         (table(pieces=[*WORDS[:-1], "other"]), "vocab.json: its pieces are not those of the tokenizers"),
         (MADE["bpe"].model, "is 'bpe' of"),
-        (b" " * (LARGEST + 1), "is larger than"),
+        (b" " * (MAX_PARSED_BYTES + 1), "is larger than"),
     ],
 )
 def test_a_list_of_pieces_that_lies(data, says, tmp_path):
@@ -459,22 +467,22 @@ def test_a_sentencepiece_model_that_lies_is_refused_or_harmless(kind, tmp_path):
         except HeedfulError as error:
             said.append(str(error))
     assert len(said) > 50
-    assert all("target.spm: " in words or VOCABULARY in words for words in said)
+    assert all("target.spm: " in words or VOCABULARY_FILE in words for words in said)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        (GENERATION, b'{"beam": 1000000}', "'beam': Input should be less than or equal to 256"),
-        (GENERATION, b'{"length_penalty": 1e999}', "'length_penalty': Input should be less"),
-        (GENERATION, b'{"code": "import os"}', "'code': Extra inputs"),
-        (STATISTICS, b'{"mean": Infinity}', "Infinity is not a number"),
-        (STATISTICS, b'{"lengths": {"source": {"longest": "x"}}}', "'lengths.source.longest': Input should be"),
-        (STATISTICS, b'{"scripts": {"source": ["LATIN"]}}', "'scripts.source': Input should be"),
-        (STATISTICS, b'{"alignment": {"step": "naive", "head": -1}}', "'alignment.head': Input should be"),
-        (SCORES, b"41.2", "is not a JSON object"),
-        (VOCABULARY, b"{}", "its pieces are not those of the tokenizers"),
-        (VOCABULARY, b" " * ((1 << 25) + 1), "is larger than 33,554,432 bytes"),
+        (GENERATION_FILE, b'{"beam": 1000000}', "'beam': Input should be less than or equal to 256"),
+        (GENERATION_FILE, b'{"length_penalty": 1e999}', "'length_penalty': Input should be less"),
+        (GENERATION_FILE, b'{"code": "import os"}', "'code': Extra inputs"),
+        (STATISTICS_FILE, b'{"mean": Infinity}', "Infinity is not a number"),
+        (STATISTICS_FILE, b'{"lengths": {"source": {"longest": "x"}}}', "'lengths.source.longest': Input should be"),
+        (STATISTICS_FILE, b'{"scripts": {"source": ["LATIN"]}}', "'scripts.source': Input should be"),
+        (STATISTICS_FILE, b'{"alignment": {"step": "naive", "head": -1}}', "'alignment.head': Input should be"),
+        (SCORES_FILE, b"41.2", "is not a JSON object"),
+        (VOCABULARY_FILE, b"{}", "its pieces are not those of the tokenizers"),
+        (VOCABULARY_FILE, b" " * ((1 << 25) + 1), "is larger than 33,554,432 bytes"),
     ],
 )
 def test_other_files_that_lie(name, data, says, copied):
@@ -485,8 +493,8 @@ def test_other_files_that_lie(name, data, says, copied):
 
 def test_weights_that_change_after_they_were_verified(copied):
     bundle = open_bundle(copied)
-    (copied / WEIGHTS).write_bytes(b"123")
-    with pytest.raises(HeedfulError, match=f"{WEIGHTS}: changed after it was verified"):
+    (copied / WEIGHTS_FILE).write_bytes(b"123")
+    with pytest.raises(HeedfulError, match=f"{WEIGHTS_FILE}: changed after it was verified"):
         read_weights(bundle)
 
 
@@ -514,16 +522,16 @@ test_bundle.made(Path(sys.argv[1]), seed=2)
 def test_killed_between_renames_a_whole_model_is_found(rename, seed, tmp_path):
     place = tmp_path / "run" / "model"
     made(place, seed=1)
-    expected = {number: arrays(MODEL, 300, 300, number)[TABLE] for number in (1, 2, 3)}
+    expected = {number: arrays(MODEL, 300, 300, number)[TARGET_TABLE] for number in (1, 2, 3)}
     run = python(KILLED, place, rename, Path(__file__).parent)
     assert run.returncode == 9, run.stderr
     assert place.exists() == (rename != 2)
     for named in (place, place.parent):
-        assert np.array_equal(read_weights(open_bundle(named))[TABLE], expected[seed])
+        assert np.array_equal(read_weights(open_bundle(named))[TARGET_TABLE], expected[seed])
     if rename == 2:  # what was new may be lost too: what was old is still there
-        shutil.rmtree(beside(place, "new"))
-        assert np.array_equal(read_weights(open_bundle(place))[TABLE], expected[1])
-    assert np.array_equal(read_weights(made(place, seed=3))[TABLE], expected[3])
+        shutil.rmtree(sibling(place, "new"))
+        assert np.array_equal(read_weights(open_bundle(place))[TARGET_TABLE], expected[1])
+    assert np.array_equal(read_weights(made(place, seed=3))[TARGET_TABLE], expected[3])
     assert [path.name for path in place.parent.iterdir()] == ["model"]
 
 
@@ -533,7 +541,7 @@ def test_a_place_that_cannot_be_read():
 
 
 def test_a_damaged_model_is_not_passed_over_for_an_old_one(copied, whole):
-    shutil.copytree(whole, beside(copied, "old"))
+    shutil.copytree(whole, sibling(copied, "old"))
     (copied / MANIFEST).unlink()
     with pytest.raises(HeedfulError, match=r"there is no model in .*written again"):
         open_bundle(copied)
@@ -544,7 +552,7 @@ def test_what_is_not_a_model_is_not_replaced(tmp_path):
     (tmp_path / "prepared" / MANIFEST).write_text("{}")
     (tmp_path / "file").write_text("mine")
     for name in ("prepared", "file"):
-        with pytest.raises(HeedfulError, match=f"{name} is there and is not a model"):
+        with pytest.raises(HeedfulError, match=f"{name} exists and is not a model"):
             made(tmp_path / name)
     assert (tmp_path / "prepared" / MANIFEST).read_text() == "{}"
     (tmp_path / "empty").mkdir()
@@ -564,9 +572,9 @@ def test_what_cannot_be_written_leaves_the_old_one_alone(copied):
     weights = arrays(MODEL, 300, 300)
     wrong = [
         (
-            {"weights": weights | {OUTPUT: weights[TABLE] + 1}},
+            {"weights": weights | {OUTPUT_WEIGHT: weights[TARGET_TABLE] + 1}},
             ValueError,
-            "is not the same as the tables it is tied to",
+            "differs from the table it is tied to",
         ),
         ({"weights": weights | {"more": np.ones(3)}}, ValueError, "one type, not float32, float64"),
         ({"weights": {name: array.astype(int) for name, array in weights.items()}}, ValueError, "dtype"),
@@ -588,24 +596,132 @@ def test_what_cannot_be_written_leaves_the_old_one_alone(copied):
 
 
 def test_lengths_are_the_lines_of_the_table():
-    assert set(Generation.model_fields["length"].annotation.__args__) == set(LENGTHS)
+    assert set(GenerationSettings.model_fields["length_rule"].annotation.__args__) == set(LENGTHS)
 
 
 def test_kinds_are_the_lines_of_the_table(whole):
     kinds = type(open_bundle(whole).description).model_fields["tokenizer"].annotation.__args__
-    assert set(kinds) == {*TOKENIZERS, "letters", Borrowed.kind}  # those two are only ever imported
+    assert set(kinds) == {*TOKENIZERS, "letters", BorrowedTokenizer.kind}  # those two are only ever imported
+
+
+# ---------------------------------------------------------------------------------------------------------- format 1
+
+SECTIONS = {CONFIG_FILE: "model", GENERATION_FILE: "generation", STATISTICS_FILE: "statistics"}
+
+
+def tables_of(tree: dict, name: str) -> list[tuple[dict, dict[str, str]]]:
+    """(table, its renamed keys) of each section of a file that has any."""
+    root, found = SECTIONS[name], []
+    for section, names in RENAMED_KEYS.items():
+        if section == root or section.startswith(f"{root}."):
+            table = tree["model"] if name == CONFIG_FILE else tree
+            for key in section.split(".")[1:]:
+                table = table.get(key) or {}
+            found.append((table, names))
+    return found
+
+
+def as_format_1(folder: Path) -> Path:
+    """Rewrite a model directory as heedful wrote it before the keys were renamed."""
+    trees = {name: json.loads((folder / name).read_bytes()) for name in SECTIONS}
+    trees[CONFIG_FILE]["format_version"] = 1
+    for name, tree in trees.items():
+        for table, names in tables_of(tree, name):
+            for old, new in names.items():
+                if new in table:
+                    table[old] = table.pop(new)
+    forge(folder, version=1, **{name: dump_json(tree) for name, tree in trees.items()})
+    return folder
+
+
+def contents(bundle: Bundle) -> tuple:
+    return (
+        bundle.description.model_copy(update={"heedful_version": ""}), bundle.generation, bundle.statistics,
+        bundle.scores, [bundle.tokenizer(side).encode(TEXTS) for side in SIDES],
+    )  # fmt: skip
+
+
+RECURRENT = config.ModelSettings.model_validate(
+    {"width": 8, "encoder": ENCODERS[1], "decoder": DECODERS[3] | {"query_from": "previous", "input_feeding": True}}
+)
+
+
+@pytest.mark.parametrize("model", [MODEL, RECURRENT], ids=["transformer", "recurrent"])
+def test_format_1_says_the_same(model, tmp_path):
+    statistics = {"usual": {"input": {"tokenized": 0.5}}, "pairs": 3}
+    bundle = made(tmp_path / "model", model=model, statistics=statistics)
+    old = as_format_1(Path(shutil.copytree(bundle.folder, tmp_path / "old")))
+    assert b"tokenised" in (old / STATISTICS_FILE).read_bytes()
+    assert b'"limit": 99' in (old / GENERATION_FILE).read_bytes()
+    assert b'"slots": 1024' in (old / CONFIG_FILE).read_bytes()
+    assert contents(open_bundle(old)) == contents(open_bundle(bundle.folder))
+
+
+@pytest.mark.parametrize("pair", samples.PAIRS)
+def test_the_samples_have_format_1_and_equal_their_rewrite(pair, tmp_path):
+    folder = samples.model(pair)
+    assert json.loads((folder / MANIFEST).read_bytes())["format_version"] == 1
+    sample = open_bundle(folder)
+    about = sample.description
+    rewritten = write_bundle(
+        tmp_path / "model",
+        model=sample.model,
+        weights=read_weights(sample),
+        tokenizers=sample.tokenizers,
+        languages=(about.source, about.target),
+        card=(folder / CARD_FILE).read_text(encoding="utf-8"),
+        generation=sample.generation,
+        statistics=sample.statistics,
+        scores=sample.scores,
+    )
+    assert json.loads((rewritten.folder / MANIFEST).read_bytes())["format_version"] == 2
+    assert contents(open_bundle(rewritten.folder)) == contents(sample)
+    weights = read_weights(rewritten)
+    assert all(np.array_equal(array, weights[name]) for name, array in read_weights(sample).items())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_key_of_the_other_format_is_refused(version, name, tmp_path):
+    bundle = made(tmp_path / "model", model=RECURRENT, statistics={"usual": {"input": {"copied": 0.5}}})
+    folder = as_format_1(bundle.folder) if version == 1 else bundle.folder
+    before = (folder / name).read_bytes()
+    for at, (_, names) in enumerate(tables_of(json.loads(before), name)):
+        for old, new in names.items():
+            tree = json.loads(before)
+            table, _ = tables_of(tree, name)[at]
+            alien, own = (new, old) if version == 1 else (old, new)
+            table[alien] = table.get(own, 1)
+            forge(folder, version=version, **{name: dump_json(tree)})
+            with pytest.raises(HeedfulError, match=rf"{alien}': is not a key of format {version}\. Fetch"):
+                open_bundle(folder)
+            table.pop(own, None)
+            forge(folder, version=version, **{name: dump_json(tree)})
+            with pytest.raises(HeedfulError, match=rf"{alien}': is not a key of format {version}"):
+                open_bundle(folder)
+    forge(folder, version=version, **{name: before})
+    assert open_bundle(folder).folder == folder
+
+
+def test_all_files_have_one_format(copied):
+    forge(copied, version=1)
+    with pytest.raises(HeedfulError, match=r"config.json: 'format_version': should be 1, as in manifest.json"):
+        open_bundle(copied)
+    forge(as_format_1(copied), version=2)
+    with pytest.raises(HeedfulError, match=r"config.json: 'format_version': should be 2, as in manifest.json"):
+        open_bundle(copied)
 
 
 def test_the_card_says_what_matters():
-    given = {"corpora": ["news", "talks"], "pairs": 29_000, "fingerprint": "abc123", "longest_tokens": 512}
-    model = MODEL.model_copy(update={"decoder": config.RecurrentDecoder.model_validate(DECODERS[3])})
-    text = card(model, ("nb_NO", "no"), 1_234_567, SCORED, **given)
+    given = {"corpora": ["news", "talks"], "pairs": 29_000, "fingerprint": "abc123", "max_tokens": 512}
+    model = MODEL.model_copy(update={"decoder": config.RecurrentDecoderSettings.model_validate(DECODERS[3])})
+    text = model_card(model, ("nb_NO", "no"), 1_234_567, SCORED, **given)
     assert text.startswith('---\nlanguage: ["nb", "no"]\n')  # unquoted, YAML's `no` is False
     assert "library_name: heedful\n" in text
     for words in (
         "# nb_NO to no",
         "1,234,567 weights",
-        "encoder (kind transformer, layers 2, heads 2, inner 16)",
+        "encoder (kind transformer, layers 2, heads 2, feedforward_size 16)",
         "attention (score additive)",
         "test: bleu 41.23, signature `nrefs:1|case:mixed|version:2.6.0`",
         "29,000 sentence pairs of news, talks",
@@ -614,4 +730,4 @@ def test_the_card_says_what_matters():
         "heedful translate DIR",
     ):
         assert words in text
-    assert "It was not scored." in card(MODEL, ("en", "de"), 1, {}, **given)
+    assert "It was not scored." in model_card(MODEL, ("en", "de"), 1, {}, **given)

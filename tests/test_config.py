@@ -9,12 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.config import Clean, Corpus, Data, Settings, Tokenizer, check, load, plain, put, to_toml
+from heedful.config import (
+    RENAMED_KEYS,
+    CleanSettings,
+    CorpusSettings,
+    DataSettings,
+    Settings,
+    TokenizerSettings,
+    assign,
+    load,
+    parse_settings,
+    parse_value,
+    to_toml,
+)
 from heedful.corpus.rules import RULES
 from heedful.errors import ConfigError
 from heedful.text.tokenizer import TOKENIZERS
 
-LEAST = {"source": "en", "target": "de", "data": {"train": [{"files": ["a.en", "a.de"]}]}}
+SMALLEST = {"source": "en", "target": "de", "data": {"train": [{"files": ["a.en", "a.de"]}]}}
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -28,26 +40,26 @@ def test_the_least_one_may_write(tmp_path):
     settings = load(path)
     assert settings.source == "no"  # Norwegian, not False
     assert settings.data.train[0].files == ((tmp_path / "train").as_posix(),)
-    assert settings.data.folder == (tmp_path / "prepared").as_posix()
+    assert settings.data.prepared_dir == (tmp_path / "prepared").as_posix()
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"tokenizr": {}}, r"unknown key `tokenizr`; did you mean `tokenizer`\?"),
-        ({"tokenizer": {"vocabulry": 3}}, r"unknown key `tokenizer.vocabulry`; did you mean `vocabulary`\?"),
+        ({"tokenizer": {"vocab_sise": 3}}, r"unknown key `tokenizer.vocab_sise`; did you mean `vocab_size`\?"),
         ({"data": {"train": [{"file": "x"}]}}, r"did you mean `files`\?"),
         ({"model": {"encoder": {"kind": "transformer", "layerz": 3}}}, r"encoder.layerz`; did you mean `layers`\?"),
         ({"model": {"decoder": {"kind": "recurent"}}}, r"decoder.kind` = 'recurent' .* mean `recurrent`\?"),
         ({"model": {"encoder": {"layers": 3}}}, r"`model.encoder.kind` is missing"),
         ({"train": {"time": 40}}, r"`train.time`: a time is written like 90s, 40m"),
         ({"train": {"ema": 1.5}}, r"`train.ema`: input should be less than 1, not 1.5"),
-        ({"train": {"time": "0s"}}, r"`train.time`: a time must be longer than nothing"),
-        ({"train": {"refits": [[1, 2]]}}, r"`refits` repeat a run that is over"),
-        ({"train": {"exact": True, "parallel": "fsdp"}}, r"`exact` sums whole gradients"),
+        ({"train": {"time": "0s"}}, r"`train.time`: a time must be longer than zero"),
+        ({"train": {"refits": [[1, 2]]}}, r"`refits` repeat a finished run"),
+        ({"train": {"exact": True, "parallel": "fsdp"}}, r"`exact` needs parallel"),
         ({"recipe": "transformer-tini"}, r"no recipe `transformer-tini`; did you mean `transformer-tiny`\?"),
         ({"tokenizer": {"kind": "bep"}}, r"`tokenizer.kind` = 'bep' is not known; did you mean `bpe`\?"),
-        ({"tokenizer": {"vocabulary": "many"}}, r"`tokenizer.vocabulary`: .*not 'many'"),
+        ({"tokenizer": {"vocab_size": "many"}}, r"`tokenizer.vocab_size`: .*not 'many'"),
         ({"data": {"train": []}}, r"`data.train`"),
         ({"data": {}}, r"`data.train` is missing"),
         ({"data": {"train": [{"files": "x", "tag": "news"}]}}, r"a tag looks like <news>"),
@@ -55,16 +67,38 @@ def test_the_least_one_may_write(tmp_path):
         ({"data": {"train": [{"files": "x", "weight": 1}], "temperature": 5}}, "not both"),
         ({"data": {"train": [{"files": "x", "name": "00001"}]}}, r"`data.train.0.name`"),
         ({"data": {"train": "train"}}, r"`data.train` is a list: write \[\[data.train\]\]"),
-        ({"data": {"train": [{"files": "x", "tag": "<s>"}]}}, r"a token of its own"),
+        ({"data": {"train": [{"files": "x", "tag": "<s>"}]}}, r"is a special token"),
         ({"data": {"train": [{"files": "x", "weight": float("inf")}]}}, r"`data.train.0.weight`"),
-        ({"data": {"train": [{"files": "x"}], "folder": ""}}, r"`data.folder`"),
+        ({"data": {"train": [{"files": "x"}], "prepared_dir": ""}}, r"`data.prepared_dir`"),
         ({"source": "english!"}, r"`source`"),
     ],
 )
 def test_a_mistake_names_the_key_and_says_what_to_do(change, says):
     with pytest.raises(ConfigError, match=says) as error:
-        check(LEAST | change)
+        parse_settings(SMALLEST | change)
     assert error.value.exit_code == 2
+
+
+RENAMED = [(section, old, new) for section, names in RENAMED_KEYS.items() for old, new in names.items()]
+LAYERS = {"kind": "transformer", "layers": 1, "heads": 1, "feedforward_size": 4}
+MODEL = {"width": 4, "encoder": LAYERS, "decoder": {"kind": "recurrent", "width": 4, "attention": {"score": "dot"}}}
+IN_TOML = [row for row in RENAMED if row[0].split(".")[0] not in ("generation", "statistics", "export")]
+
+
+@pytest.mark.parametrize(("section", "old", "new"), IN_TOML)
+def test_an_old_key_gives_its_new_name(section, old, new, tmp_path):
+    key = f"{section}.{old}".removeprefix(".")
+    path = written(tmp_path, to_toml(parse_settings(SMALLEST | {"model": MODEL})))
+    with pytest.raises(ConfigError, match=re.escape(f"heedful.toml: unknown key `{key}`; it is now `{new}`") + "$"):
+        load(path, [f"{key}=1"])
+    assert new in path.read_text(encoding="utf-8") + "feedforward_dropout init_from"  # the two that are None
+
+
+def test_an_old_key_that_is_required_is_not_called_missing():
+    layers = {"kind": "transformer", "layers": 1, "heads": 1, "inner": 4}
+    with pytest.raises(ConfigError) as error:
+        parse_settings(SMALLEST | {"model": MODEL | {"encoder": layers}})
+    assert str(error.value).endswith(": unknown key `model.encoder.inner`; it is now `feedforward_size`")
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -81,23 +115,23 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_a_mistake_inside_a_list_is_told_once():
     with pytest.raises(ConfigError) as error:
-        check(LEAST | {"data": {"train": [{"file": "x"}]}})
+        parse_settings(SMALLEST | {"data": {"train": [{"file": "x"}]}})
     assert str(error.value).count("train") == 2  # the unknown key and the missing one
     assert "at least 1 item" not in str(error.value)
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path):
     path = tmp_path / "heedful.toml"
-    path.write_bytes(b"\xef\xbb\xbf" + to_toml(check(LEAST)).encode())
+    path.write_bytes(b"\xef\xbb\xbf" + to_toml(parse_settings(SMALLEST)).encode())
     assert load(path).source == "en"
 
 
 def test_set_overrides_the_file(tmp_path):
-    path = written(tmp_path, to_toml(check(LEAST)))
+    path = written(tmp_path, to_toml(parse_settings(SMALLEST)))
     settings = load(
-        path, ["tokenizer.vocabulary=4000", "data.train.0.tag=<news>", "clean.drop=['empty']", "source = pt-BR"]
+        path, ["tokenizer.vocab_size=4000", "data.train.0.tag=<news>", "clean.drop=['empty']", "source = pt-BR"]
     )
-    assert settings.tokenizer.vocabulary == 4000
+    assert settings.tokenizer.vocab_size == 4000
     assert settings.data.train[0].tag == "<news>"
     assert settings.clean.drop == ("empty",)
     assert settings.source == "pt-BR"
@@ -105,7 +139,7 @@ def test_set_overrides_the_file(tmp_path):
 
 @pytest.mark.parametrize(("asked", "steps", "time"), [("train.steps=5", 5, None), ("train.time=1m", None, "1m")])
 def test_what_is_asked_for_ends_a_run(asked, steps, time, tmp_path):
-    found = load(written(tmp_path, to_toml(check(LEAST | {"train": {"time": "4m"}}))), [asked]).train
+    found = load(written(tmp_path, to_toml(parse_settings(SMALLEST | {"train": {"time": "4m"}}))), [asked]).train
     assert (found.steps, found.time) == (steps, time)
 
 
@@ -121,13 +155,13 @@ def test_what_is_asked_for_ends_a_run(asked, steps, time, tmp_path):
     ],
 )
 def test_set_says_what_is_wrong(assignment, says):
-    tree = check(LEAST).model_dump(mode="json")
+    tree = parse_settings(SMALLEST).model_dump(mode="json")
     with pytest.raises(ConfigError, match=says):
-        put(tree, assignment)
+        assign(tree, assignment)
 
 
 def test_values_of_set():
-    assert [plain(text) for text in ("1e-4", "true", "no", "[1, 2]", '"x"', "a b")] == [
+    assert [parse_value(text) for text in ("1e-4", "true", "no", "[1, 2]", '"x"', "a b")] == [
         1e-4,
         True,
         "no",
@@ -147,29 +181,31 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
         target=st.just("de"),
         seed=st.integers(0, 2**40),
         data=st.builds(
-            Data,
+            DataSettings,
             train=st.lists(
-                st.builds(Corpus, files=st.tuples(texts), tag=st.none() | st.just("<a>")), min_size=1, max_size=3
+                st.builds(CorpusSettings, files=st.tuples(texts), tag=st.none() | st.just("<a>")),
+                min_size=1,
+                max_size=3,
             ),
-            folder=texts,
-            reject_limit=st.floats(0, 1),
+            prepared_dir=texts,
+            max_reject_share=st.floats(0, 1),
         ),
-        clean=st.builds(Clean, longest_words=st.integers(1, 99), drop=st.lists(texts, max_size=3).map(tuple)),
-        tokenizer=st.builds(Tokenizer, shared=st.booleans(), kind=st.sampled_from(["bpe", "words"])),
+        clean=st.builds(CleanSettings, max_words=st.integers(1, 99), drop=st.lists(texts, max_size=3).map(tuple)),
+        tokenizer=st.builds(TokenizerSettings, shared=st.booleans(), kind=st.sampled_from(["bpe", "words"])),
     )
 )
 def test_the_resolved_form_reads_back(settings):
-    assert check(tomllib.loads(to_toml(settings))) == settings
+    assert parse_settings(tomllib.loads(to_toml(settings))) == settings
 
 
 def test_the_configuration_and_the_tables_agree():
-    assert set(get_args(Tokenizer.model_fields["kind"].annotation)) == set(TOKENIZERS)
-    assert set(Clean().drop) <= set(RULES)
+    assert set(get_args(TokenizerSettings.model_fields["kind"].annotation)) == set(TOKENIZERS)
+    assert set(CleanSettings().drop) <= set(RULES)
 
 
 def test_the_docs_show_what_may_be_written():
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.S)
-    shown = check(tomllib.loads(block))
+    shown = parse_settings(tomllib.loads(block))
     for section in ("clean", "tokenizer"):  # the defaults it shows are the defaults
-        assert getattr(shown, section) == getattr(Settings.model_validate(LEAST), section)
+        assert getattr(shown, section) == getattr(Settings.model_validate(SMALLEST), section)

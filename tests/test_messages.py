@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
-KINDS = {"HeedfulError", "ConfigError", "DataError", "MissingExtra", "ProofError", "Damaged", "refused"}
+KINDS = {"HeedfulError", "ConfigError", "DataError", "MissingExtra", "ProofError", "Damaged", "bundle_error"}
 WORDS = 3  # in a row that a test must repeat
 NAMES = {"Argos", "Parquet"}
 

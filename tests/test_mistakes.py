@@ -180,7 +180,7 @@ class Case:
 
 TRAIN = "heedful train train.en train.de --out new"
 CLOCK = f"{TRAIN} --time 40m"
-SMALL = f'recipe = "transformer-tiny"\n{TOML}\n[tokenizer]\nvocabulary = 330\n\n[train]\nsteps = 10\n'
+SMALL = f'recipe = "transformer-tiny"\n{TOML}\n[tokenizer]\nvocab_size = 330\n\n[train]\nsteps = 10\n'
 
 GROUPS: dict[str, list[Case]] = {
     "Typing": [
@@ -364,9 +364,9 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "a key",
             "heedful prepare heedful.toml",
-            ("heedful.toml: unknown key `tokenizer.vocabulry`; did you mean `vocabulary`?",),
+            ("heedful.toml: unknown key `tokenizer.vocab_sise`; did you mean `vocab_size`?",),
             2,
-            setup=lambda: write("heedful.toml", TOML + "\n[tokenizer]\nvocabulry = 4000\n"),
+            setup=lambda: write("heedful.toml", TOML + "\n[tokenizer]\nvocab_sise = 4000\n"),
             why="A misspelt key of heedful.toml. Nothing in it is passed over.",
         ),
         Case(
@@ -395,15 +395,15 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Norwegian",
             "heedful prepare heedful.toml",
-            ("heedful.toml is not TOML: Invalid value", 'text stands in quotes, such as source = "no"'),
+            ("heedful.toml is not TOML: Invalid value", 'put text in quotes, such as source = "no"'),
             2,
             setup=lambda: write("heedful.toml", TOML.replace('"de"', "no")),
-            why='Text stands in quotes in TOML: `target = "no"`. On the command line, `--pair en-no`, it does not.',
+            why='Text is in quotes in TOML: `target = "no"`. On the command line, `--pair en-no`, it does not.',
         ),
         Case(
             "a truth value",
             "heedful prepare heedful.toml",
-            ("`target` = false is not text, which stands in quotes",),
+            ("`target` = false is not text; put text in quotes",),
             2,
             setup=lambda: write("heedful.toml", TOML.replace('"de"', "false")),
         ),
@@ -429,7 +429,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="A time has a unit.",
         ),
-        Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than nothing, not '0m'",), 2),
+        Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than zero, not '0m'",), 2),
         Case("fewer than no steps", f"{TRAIN} --steps -1", ("`train.steps`: input should be greater than", "-1"), 2),
         Case("no steps", f"{TRAIN} --steps 0", ("`train.steps`: input should be greater than", "not 0"), 2),
         Case("two ends", f"{TRAIN} --time 40m --steps 100", ("give --time or --steps, not both",), 2),
@@ -471,10 +471,10 @@ GROUPS: dict[str, list[Case]] = {
         ),
         Case(
             "a full disk",
-            "heedful prepare heedful.toml --set tokenizer.vocabulary=330",
+            "heedful prepare heedful.toml --set tokenizer.vocab_size=330",
             ("no space left on device (prepared/settings.toml): free some space, and type the same command again",),
             1,
-            during=failing("heedful.data.prepare.write_text", no_room()),
+            during=failing("heedful.data.prepare.update_text", no_room()),
             why="What was finished is kept. During a training, a full disk costs checkpoints but not the run: see "
             "[docs/train.md](train.md).",
         ),

@@ -36,7 +36,7 @@ TOO_LONG = 600  # seconds of one line: it hangs
 
 INSTEAD = {  # pattern -> what is put in its place; minutes become seconds, nothing else changes
     r"^(?!heedful init )(.*)--(?:time|steps) \S+": r"\1--steps 3",
-    r"^heedful train (?=.*--out )": "heedful train --set tokenizer.vocabulary=460 --set train.batch_tokens=600 "
+    r"^heedful train (?=.*--out )": "heedful train --set tokenizer.vocab_size=460 --set train.batch_tokens=600 "
     "--set train.validate_pairs=4 ",
     # Few to validate and to test on: a model of three steps rambles.
     r"^heedful train first/heedful.toml$": "for f in first/data/valid.* first/data/test.*; do head -n 4 $f > few && "
@@ -135,10 +135,17 @@ def world(tmp_path_factory) -> Path:
 
 def settings(place: Path, run: str, norm: str, steps: int) -> config.Settings:
     """A Transformer that learns these words in seconds, well enough to be rounded."""
-    layer = {"kind": "transformer", "layers": 1, "heads": 4, "inner": 128, "norm": norm}
-    model = {"width": 64, "positions": "sinusoidal", "scale": True, "tied": "all", "encoder": layer, "decoder": layer}
+    layer = {"kind": "transformer", "layers": 1, "heads": 4, "feedforward_size": 128, "norm": norm}
+    model = {
+        "width": 64,
+        "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "tie_embeddings": "all",
+        "encoder": layer,
+        "decoder": layer,
+    }
     quick = {"steps": steps, "validate_every": steps, "save_every": steps, "batch_tokens": 1024, "micro_batches": 1}
-    pieces = {"kind": "bpe", "vocabulary": 460}
+    pieces = {"kind": "bpe", "vocab_size": 460}
     return settings_of(place, place / run, model=model, tokenizer=pieces, exact=False, ema=False, **quick)
 
 

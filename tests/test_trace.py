@@ -142,7 +142,7 @@ def test_a_bomb_is_not_unpacked():
 # ---------------------------------------------------------------------------------------------------------- pieces
 
 TEXTS = ["ein rotes Haus", "das alte Haus steht dort", "zwei rote Katzen"] * 20
-TOKENIZER = train("bpe", TEXTS, vocabulary=300)
+TOKENIZER = train("bpe", TEXTS, vocab_size=300)
 
 
 @given(st.text(st.sampled_from("eint rosHauc zw 犬🐶25é"), max_size=30).map(lambda text: " ".join(text.split())))

@@ -24,7 +24,7 @@ def prepare(into: Path) -> Path:
     if made.exists():
         return made
     texts = {name: sentences(name) for name in ("train.en", "train.de", "val.en", "val.de")}
-    tokenizer = train("bpe", texts["train.en"] + texts["train.de"], vocabulary=8_000)
+    tokenizer = train("bpe", texts["train.en"] + texts["train.de"], vocab_size=8_000)
     into.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=into))  # renamed when it is whole
     for name, some in texts.items():

@@ -1,12 +1,12 @@
-"""Every error a user may meet, and what to do about it.
+"""Errors for users.
 
     HeedfulError
     ├── MissingExtra    a part of heedful needs a package that is not installed
-    ├── ConfigError     heedful.toml says something we cannot follow
-    └── DataError       the corpus is not what it should be
+    ├── ConfigError     heedful.toml or an option is wrong
+    └── DataError       the corpus is not usable
 
-Users get a `HeedfulError` that says what, where and what to do; a programmer who breaks a function's contract gets a
-`ValueError` or an `AssertionError`. `exit_code` is what the command line ends with.
+A user gets a `HeedfulError` that says what is wrong, where, and what to do. A programmer who breaks a function's
+contract gets a `ValueError` or an `AssertionError`. `exit_code` is the exit code of the command line.
 """
 
 from collections.abc import Iterable
@@ -15,35 +15,40 @@ from importlib.util import find_spec
 
 
 class HeedfulError(Exception):
-    """The root of all errors meant for users."""
+    """The base class of all errors for users."""
 
     exit_code = 1
 
 
 class MissingExtra(HeedfulError, ImportError):
-    """A part of heedful needs a package that a plain `pip install heedful` leaves out."""
+    """A package is missing that a plain `pip install heedful` does not install."""
 
 
 class ConfigError(HeedfulError):
-    """A configuration that cannot be followed: the key, what is wrong with it, and what would be right."""
+    """A wrong setting or option: its name, what is wrong, and how to correct it."""
 
     exit_code = 2
 
 
 class DataError(HeedfulError):
-    """A corpus that must not be trained on as it is."""
+    """A corpus that cannot be used for training as it is."""
 
     exit_code = 3
 
 
 def require(package: str, *, extra: str, whose: str) -> None:
-    """Say the exact line that installs `package` when it is missing."""
+    """Raise MissingExtra with the command that installs `package`, if it is missing."""
     if find_spec(package) is None:
         raise MissingExtra(f"{whose} needs {package}, which is not installed. Type: pip install 'heedful[{extra}]'")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """What to append to an error: the nearest known word, or else all of them."""
+    """Return the end of an error message: the most similar known word, or else all of them."""
     known = sorted(known)
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean `{near[0]}`?" if near else f"; known: {', '.join(known)}"
+    similar = get_close_matches(word, known, n=1)
+    return f"; did you mean `{similar[0]}`?" if similar else f"; known: {', '.join(known)}"
+
+
+def renamed_message(what: str, old: str, new: str) -> str:
+    """Return the error message for an old name; `what` is "key" or "option"."""
+    return f"unknown {what} `{old}`; it is now `{new}`"

@@ -18,7 +18,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from heedful.text.normalize import visible
+from heedful.files import replace_text
+from heedful.text.normalize import escape_invisible
 
 WIDTH, HEIGHT = 440, 210  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 24  # what its axes take of that
@@ -41,7 +42,7 @@ def tag(name: str, *inside: object, **attributes: object) -> Html:
 
 def safe(text: object) -> str:
     """HTML as it is, and of anything else the visible letters."""
-    return text if isinstance(text, Html) else escape("\n".join(map(visible, str(text).split("\n"))))
+    return text if isinstance(text, Html) else escape("\n".join(map(escape_invisible, str(text).split("\n"))))
 
 
 def fill(template: str, *, title: str, body: Html, data: object) -> str:
@@ -67,9 +68,7 @@ def inert(text: str) -> str:
 
 def put(path: Path, text: str) -> None:
     """Write a page, whole or not at all."""
-    part = path.with_name(f".tmp-{path.name}")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    part.replace(path)
+    replace_text(path, text, durable=False)
 
 
 def section(title: str, parts: Iterable[Html]) -> Html:

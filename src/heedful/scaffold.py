@@ -1,10 +1,10 @@
-"""`heedful.init(...)`: a folder with a commented heedful.toml, from the files one has.
+"""`heedful.init(...)`: write a commented heedful.toml for the given files.
 
     heedful.init("first", sample="pt-en", time="4m")
     heedful.init("captions", ["train.en", "train.de"], time="40m")
 
-Nothing is chosen here that the autopilot chooses better: the file says where the pairs are, which languages they have
-and how long training may take. What else could be said stands in it as a comment.
+The file says where the pairs are, which languages they have and how long training may take; the autopilot chooses the
+rest. Other keys are shown as comments.
 """
 
 import json
@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heedful import samples
-from heedful.config import check
+from heedful.config import parse_settings
 from heedful.corpus.readers import paired
 from heedful.errors import ConfigError
 
-FILE = "heedful.toml"
-SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # and the sample's names for them
-WHY = {
-    "train": "what it learns from; more of these may follow",
-    "validation": "how good it is on the way; leave it out and some pairs are held out",
-    "test": "scored once, at the end; nothing is chosen on it",
+SETTINGS_FILE = "heedful.toml"
+SAMPLE_SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # split -> its name in a sample
+SPLIT_COMMENTS = {
+    "train": "the training pairs; add more corpora with more of these sections",
+    "validation": "measures progress during training; without it, some pairs are held out",
+    "test": "scored once, at the end; nothing is selected on it",
 }
 
 
@@ -38,29 +38,31 @@ def init(
     time: str = "40m",
     recipe: str | None = None,
 ) -> Path:
-    """Write `folder`/heedful.toml for these files, or for a sample that is unpacked beside it; gives its path.
+    """Write `folder`/heedful.toml for these files, or for a sample that is unpacked beside it; return its path.
 
-    A heedful.toml that is there already is never written over.
+    An existing heedful.toml is never overwritten.
     """
     folder = Path(folder)
-    path = folder / FILE
+    path = folder / SETTINGS_FILE
     if path.exists():
-        raise ConfigError(f"{path} is there already: train with it, or name another folder")
+        raise ConfigError(f"{path} exists already: train with it, or name another folder")
     if sample:
         if files or validation or test:
             raise ConfigError("a sample brings its own files: give --sample or files, not both")
-        samples.place(sample)
+        samples.sample_folder(sample)
         source, target = sample.split("-")
         data = folder / "data"
-        corpora = {split: [data / f"{part}.{code}" for code in (source, target)] for split, part in SPLITS.items()}
+        corpora = {
+            split: [data / f"{part}.{code}" for code in (source, target)] for split, part in SAMPLE_SPLITS.items()
+        }
     elif files and languages:
         source, target = languages
-        given = {"train": files, "validation": validation, "test": test}
-        corpora = {split: list(paired(some, source, target)) for split, some in given.items() if some}
+        splits = {"train": files, "validation": validation, "test": test}
+        corpora = {split: list(paired(paths, source, target)) for split, paths in splits.items() if paths}
     else:
         raise ConfigError("say which files hold the pairs and which languages they have, or name a sample")
-    text = configuration(folder, source, target, corpora, time, recipe)
-    check(tomllib.loads(text), where="heedful init")
+    text = make_toml(folder, source, target, corpora, time, recipe)
+    parse_settings(tomllib.loads(text), where="heedful init")
     if sample:
         samples.unpack(sample, folder / "data")
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,42 +70,42 @@ def init(
     return path
 
 
-def configuration(
+def make_toml(
     folder: Path, source: str, target: str, corpora: dict[str, list[Path]], time: str, recipe: str | None
 ) -> str:
-    """The text of a heedful.toml, every line explained."""
+    """Return the text of a heedful.toml with a comment on every line."""
     lines = [
         ("# What `heedful train` reads. Paths are taken from this file's folder.", ""),
-        (f"source = {quoted(source)}", "the language that is read"),
-        (f"target = {quoted(target)}", "the language that is written"),
+        (f"source = {quote_toml(source)}", "the source language"),
+        (f"target = {quote_toml(target)}", "the target language"),
         (
-            f"recipe = {quoted(recipe or 'transformer-tiny')}",
-            "a model and its settings; without it they are chosen by your corpus and your machine",
+            f"recipe = {quote_toml(recipe or 'transformer-tiny')}",
+            "a model and its settings; without it, the autopilot chooses them for your corpus and machine",
         ),
     ]
     if recipe is None:
         lines[-1] = ("# " + lines[-1][0], lines[-1][1])
     for split, files in corpora.items():
-        named = ", ".join(quoted(relative(one, folder)) for one in files)
-        lines += [("", ""), (f"[[data.{split}]]", WHY[split]), (f"files = [{named}]", "")]
+        names = ", ".join(quote_toml(relative_path(path, folder)) for path in files)
+        lines += [("", ""), (f"[[data.{split}]]", SPLIT_COMMENTS[split]), (f"files = [{names}]", "")]
     lines += [
         ("", ""),
         ("[train]", ""),
-        (f"time = {quoted(time)}", "from start to end; Ctrl-C is safe, and the same command goes on"),
-        ('folder = "run"', "checkpoints, the report and the model"),
+        (f"time = {quote_toml(time)}", "from start to end; Ctrl-C is safe, and the same command continues"),
+        ('output_dir = "run"', "checkpoints, the report and the model"),
     ]
-    width = max(len(left) for left, why in lines if why)
-    return "".join((f"{left:{width}}  # {why}" if why else left) + "\n" for left, why in lines)
+    width = max(len(line) for line, comment in lines if comment)
+    return "".join((f"{line:{width}}  # {comment}" if comment else line) + "\n" for line, comment in lines)
 
 
-def relative(path: Path, folder: Path) -> str:
-    """A path as the file writes it: from its folder, where one way leads there."""
+def relative_path(path: Path, folder: Path) -> str:
+    """Return a path relative to the folder of the file, or absolute on another drive."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
-    except ValueError:  # another drive of Windows
+    except ValueError:  # another drive on Windows
         return path.absolute().as_posix()
 
 
-def quoted(text: str) -> str:
-    """A string of TOML; JSON writes it the same way."""
+def quote_toml(text: str) -> str:
+    """Quote a string for TOML; JSON's quotes are the same."""
     return json.dumps(text, ensure_ascii=False)

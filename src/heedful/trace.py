@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 import heedful
 from heedful.alignment import word_of
 from heedful.errors import HeedfulError
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 FORMAT, VERSION = "heedful-trace", 1
 PLACES = ("encoder", "cross", "decoder")
@@ -341,7 +341,7 @@ def parsed(text: str | bytes) -> Trace:
         tree = json.loads(text, parse_constant=_never)
         json.dumps(tree, ensure_ascii=False).encode()  # no half characters, which JSON can spell
     except (ValueError, RecursionError) as error:
-        raise HeedfulError(f"this is not JSON ({visible(str(error)[:200])})") from None
+        raise HeedfulError(f"this is not JSON ({escape_invisible(str(error)[:200])})") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise HeedfulError(f"this is not a trace: it does not begin with format {FORMAT!r}")
     if isinstance(tree.get("version"), int) and tree["version"] > VERSION:
@@ -352,7 +352,9 @@ def parsed(text: str | bytes) -> Trace:
         first, *others = error.errors()
         where = ".".join(str(one) for one in first["loc"])[:200]
         more = f"; and {len(others)} more" if others else ""
-        raise HeedfulError(f"{visible(where) or 'the trace'}: {visible(first['msg'][:300])}{more}") from None
+        raise HeedfulError(
+            f"{escape_invisible(where) or 'the trace'}: {escape_invisible(first['msg'][:300])}{more}"
+        ) from None
 
 
 def _never(word: str) -> None:

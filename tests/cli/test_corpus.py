@@ -53,7 +53,7 @@ def corpus(tmp_path, monkeypatch):
         Path(f"valid.{code}").write_text(f"Held out, {code}.\nAnd {words[1]}.\n", encoding="utf-8", newline="\n")
     Path("heedful.toml").write_text(
         'source = "en"\ntarget = "de"\n[data]\ntrain = [{ files = "train" }]\nvalidation = [{ files = "valid" }]\n'
-        "[tokenizer]\nvocabulary = 350\n"
+        "[tokenizer]\nvocab_size = 350\n"
     )
     return tmp_path
 
@@ -86,7 +86,7 @@ def test_errors_give_exit_code_3_and_fix_mends_them(corpus):
 
 
 def test_prepare(corpus):
-    shown = run(app, ["prepare", "heedful.toml", "--set", "tokenizer.vocabulary=340"])
+    shown = run(app, ["prepare", "heedful.toml", "--set", "tokenizer.vocab_size=340"])
     assert shown.exit_code == 0, shown.output
     assert "340 pieces" in shown.stdout
     assert "400 train" in shown.stdout
@@ -107,7 +107,7 @@ def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         (["check", "train.en", "train.dee"], 3, "there is no file train.dee; did you mean `train.de`?"),
         (["check", "heedful.toml", "--pair", "en-de"], 2, "leave out --pair"),
         (["prepare", "heedfull.toml"], 2, "there is no file heedfull.toml"),
-        (["prepare", "heedful.toml", "--set", "tokenizer.vocabulry=3"], 2, "did you mean `vocabulary`?"),
+        (["prepare", "heedful.toml", "--set", "tokenizer.vocab_sise=3"], 2, "did you mean `vocab_size`?"),
         (["prepare", "heedful.toml", "--workers", "0"], 1, "workers"),
     ],
 )
@@ -145,11 +145,13 @@ def test_prepare_on_a_cluster_is_prepare_here(corpus):
             Path(f"part{number}.{code}").write_text("".join(lines[number::3]), encoding="utf-8", newline="\n")
     text = Path("heedful.toml").read_text().replace('train = [{ files = "train" }]', parts)
     Path("heedful.toml").write_text(text)
-    assert heedful("prepare", "heedful.toml", "--set", "data.folder=here").returncode == 0
+    assert heedful("prepare", "heedful.toml", "--set", "data.prepared_dir=here").returncode == 0
     with raycluster.Cluster(2) as cluster:
         for name, address in (("auto", cluster.address), ("client", cluster.client)):
             environment = {key: cluster.environment[key] for key in ("RAY_AUTH_TOKEN", "PYTHONPATH")}
-            done = heedful("prepare", "heedful.toml", "--on", address, "--set", f"data.folder={name}", **environment)
+            done = heedful(
+                "prepare", "heedful.toml", "--on", address, "--set", f"data.prepared_dir={name}", **environment
+            )
             assert done.returncode == 0, done.stderr
             for path in Path("here").rglob("*"):
                 if path.is_file() and path.name != "settings.toml":
@@ -175,7 +177,7 @@ def test_a_hostile_line_cannot_command_the_terminal(corpus):
 
 def test_names_are_shown_as_they_are(corpus):
     Path("a [red]").mkdir()
-    text = Path("heedful.toml").read_text().replace("[data]", '[data]\nfolder = "a [red]/x [/y"')
+    text = Path("heedful.toml").read_text().replace("[data]", '[data]\nprepared_dir = "a [red]/x [/y"')
     Path("heedful.toml").write_text(text)
     assert "a [red]/x [/y" in heedful("prepare", "heedful.toml").stdout.replace("\n", "")
 
@@ -198,7 +200,7 @@ def test_ctrl_c_says_that_nothing_is_lost(corpus):
 
 def test_a_place_that_cannot_be_written_is_one_line(corpus):
     Path("file").touch()
-    done = heedful("prepare", "heedful.toml", "--set", "data.folder=file/x")
+    done = heedful("prepare", "heedful.toml", "--set", "data.prepared_dir=file/x")
     assert done.returncode == 2
     assert "goes through a file" in done.stderr
     assert "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ TEXT = "the old man sees a red house"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = write_corpus(tmp_path_factory.mktemp("inspect"), pairs=120)
-    pieces = {"kind": "bpe", "vocabulary": 330}
+    pieces = {"kind": "bpe", "vocab_size": 330}
     return train(settings_of(folder, folder / "run", model=MODEL, tokenizer=pieces, steps=60))
 
 

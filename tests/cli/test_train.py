@@ -293,9 +293,9 @@ def test_a_run_that_was_finished_says_so(trained):
 def test_prepare_names_the_next_command(tmp_path):
     folder = write_corpus(tmp_path, pairs=60)
     path = write_settings(settings_of(folder, folder / "run"))
-    done = CliRunner().invoke(app, ["prepare", str(path), "--set", "tokenizer.vocabulary=70"])
+    done = CliRunner().invoke(app, ["prepare", str(path), "--set", "tokenizer.vocab_size=70"])
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1].endswith(f"Next: heedful train {path} --set tokenizer.vocabulary=70")
+    assert done.stdout.splitlines()[-1].endswith(f"Next: heedful train {path} --set tokenizer.vocab_size=70")
     assert config.load(path).source == "en"
 
 

@@ -21,7 +21,7 @@ LINES = [b"a red house", b"", b"the old man\r", b"\xff\xfe", "ein 🐶 \u2028 x"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = write_corpus(tmp_path_factory.mktemp("translate"), pairs=120)
-    pieces = {"kind": "bpe", "vocabulary": 330}
+    pieces = {"kind": "bpe", "vocab_size": 330}
     return str(train(settings_of(folder, folder / "run", tokenizer=pieces, steps=150)))
 
 

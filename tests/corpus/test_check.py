@@ -225,7 +225,7 @@ def test_what_few_lines_have_may_not_be_worth_a_word(tmp_path):
 def test_one_file_for_both_sides(tmp_path):
     path = tmp_path / "all.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in CLEAN) + "no tab\n", encoding="utf-8")
-    settings = plant.config.check({"source": "en", "target": "de", "data": {"train": [{"files": str(path)}]}})
+    settings = plant.config.parse_settings({"source": "en", "target": "de", "data": {"train": [{"files": str(path)}]}})
     report = check(settings)
     assert found(report, "rejected") == [1501]
     assert [finding.file for finding in report.findings] == [str(path)]

@@ -22,7 +22,7 @@ HELD = plant.sentences(60, seed=2)
 
 def mended(folder: Path, tree: dict) -> dict[str, tuple[int, int, Pairs]]:
     """What --fix writes: name -> (pairs before, pairs after, the pairs)."""
-    settings = config.check({"source": "en", "target": "de"} | tree, root=folder)
+    settings = config.parse_settings({"source": "en", "target": "de"} | tree, root=folder)
     written = {}
     for name, (before, after, paths) in fix(settings, examine_all(settings)).items():
         texts = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths]
@@ -41,7 +41,7 @@ def kinds(folder: Path, name: str, languages: tuple[str, str] = ("en", "de"), **
     """What is found in a written copy: kind -> how many."""
     tree = {"source": languages[0], "target": languages[1], "data": {"train": [{"files": name}], **held}}
     found: dict[str, int] = {}
-    for finding in check(config.check(tree, root=folder)).findings:
+    for finding in check(config.parse_settings(tree, root=folder)).findings:
         found[finding.kind] = found.get(finding.kind, 0) + finding.count
     return found
 
@@ -237,6 +237,6 @@ def test_real_text_with_a_lost_line_and_many_faults(name, tmp_path):
     assert after > 0.95 * (before - 5 * len(plant.LINE_FAULTS))
     assert [pair for pair in pairs if pair not in good] == []
     left = kinds(tmp_path, "train.clean", (given.source, given.target))
-    promised = MENDED | dropped(config.check(tree))
+    promised = MENDED | dropped(config.parse_settings(tree))
     assert set(left) & promised <= {"wrong_language", "untranslated"}  # of which fewer lines are another standard
     assert left.get("wrong_language", 0) + left.get("untranslated", 0) <= 5

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.config import check as checked
+from heedful.config import parse_settings
 from heedful.corpus import stages
 from heedful.corpus.filters import letters
 from heedful.corpus.shards import Local
@@ -45,13 +45,13 @@ def settings_for(folder: Path, **changes):
     tree = {
         "source": "en",
         "target": "de",
-        "data": {"folder": str(folder / "prepared"), "train": [{"files": str(folder / "train")}]},
-        "tokenizer": {"vocabulary": 400, "coverage": 1.0},
+        "data": {"prepared_dir": str(folder / "prepared"), "train": [{"files": str(folder / "train")}]},
+        "tokenizer": {"vocab_size": 400, "character_coverage": 1.0},
     }
     for key, value in changes.items():
         tree.setdefault(key, {})
         tree[key] = tree[key] | value if isinstance(value, dict) else value
-    return checked(tree)
+    return parse_settings(tree)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -98,7 +98,7 @@ def test_the_result_does_not_depend_on_workers_or_pieces_of_work(tmp_path, small
     results = []
     for workers in (1, 2):
         folder = tmp_path / f"{workers}"
-        data = {"folder": str(folder), "validation": [{"files": str(tmp_path / "valid")}]}
+        data = {"prepared_dir": str(folder), "validation": [{"files": str(tmp_path / "valid")}]}
         data["train"] = [{"files": str(tmp_path / "train")}]
         prepare(settings_for(tmp_path, data=data), launcher=Local(workers))
         results.append(contents(folder))
@@ -110,7 +110,7 @@ def test_duplicates_go_also_across_pieces_and_corpora(tmp_path, small_pieces):
     write(tmp_path, "train", pairs + pairs[:100])
     write(tmp_path, "more", [*pairs[250:], *((f"new {one}", f"neu {two}") for one, two in pairs[:20])])
     data = {"train": [{"files": str(tmp_path / "train"), "name": "a"}, {"files": str(tmp_path / "more"), "name": "b"}]}
-    data["folder"] = str(tmp_path / "prepared")
+    data["prepared_dir"] = str(tmp_path / "prepared")
     prepared = prepare(settings_for(tmp_path, data=data))
     first, second = prepared.train
     assert sorted(line for line, _, _ in decoded(prepared, first)) == list(range(1, 301))  # of equal pairs the first
@@ -127,7 +127,7 @@ def test_what_validation_has_is_not_trained_on(tmp_path, mode, left):
     held += [(one, f"anders {number}") for number, (one, _) in enumerate(pairs[10:20])]  # another translation
     write(tmp_path, "train", pairs)
     write(tmp_path, "valid", held)
-    data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train")}]}
+    data = {"prepared_dir": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train")}]}
     data["validation"] = [{"files": str(tmp_path / "valid")}]
     prepared = prepare(settings_for(tmp_path, data=data, clean={"overlap": mode}))
     assert prepared.train[0].rows == left
@@ -163,7 +163,7 @@ def test_repeating_does_nothing_and_a_change_redoes_what_depends_on_it(tmp_path,
     before = contents(folder)
     prepare(settings)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")} == times
-    other = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}))
+    other = prepare(settings_for(tmp_path, tokenizer={"vocab_size": 350, "character_coverage": 1.0}))
     assert other.tokenizer("source").size == 350
     kept = {path for path, time in times.items() if path.stat().st_mtime_ns == time}
     assert any("text" in path.parts for path in kept)
@@ -181,7 +181,7 @@ def test_another_corpus_leaves_nothing_of_the_old_one(tmp_path, small_pieces):
     write(tmp_path, "train", made_pairs(60, seed=3))
     prepare(settings_for(tmp_path))
     fresh = tmp_path / "fresh"
-    data = {"folder": str(fresh), "train": [{"files": str(tmp_path / "train")}]}
+    data = {"prepared_dir": str(fresh), "train": [{"files": str(tmp_path / "train")}]}
     prepare(settings_for(tmp_path, data=data))
     assert contents(tmp_path / "prepared") == contents(fresh)
 
@@ -189,7 +189,7 @@ def test_another_corpus_leaves_nothing_of_the_old_one(tmp_path, small_pieces):
 def test_weights_are_those_of_the_configuration(tmp_path):
     write(tmp_path, "train", made_pairs(40))
     write(tmp_path, "more", made_pairs(40, seed=3))
-    data = {"folder": str(tmp_path / "prepared")}
+    data = {"prepared_dir": str(tmp_path / "prepared")}
     for weights in ((3.0, 1.0), (None, None)):
         pairs = zip(("train", "more"), weights, strict=True)
         data["train"] = [{"files": str(tmp_path / name), "name": name, "weight": weight} for name, weight in pairs]
@@ -199,9 +199,9 @@ def test_weights_are_those_of_the_configuration(tmp_path):
 
 def test_a_tag_comes_first(tmp_path):
     write(tmp_path, "train", made_pairs(50))
-    data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train"), "tag": "<news>"}]}
+    data = {"prepared_dir": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train"), "tag": "<news>"}]}
     prepared = prepare(settings_for(tmp_path, data=data))
-    tag = prepared.tokenizer("source").tag("<news>")
+    tag = prepared.tokenizer("source").tag_id("<news>")
     assert all(source[0] == tag and tag not in target for source, target in prepared.train[0].pairs(range(50)))
 
 
@@ -210,7 +210,7 @@ def test_a_tag_comes_first(tmp_path):
 def test_every_tokenizer(tmp_path, kind, shared):
     pairs = made_pairs(150)
     write(tmp_path, "train", pairs)
-    chosen = {"kind": kind, "shared": shared, "vocabulary": 600, "coverage": 1.0}
+    chosen = {"kind": kind, "shared": shared, "vocab_size": 600, "character_coverage": 1.0}
     prepared = prepare(settings_for(tmp_path, tokenizer=chosen))
     assert sorted(decoded(prepared, prepared.train[0])) == [(number + 1, *pair) for number, pair in enumerate(pairs)]
     models = [(tmp_path / "prepared" / "vocabulary" / f"{side}.model").read_bytes() for side in ("source", "target")]
@@ -229,7 +229,7 @@ def test_long_pairs_are_left_out_after_tokenizing(tmp_path):
     pairs = made_pairs(80)
     pairs[5] = (" ".join(["xyzzy"] * 60), " ".join(["Zwiebelkuchen"] * 60))
     write(tmp_path, "train", pairs)
-    prepared = prepare(settings_for(tmp_path, clean={"longest_tokens": 32}))
+    prepared = prepare(settings_for(tmp_path, clean={"max_tokens": 32}))
     assert prepared.manifest["counts"]["dropped.long_tokens"] == 1
     assert 6 not in prepared.train[0].lines(range(prepared.train[0].rows))
 
@@ -274,7 +274,7 @@ def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_p
     ("change", "error", "says"),
     [
         ({"clean": {"drop": ["empti"]}}, ConfigError, "there is no rule `empti`; did you mean `empty`"),
-        ({"tokenizer": {"vocabulary": 20}}, heedful.HeedfulError, "a bpe vocabulary of 20 pieces cannot be made"),
+        ({"tokenizer": {"vocab_size": 20}}, heedful.HeedfulError, "a bpe vocabulary of 20 pieces cannot be made"),
     ],
 )
 def test_misuse(tmp_path, change, error, says):
@@ -314,7 +314,7 @@ def test_opening_what_is_not_prepared(tmp_path):
 def test_the_fingerprint_follows_the_tokens(tmp_path):
     write(tmp_path, "train", made_pairs(60))
     one = prepare(settings_for(tmp_path))
-    two = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}))
+    two = prepare(settings_for(tmp_path, tokenizer={"vocab_size": 350, "character_coverage": 1.0}))
     assert len({one.fingerprint, two.fingerprint, one.train[0].fingerprint, two.train[0].fingerprint}) == 4
 
 
@@ -356,7 +356,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     with pytest.raises(ConfigError, match="holds other things"):
         prepare(settings_for(tmp_path))
     assert mine.read_text() == "keep me"
-    data = {"folder": str(tmp_path / "train.en"), "train": [{"files": str(tmp_path / "train")}]}
+    data = {"prepared_dir": str(tmp_path / "train.en"), "train": [{"files": str(tmp_path / "train")}]}
     with pytest.raises(ConfigError, match="a file; name a folder"):
         prepare(settings_for(tmp_path, data=data))
 
@@ -367,7 +367,7 @@ def test_two_at_once_do_not_get_in_each_others_way(tmp_path):
 
     def meanwhile(step):
         if step.stage == "clean":
-            with pytest.raises(heedful.HeedfulError, match="another heedful prepare is at work"):
+            with pytest.raises(heedful.HeedfulError, match="another heedful prepare is running"):
                 prepare(settings)
 
     assert prepare(settings, progress=meanwhile).train[0].rows == 30
@@ -382,7 +382,7 @@ def test_what_is_being_changed_cannot_be_opened(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(settings_for(tmp_path, tokenizer={"vocabulary": 350, "coverage": 1.0}), progress=interrupted)
+        prepare(settings_for(tmp_path, tokenizer={"vocab_size": 350, "character_coverage": 1.0}), progress=interrupted)
     with pytest.raises(DataError, match="it is not prepared, or not to its end"):
         open_prepared(tmp_path / "prepared")
     prepare(settings_for(tmp_path))
@@ -403,16 +403,18 @@ def test_a_corpus_of_two_halves_keeps_both(tmp_path, small_pieces):
     latin = made_pairs(3_000)
     table = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстуввхыз")
     write(tmp_path, "train", latin + [(one + " x", two.lower().translate(table)) for one, two in latin[:2_000]])
-    prepared = prepare(settings_for(tmp_path, tokenizer={"vocabulary": 500, "coverage": 1.0}))
+    prepared = prepare(settings_for(tmp_path, tokenizer={"vocab_size": 500, "character_coverage": 1.0}))
     assert prepared.train[0].rows > 4_900
 
 
 def test_every_corpus_teaches_the_vocabulary(tmp_path):
     write(tmp_path, "train", made_pairs(300))
     write(tmp_path, "more", [(f"zebra quagga {at}", f"Pferd Nummer {at}") for at in range(200)])
-    data = {"folder": str(tmp_path / "prepared")}
+    data = {"prepared_dir": str(tmp_path / "prepared")}
     data["train"] = [{"files": str(tmp_path / name), "name": name} for name in ("train", "more")]
-    prepared = prepare(settings_for(tmp_path, data=data, tokenizer={"kind": "words", "vocabulary": 90, "sample": 100}))
+    prepared = prepare(
+        settings_for(tmp_path, data=data, tokenizer={"kind": "words", "vocab_size": 90, "training_pairs": 100})
+    )
     tokenizer = prepared.tokenizer("source")
     assert {"▁zebra", "▁quagga", "▁house"} <= set(tokenizer.pieces(range(tokenizer.size)))
 
@@ -421,7 +423,7 @@ def test_regularized_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_pa
     write(tmp_path, "train", made_pairs(200))
     lengths = [len(side) for pair in prepare(settings_for(tmp_path)).train[0].pairs(range(200)) for side in pair]
     limit = sorted(lengths)[-40]
-    prepared = prepare(settings_for(tmp_path, clean={"longest_tokens": limit}))
+    prepared = prepare(settings_for(tmp_path, clean={"max_tokens": limit}))
     rows = prepared.train[0].rows
     assert 100 < rows < 200
     corpus = Resampled(prepared, "train", amount=0.5, seed=1)
@@ -439,8 +441,8 @@ def test_a_file_is_known_by_more_than_its_date(tmp_path):
             os.utime(tmp_path / name / f"train.{code}", (1, 1))
     made = []
     for name in ("one", "two"):
-        data = {"folder": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / name / "train")}]}
-        chosen = {"kind": "words", "vocabulary": 50}
+        data = {"prepared_dir": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / name / "train")}]}
+        chosen = {"kind": "words", "vocab_size": 50}
         made.append(prepare(settings_for(tmp_path, data=data, tokenizer=chosen)).fingerprint)
     assert made[0] != made[1]
 
@@ -448,7 +450,7 @@ def test_a_file_is_known_by_more_than_its_date(tmp_path):
 def test_a_corpus_of_which_nothing_is_left_says_so(tmp_path):
     write(tmp_path, "train", [("same here", "same here")] * 5)
     write(tmp_path, "more", made_pairs(40))
-    data = {"folder": str(tmp_path / "prepared")}
+    data = {"prepared_dir": str(tmp_path / "prepared")}
     data["train"] = [{"files": str(tmp_path / name), "name": name} for name in ("more", "train")]
     with pytest.raises(DataError, match="nothing is left of the corpus `train`"):
         prepare(settings_for(tmp_path, data=data))

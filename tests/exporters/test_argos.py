@@ -113,11 +113,11 @@ def refused(folder: Path, what: str):
     if what == "tags":
         return made(folder)
     if what == "recurrent":
-        model = config.Model.model_validate({"width": 8, "encoder": ENCODERS[1], "decoder": DECODERS[1]})
+        model = config.ModelSettings.model_validate({"width": 8, "encoder": ENCODERS[1], "decoder": DECODERS[1]})
         return made(folder, model=model, tags=())
     if what == "two":
         sides = {side: train_tokenizer("bpe", TEXTS, size) for side, size in (("source", 300), ("target", 310))}
-        model = config.Model.model_validate({"width": 8, "encoder": ENCODERS[0], "decoder": ENCODERS[0]})
+        model = config.ModelSettings.model_validate({"width": 8, "encoder": ENCODERS[0], "decoder": ENCODERS[0]})
         weights = arrays(model, sides["source"].size, sides["target"].size)
         return made(folder, model=model, tokenizers=sides, weights=weights, tags=())
     return made(folder, what, tags=())
@@ -239,7 +239,7 @@ def asked(python: str, package: Path, home: Path, texts: list[str]) -> list[str]
 @pytest.mark.slow
 def test_argos_translate_says_what_our_own_engine_says(python, tmp_path):
     folder = write_corpus(tmp_path, pairs=300)
-    tokenizer = {"kind": "bpe", "vocabulary": 420}
+    tokenizer = {"kind": "bpe", "vocab_size": 420}
     bundle = open_bundle(train(settings_of(folder, folder / "run", model=MODEL, tokenizer=tokenizer, **TRAINED)))
     package = tmp_path / "en-de.argosmodel"
     argos.write(bundle, package, "float32")

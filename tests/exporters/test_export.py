@@ -16,11 +16,10 @@ import heedful
 from heedful import config
 from heedful.alignment import Reading
 from heedful.build import build
-from heedful.bundle import Generation
+from heedful.bundle import GenerationSettings, open_export
 from heedful.cli.app import app
 from heedful.engines.base import Draw, Question, Search
 from heedful.errors import ConfigError, HeedfulError
-from heedful.exported import open_export
 from heedful.exporters import api as act
 from heedful.exporters import ctranslate2, marian
 from heedful.exporters.api import FORMATS, Format, export
@@ -29,16 +28,17 @@ from heedful.text.tokenizer import BOS, EOS
 from heedful.translation.translator import Options, Translator, load
 from test_bundle import MADE, TEXTS, made
 
-LAYER = {"kind": "transformer", "layers": 2, "heads": 4, "inner": 24}
+LAYER = {"kind": "transformer", "layers": 2, "heads": 4, "feedforward_size": 24}
 PROBES = [*TEXTS[:4], "the old dog has two sisters", "a house", "tom sees tom"]
 SEARCH = Search(beam=4, best=2, length_penalty=1.0)
 
 
 def model(norm="pre", activation="relu", positions="sinusoidal", tied="all", bias=False, scale=True):
     part = LAYER | {"norm": norm, "activation": activation}
-    return config.Model.model_validate(
+    return config.ModelSettings.model_validate(
         {
-            "width": 16, "positions": positions, "slots": 64, "scale": scale, "tied": tied, "bias": bias,
+            "width": 16, "positions": positions, "max_positions": 64,
+            "scale_embeddings": scale, "tie_embeddings": tied, "output_bias": bias,
             "encoder": part, "decoder": part,
         }
     )  # fmt: skip
@@ -69,7 +69,7 @@ def bundle_of(folder, chosen, kind="bpe", **changes):
         kind,
         chosen,
         weights=lively(chosen, size, size),
-        generation=Generation(beam=4, limit=40),
+        generation=GenerationSettings(beam=4, max_length=40),
         statistics={},
         **changes,
     )
@@ -146,9 +146,9 @@ def test_logits_of_hugging_face_are_ours(tmp_path):
     torch.testing.assert_close(mine, other, atol=1e-4, rtol=0)
 
 
-HARD = model().model_copy(update={"encoder": model().encoder.model_copy(update={"normalize": "hard"})})
+HARD = model().model_copy(update={"encoder": model().encoder.model_copy(update={"normalizer": "hard"})})
 ONE_HEAD = model().model_copy(update={"encoder": model().encoder.model_copy(update={"heads": 1})})
-RECURRENT = config.Model.model_validate(
+RECURRENT = config.ModelSettings.model_validate(
     {"width": 8, "encoder": {"kind": "recurrent", "width": 8}, "decoder": {"kind": "recurrent", "width": 8}}
 )
 REFUSED = {
@@ -162,7 +162,7 @@ REFUSED = {
     "hugging_face": [
         (RECURRENT, "Hugging Face knows no recurrent translators"),
         (model(positions="learned"), "have sinusoidal positions only"),
-        (model(tied="target"), 'has one table for both languages: train with model.tied = "all"'),
+        (model(tied="target"), 'has one table for both languages: train with model.tie_embeddings = "all"'),
         (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "one activation"),
     ],
 }  # fmt: skip
@@ -243,7 +243,9 @@ def test_a_model_that_says_nothing_has_no_links(to, tokens, tmp_path):
     size = MADE["bpe"].size
     weights = lively(model(), size, size)
     weights["decoder.norm.bias"][0] = 500.0  # the end, at once
-    bundle = made(tmp_path / "model", "bpe", model(), weights=weights, generation=Generation(beam=4), statistics={})
+    bundle = made(
+        tmp_path / "model", "bpe", model(), weights=weights, generation=GenerationSettings(beam=4), statistics={}
+    )
     if to:
         FORMATS[to].write(bundle, tmp_path / "out", "float32")
     translator = load(bundle.folder) if to is None else Translator(bundle, act.ENGINES[to](bundle, tmp_path / "out"))
@@ -257,7 +259,14 @@ def test_weights_of_16_bits_are_exported_as_those_of_32(to, tmp_path):
     weights = lively(model(), MADE["bpe"].size, MADE["bpe"].size)
     half = {name: array.astype(np.float16) for name, array in weights.items()}
     for name, some in (("half", half), ("whole", {one: array.astype(np.float32) for one, array in half.items()})):
-        made(tmp_path / name, "bpe", model(), weights=some, generation=Generation(beam=4, limit=40), statistics={})
+        made(
+            tmp_path / name,
+            "bpe",
+            model(),
+            weights=some,
+            generation=GenerationSettings(beam=4, max_length=40),
+            statistics={},
+        )
         export(tmp_path / name, tmp_path / f"{name}-{to}", to=to, probes=PROBES)
     for file in ("model.bin", "model.safetensors", "step.onnx"):
         one, other = (tmp_path / f"{name}-{to}" / file for name in ("half", "whole"))
@@ -386,7 +395,7 @@ def test_a_sabotaged_export_is_caught(name, tmp_path, monkeypatch):
         SABOTAGES[name](weights)
         return weights
 
-    monkeypatch.setattr(ctranslate2, "read_floats", read)
+    monkeypatch.setattr(ctranslate2, "read_float_weights", read)
     with pytest.raises(ProofError, match="does not say what the model says") as caught:
         export(bundle.folder, tmp_path / "out", probes=PROBES)
     assert caught.value.exit_code == 4

@@ -15,7 +15,7 @@ from torch import nn
 import heedful
 from heedful import config
 from heedful.build import build
-from heedful.bundle import LARGER
+from heedful.bundle.format import MAX_FILE_BYTES
 from heedful.engines.base import Draw, Question, Search
 from heedful.engines.onnx import ENCODER, STEP, Onnx, opened
 from heedful.engines.torch import Torch
@@ -41,15 +41,15 @@ ENCODERS = {
 }  # fmt: skip
 DECODERS = {
     f"{cell}-{asks}{'-feeds' if feeds else ''}-{layers}-{first}{'' if bridge else '-plain'}": {
-        "kind": "recurrent", "width": WIDTH, "cell": cell, "asks": asks, "feeds": feeds, "layers": layers,
-        "first": first, "bridge": bridge,
+        "kind": "recurrent", "width": WIDTH, "cell": cell, "query_from": asks, "input_feeding": feeds, "layers": layers,
+        "initial_state": first, "bridge": bridge,
     }
     for (cell, asks, feeds), (layers, first, bridge) in zip(
         product(CELLS, ASKS, (True, False)), cycle(product((2, 1), FIRSTS, (True, False))), strict=False
     )
 }  # fmt: skip
 ATTENTIONS = {
-    f"{score}-{normalize}-{heads}": {"score": score, "normalize": normalize} | more
+    f"{score}-{normalize}-{heads}": {"score": score, "normalizer": normalize} | more
     for (score, normalize), (heads, more) in product(
         product(SCORES, NORMALIZERS),
         {"one": {}, **{combine: {"heads": 2, "combine": combine} for combine in COMBINES}}.items(),
@@ -68,11 +68,11 @@ RECURRENT = {
 }  # fmt: skip
 TRANSFORMERS = {
     "-".join(map(str, options)): {
-        "width": WIDTH, "positions": options[1], "scale": True,
+        "width": WIDTH, "positions": options[1], "scale_embeddings": True,
         **{
             side: {
-                "kind": "transformer", "layers": 2, "heads": 2, "inner": 12, "norm": options[0],
-                "activation": options[2], "score": options[3], "normalize": options[4], "combine": options[5],
+                "kind": "transformer", "layers": 2, "heads": 2, "feedforward_size": 12, "norm": options[0],
+                "activation": options[2], "score": options[3], "normalizer": options[4], "combine": options[5],
             }
             for side in ("encoder", "decoder")
         },
@@ -99,7 +99,7 @@ TARGETS = [(5, 9, 11), (), (7,) * 9, (8, 8), (100, 4)]
 
 
 def modeled(kind):
-    return drawn(config.Model.model_validate(MODELS[kind]), WORDS, seed=sum(map(ord, kind)))
+    return drawn(config.ModelSettings.model_validate(MODELS[kind]), WORDS, seed=sum(map(ord, kind)))
 
 
 def drawn(settings, words, seed=1):
@@ -134,7 +134,7 @@ def test_every_table_has_all_its_entries_here():
     looks = [one["attention"] for one in chosen if one.get("attention")]
     assert {one["cell"] for one in chosen if "cell" in one} == set(CELLS)
     assert {one["score"] for one in looks} == set(SCORES)
-    assert {one["normalize"] for one in looks} == set(NORMALIZERS)
+    assert {one["normalizer"] for one in looks} == set(NORMALIZERS)
     assert {one.get("combine") for one in looks} == {None, *COMBINES}
 
 
@@ -167,8 +167,8 @@ def test_graphs_are_plain_and_always_the_same(kind):
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_tied_table_is_stored_once_in_a_graph(bias):
-    settings = MODELS[next(iter(RECURRENT))] | {"tied": "target", "bias": bias}
-    model = build(config.Model.model_validate(settings), WORDS, 5000).eval()
+    settings = MODELS[next(iter(RECURRENT))] | {"tie_embeddings": "target", "output_bias": bias}
+    model = build(config.ModelSettings.model_validate(settings), WORDS, 5000).eval()
     assert 5000 * WIDTH * 4 < len(graphs(model)[STEP]) < 1.5 * 5000 * WIDTH * 4
 
 
@@ -196,7 +196,7 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
         },
         "transformer": MODELS[next(iter(TRANSFORMERS))],
     }[kind]
-    model = config.Model.model_validate(settings)
+    model = config.ModelSettings.model_validate(settings)
     weights = {name: weight.numpy() for name, weight in drawn(model, MADE["bpe"].size).state_dict().items()}
     made(tmp_path / "model", model=model, weights=weights)
     texts = list(dict.fromkeys(TEXTS))
@@ -241,7 +241,7 @@ def test_what_is_no_export_is_refused_in_words(tmp_path):
         (tmp_path / name).write_bytes(made[ENCODER])
     with pytest.raises(HeedfulError, match="do not fit together"):
         opened(tmp_path)
-    assert {ENCODER, STEP} <= set(LARGER)  # files of weights may be large
+    assert {ENCODER, STEP} <= set(MAX_FILE_BYTES)  # files of weights may be large
 
 
 def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):

@@ -91,7 +91,13 @@ def test_weights_that_are_gone_in_the_end_are_left_out(corpus, tmp_path):
             shutil.rmtree(folder)
         (run / "step-00000012" / "model.safetensors").write_bytes(b"")
 
-    hopeless = {"learning_rate": 10.0, "schedule": "constant", "metric": "loss", "ema": False, "average": 3}
+    hopeless = {
+        "learning_rate": 10.0,
+        "schedule": "constant",
+        "best_by": "loss",
+        "ema": False,
+        "average_checkpoints": 3,
+    }
     settings = settings_of(corpus, run, steps=16, validate_every=4, validate_pairs=2, log_every=1, **hopeless)
     assert train(settings, watch=at(15, harm)).is_dir()
     assert outcome(run)["best"]["step"] < 16

@@ -100,7 +100,7 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
 def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
     """The storm hits single micro-batches, so one process at a time."""
     faults = random_faults(random.Random(4), 40, 4, share=0.2)
-    pieces = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularization": 0.2}
+    pieces = {"kind": "bpe", "vocab_size": 60, "byte_fallback": False, "subword_regularization": 0.2}
     found = []
     for ranks in (1, 2):
         settings = settings_of(corpus, tmp_path / str(ranks), tokenizer=pieces)

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 import heedful
 from heedful.bundle import read_weights
 from heedful.cli.app import app
-from heedful.config import Model
+from heedful.config import ModelSettings
 from heedful.engines.base import Question, Search
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters import ctranslate2 as to_ctranslate2
 from heedful.exporters import marian as to_marian
 from heedful.importers import ctranslate2
 from heedful.importers.api import import_model
-from heedful.text.tokenizer import BOS, EOS, UNK, Borrowed, load
+from heedful.text.tokenizer import BOS, EOS, UNK, BorrowedTokenizer, load
 from heedful.training.finetune import started
 from heedful.training.loop import train
 from support.training_runs import DATA, settings_of, write_corpus
@@ -176,13 +176,13 @@ def test_an_import_is_fine_tuned(opus, tmp_path):
     import_model(opus, tmp_path / "start")
     corpus = write_corpus(tmp_path, pairs=120)
     chosen = settings_of(corpus, tmp_path / "run", steps=200)
-    chosen = chosen.model_copy(update={"start": str(tmp_path / "start"), "model": None})
+    chosen = chosen.model_copy(update={"init_from": str(tmp_path / "start"), "model": None})
     model = train(chosen)
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [one["loss"] for one in events if one["event"] == "stepped"]
     assert losses[-1] < losses[0]
     tuned = heedful.load(model)
-    assert isinstance(tuned.source, Borrowed)
+    assert isinstance(tuned.source, BorrowedTokenizer)
     proof = heedful.export(model, tmp_path / "out", to="hugging_face")
     assert proof.same + proof.ties == proof.sentences
 
@@ -192,15 +192,15 @@ def test_misuse_of_start_is_answered(opus, tmp_path):
     corpus = write_corpus(tmp_path, pairs=20)
     chosen = settings_of(corpus, tmp_path / "run", steps=2)
     with pytest.raises(ConfigError, match="the other way round"):
-        train(chosen.model_copy(update={"start": str(tmp_path / "start"), "model": None}))
+        train(chosen.model_copy(update={"init_from": str(tmp_path / "start"), "model": None}))
     import_model(opus, tmp_path / "start")
     corpus = write_corpus(tmp_path, pairs=20)
-    chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"start": str(tmp_path / "start")})
+    chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"init_from": str(tmp_path / "start")})
     with pytest.raises(ConfigError, match="brings its own"):
         train(chosen)
     made(tmp_path / "endless", source_ends=False)
     with pytest.raises(ConfigError, match="reads sources without an end token, and heedful trains with one"):
-        train(chosen.model_copy(update={"start": str(tmp_path / "endless"), "model": None}))
+        train(chosen.model_copy(update={"init_from": str(tmp_path / "endless"), "model": None}))
 
 
 def test_every_dropout_may_differ_from_that_of_the_start(opus, tmp_path):
@@ -209,8 +209,15 @@ def test_every_dropout_may_differ_from_that_of_the_start(opus, tmp_path):
     for part in (tree, tree["encoder"], tree["decoder"]):
         part.update({key: 0.25 for key in part if "dropout" in key})
     chosen = settings_of(write_corpus(tmp_path, pairs=20), tmp_path / "run", steps=2)
-    found = started(chosen.model_copy(update={"start": str(tmp_path / "start"), "model": Model.model_validate(tree)}))
-    assert found.model.decoder.inner_dropout == found.model.encoder.inner_dropout == found.model.dropout == 0.25
+    found = started(
+        chosen.model_copy(update={"init_from": str(tmp_path / "start"), "model": ModelSettings.model_validate(tree)})
+    )
+    assert (
+        found.model.decoder.feedforward_dropout
+        == found.model.encoder.feedforward_dropout
+        == found.model.dropout
+        == 0.25
+    )
 
 
 # ----------------------------------------------------------------------------------------------- models of the world
@@ -408,7 +415,7 @@ def test_a_tag_in_front_of_a_line_is_a_tag(opus, tmp_path):
     source = import_model(opus, tmp_path / "model").tokenizer("source")
     plain, tagged, other = source.encode(["a child", ">>deu<< a child", ">>fra<< a child"])
     if ">>deu<<" in source.listed:
-        assert tagged == [source.tag(">>deu<<"), *plain]
+        assert tagged == [source.tag_id(">>deu<<"), *plain]
     assert other[-len(plain) :] == plain
 
 
@@ -499,7 +506,7 @@ def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
     made = import_model(opus, tmp_path / "model").tokenizer("target")
     made.save(tmp_path / "copy")
     again = load(tmp_path / "copy")
-    assert (again.listed, again.order, again.model) == (made.listed, made.order, made.model)
+    assert (again.vocabulary, again.order, again.model) == (made.vocabulary, made.order, made.model)
     assert again.encode(GERMAN) == made.encode(GERMAN)
     assert made.decode(made.encode(GERMAN)) == GERMAN
     assert UNK in made.encode(["東"])[0]
@@ -507,8 +514,8 @@ def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
     with pytest.raises(HeedfulError, match="regularization"):
         made.sample(GERMAN, 0.1, 1)
     with pytest.raises(HeedfulError, match="not a tag"):
-        made.tag("<2de>")
-    if ">>deu<<" in made.listed:
-        assert made.pieces([made.tag(">>deu<<")]) == [">>deu<<"]
+        made.tag_id("<2de>")
+    if ">>deu<<" in made.vocabulary:
+        assert made.pieces([made.tag_id(">>deu<<")]) == [">>deu<<"]
     with pytest.raises(HeedfulError, match="once at most"):
-        Borrowed(made.model, made.listed, [5, 5])
+        BorrowedTokenizer(made.model, made.vocabulary, [5, 5])

@@ -67,7 +67,7 @@ def runs(tmp_path_factory):
     folder = write_corpus(tmp_path_factory.mktemp("runs"), pairs=120)
     made = {}
     for name, seed, pieces in (("one", 1, 330), ("two", 2, 330), ("foreign", 1, 320)):
-        given = settings_of(folder, folder / name, tokenizer={"kind": "bpe", "vocabulary": pieces}, steps=60)
+        given = settings_of(folder, folder / name, tokenizer={"kind": "bpe", "vocab_size": pieces}, steps=60)
         made[name] = train(given.model_copy(update={"seed": seed})).parent
     return made
 

@@ -88,7 +88,7 @@ def drop(model, p):
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_reads_twice_in_training_only(kind):
     batch = collate([([4, 5, 6], [7, 8]), ([5, 9], [10, 11, 12, 4])], bos=2, eos=3, pad=0)
-    model = build(config.Model.model_validate(MODELS[kind]), SIZE, SIZE, agreement=5.0)
+    model = build(config.ModelSettings.model_validate(MODELS[kind]), SIZE, SIZE, agreement=5.0)
     model.eval()
     plain = model(batch)
     drop(model, 0.0)

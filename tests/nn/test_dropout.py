@@ -100,7 +100,9 @@ def test_every_brick_drops_in_training_only():
 
 @pytest.mark.parametrize("inner", [None, 0.0, 0.5])
 def test_the_feed_forward_part_has_its_own_dropout_or_that_of_its_layer(inner):
-    chosen = config.Transformer(kind="transformer", layers=1, heads=2, inner=16, dropout=0.3, inner_dropout=inner)
+    chosen = config.TransformerSettings(
+        kind="transformer", layers=1, heads=2, feedforward_size=16, dropout=0.3, feedforward_dropout=inner
+    )
     embed = Embed(nn.Embedding(6, 8))
     encoder = build_encoder(chosen, embed)
     decoder = build_decoder(chosen, embed, output_layer(8, 6), 8)

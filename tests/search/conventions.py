@@ -27,11 +27,12 @@ PAD, BOS, EOS = 0, 1, 2
 LIMIT, SIZE = 14, 4
 
 
-def shape(norm: str) -> config.Model:
-    part = {"kind": "transformer", "layers": LAYERS, "heads": HEADS, "inner": INNER, "norm": norm}
-    return config.Model.model_validate(
+def shape(norm: str) -> config.ModelSettings:
+    part = {"kind": "transformer", "layers": LAYERS, "heads": HEADS, "feedforward_size": INNER, "norm": norm}
+    return config.ModelSettings.model_validate(
         {
-            "width": WIDTH, "positions": "sinusoidal_halves", "slots": 64, "scale": True, "tied": "all", "bias": True,
+            "width": WIDTH, "positions": "sinusoidal_halves", "max_positions": 64,
+            "scale_embeddings": True, "tie_embeddings": "all", "output_bias": True,
             "encoder": part, "decoder": part,
         }
     )  # fmt: skip

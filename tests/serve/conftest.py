@@ -6,7 +6,7 @@ import heedful
 from heedful.training.loop import train
 from support.training_runs import MODEL, settings_of, write_corpus
 
-PIECES = {"kind": "bpe", "vocabulary": 330}
+PIECES = {"kind": "bpe", "vocab_size": 330}
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ import pytest
 import uvicorn
 
 import heedful
-from heedful.bundle import entry_of
+from heedful.bundle import manifest_entry
 from heedful.errors import HeedfulError
 from heedful.serve.app import Sent, create
 from heedful.serve.batcher import Limits
@@ -311,10 +311,10 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
         asyncio.run(Engine(bad).start())
     entry = json.loads((bad / "heedful" / "export.json").read_text())
     weights.write_bytes(b"\xff" * weights.stat().st_size)  # and written down as if it were right
-    entry["files"]["model.bin"] = entry_of(weights)
+    entry["files"]["model.bin"] = manifest_entry(weights)
     (bad / "heedful" / "export.json").write_text(json.dumps(entry))
     manifest = json.loads((bad / "heedful" / "manifest.json").read_text())
-    manifest["files"]["export.json"] = entry_of(bad / "heedful" / "export.json")
+    manifest["files"]["export.json"] = manifest_entry(bad / "heedful" / "export.json")
     (bad / "heedful" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(HeedfulError, match="cannot be served"):
         asyncio.run(Engine(bad).start())

@@ -71,7 +71,7 @@ class Running:
 def running(tmp_path_factory):
     if BROWSER is None:
         pytest.skip("no chromium here")
-    folder, pieces = write_corpus(tmp_path_factory.mktemp("page"), pairs=400), {"kind": "bpe", "vocabulary": 330}
+    folder, pieces = write_corpus(tmp_path_factory.mktemp("page"), pairs=400), {"kind": "bpe", "vocab_size": 330}
     each = {"steps": 300, "micro_batches": 1, "validate_every": 300, "save_every": 300}
     model = train(settings_of(folder, folder / "run", tokenizer=pieces, **each))
     export(model, folder / "served", to="ctranslate2", rounding="float32")

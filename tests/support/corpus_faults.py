@@ -76,7 +76,7 @@ def written(
             path.write_bytes("".join(f"{line}\n" for line in text).encode(errors="surrogateescape"))
         data[split] = [{"files": [str(path) for path in paths]}]
     tree = {"source": source, "target": target, "data": data, "tokenizer": {"kind": "words"}}
-    return config.check(tree)
+    return config.parse_settings(tree)
 
 
 def unzipped(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:

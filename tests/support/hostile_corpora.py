@@ -69,8 +69,8 @@ class Made:
 
 def write_settings(folder: Path, corpora: list[Made]) -> None:
     train = "".join(f'[[data.train]]\nname = "{one.name}"\nfiles = {json.dumps(one.files)}\n' for one in corpora)
-    tokenizer = '[tokenizer]\nkind = "bpe"\nvocabulary = 1000\nsample = 20000\n'
-    text = f'source = "en"\ntarget = "de"\n[data]\nfolder = "prepared"\n{train}{tokenizer}'
+    tokenizer = '[tokenizer]\nkind = "bpe"\nvocab_size = 1000\ntraining_pairs = 20000\n'
+    text = f'source = "en"\ntarget = "de"\n[data]\nprepared_dir = "prepared"\n{train}{tokenizer}'
     (folder / "heedful.toml").write_text(text, encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ WORDS = [f"<{name}>" for name in ("pad", "unk", "s")] + [
     *["▁a", "▁red", "▁house", "▁the", "▁old", "▁dog", "s", "▁sees", "▁two", "ing"],
 ]
 SIZE = len(WORDS)
-LAYER = {"kind": "transformer", "layers": 2, "heads": 2, "inner": 16, "dropout": 0.0}
+LAYER = {"kind": "transformer", "layers": 2, "heads": 2, "feedforward_size": 16, "dropout": 0.0}
 RECURRENT = {"kind": "recurrent", "width": 16, "dropout": 0.0}
 
 
@@ -25,13 +25,13 @@ def recurrent(cell, **attention):
 
 MODELS = {
     **{
-        name: config.recipe(name)["model"]
+        name: config.read_recipe(name)["model"]
         for name in ("transformer-tiny", "lstm-bahdanau", "gru-luong", "rnn-bottleneck")
     },
     "transformer": {"width": 16, "positions": "sinusoidal", "encoder": LAYER, "decoder": LAYER},
     "content-location": recurrent("gru", score="content_location"),
     "location": recurrent("gru", score="location"),
-    "hard": recurrent("gru", score="dot", normalize="hard"),
+    "hard": recurrent("gru", score="dot", normalizer="hard"),
 }
 
 
@@ -54,7 +54,7 @@ def subject(model, **more):
 
 def built(kind, seed=1):
     torch.manual_seed(seed)
-    model = build(config.Model.model_validate(MODELS[kind]), SIZE, SIZE).eval()
+    model = build(config.ModelSettings.model_validate(MODELS[kind]), SIZE, SIZE).eval()
     for weight in model.parameters():  # at the beginning of training every choice is much like every other
         nn.init.normal_(weight, std=1.6 * weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.2)
     return model

@@ -98,7 +98,7 @@ def main(settings_file: str) -> None:
 
     imports, seconds = held("VmRSS"), {}
     settings = load(settings_file)
-    stages, corpora = Stages(settings, Path(settings.data.folder), HERE, lambda _: None), name_all(settings)
+    stages, corpora = Stages(settings, Path(settings.data.prepared_dir), HERE, lambda _: None), name_all(settings)
 
     @contextmanager
     def timed(stage: str) -> Iterator[None]:

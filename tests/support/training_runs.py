@@ -38,19 +38,19 @@ WORDS = {
     "sees": "sieht", "paints": "malt", "hears": "hört", "loves": "liebt", "under": "unter", "beside": "neben",
     "behind": "hinter", "with": "mit", "two": "zwei", "three": "drei",
 }  # fmt: skip
-LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "inner": 32, "dropout": 0.1}
+LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "feedforward_size": 32, "dropout": 0.1}
 MODEL = {
-    "width": 16, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+    "width": 16, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
     "encoder": LAYER, "decoder": LAYER,
 }  # fmt: skip
 RECURRENT = {
-    "width": 16, "dropout": 0.1, "tied": "target",
+    "width": 16, "dropout": 0.1, "tie_embeddings": "target",
     "encoder": {"kind": "recurrent", "width": 16, "dropout": 0.1},
     "decoder": {"kind": "recurrent", "width": 16, "dropout": 0.1, "attention": {"score": "additive"}},
 }  # fmt: skip
 TRAIN = {
     "steps": 40, "batch_tokens": 256, "micro_batches": 4, "exact": True, "threads": 1, "precision": "fp32",
-    "learning_rate": 5e-3, "warmup_steps": 8, "ema": 0.9, "validate_every": 20, "validate_pairs": 6, "samples": 1,
+    "learning_rate": 5e-3, "warmup_steps": 8, "ema": 0.9, "validate_every": 20, "validate_pairs": 6, "show_samples": 1,
     "save_every": 4, "log_every": 4,
 }  # fmt: skip
 STATE = ("step", "offset", "optimizer_steps", "guard", "steps", "refits", "tokens", "best", "worse", "ended")
@@ -89,22 +89,25 @@ def settings_of(
     **train: Any,
 ) -> config.Settings:
     """A run on a corpus; what is prepared is shared by all runs that prepare alike."""
-    chosen = dict(tokenizer or {"kind": "words", "vocabulary": 80})
+    chosen = dict(tokenizer or {"kind": "words", "vocab_size": 80})
     alike = sha256(json.dumps([chosen, validation]).encode()).hexdigest()[:8]
-    data: dict[str, Any] = {"folder": str(corpus / f"prepared-{alike}"), "train": [{"files": str(corpus / "train")}]}
+    data: dict[str, Any] = {
+        "prepared_dir": str(corpus / f"prepared-{alike}"),
+        "train": [{"files": str(corpus / "train")}],
+    }
     if validation:
         data["validation"] = [{"files": str(corpus / "val")}]
-    return config.check(
+    return config.parse_settings(
         {
             "source": "en", "target": "de", "data": data, "tokenizer": chosen, "model": dict(model),
-            "train": TRAIN | {"folder": str(run)} | train,
+            "train": TRAIN | {"output_dir": str(run)} | train,
         }
     )  # fmt: skip
 
 
 def write_settings(settings: config.Settings) -> Path:
     """A heedful.toml of these settings, beside the run's folder."""
-    path, text = Path(settings.train.folder).with_suffix(".toml"), config.to_toml(settings)
+    path, text = Path(settings.train.output_dir).with_suffix(".toml"), config.to_toml(settings)
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # another process may be reading it
         path.write_text(text, encoding="utf-8")
     return path

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.text.segments import segments
+from heedful.text.segments import segment_text
 
 TEXT = st.text(st.sampled_from("ab .,;!?。、»\u2026 \n\t") | st.characters(), max_size=120)
 
 
 @given(TEXT, st.integers(1, 40))
 def test_nothing_is_lost_and_everything_fits(text, most):
-    found = segments(text, lambda part: len(part) <= most)
+    found = segment_text(text, lambda part: len(part) <= most)
     assert "".join(part + gap for part, gap in found).strip() == text.strip()
     assert all(len(part) <= most or len(part) == 1 for part, _ in found)
 
 
 def test_what_fits_is_left_alone():
-    assert segments("One. Two.", lambda _: True) == [("One. Two.", "")]
+    assert segment_text("One. Two.", lambda _: True) == [("One. Two.", "")]
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_what_fits_is_left_alone():
     ],
 )
 def test_where_it_is_cut(text, most, parts):
-    assert [part for part, _ in segments(text, lambda part: len(part) <= most)] == parts
+    assert [part for part, _ in segment_text(text, lambda part: len(part) <= most)] == parts

@@ -18,12 +18,12 @@ from heedful.text.tokenizer import (
     SPECIAL,
     TOKENIZERS,
     UNK,
-    Table,
-    characters,
+    TableTokenizer,
     load,
-    merged,
+    merge_pieces,
+    split_characters,
+    split_words,
     train,
-    words,
 )
 
 TEXTS = [
@@ -44,11 +44,11 @@ def test_special_ids_are_fixed(kind):
     made = MADE[kind]
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
     assert made.pieces(range(6)) == [*SPECIAL, "<2de>", "<news>"]
-    assert (made.tag("<2de>"), made.tag("<news>")) == (4, 5)
+    assert (made.tag_id("<2de>"), made.tag_id("<news>")) == (4, 5)
     with pytest.raises(HeedfulError, match="is not a tag"):
-        made.tag("<fr>")
+        made.tag_id("<fr>")
     with pytest.raises(HeedfulError, match="is not a tag"):
-        made.tag("man")
+        made.tag_id("man")
 
 
 @pytest.mark.parametrize("kind", list(TOKENIZERS))
@@ -66,7 +66,7 @@ def test_known_text_comes_back(kind):
 def test_special_tokens_and_tags_say_nothing(kind):
     made = MADE[kind]
     row = made.encode(["Tom sees"])[0]
-    assert made.decode([[BOS, made.tag("<2de>"), *row, EOS, PAD]]) == ["Tom sees"]
+    assert made.decode([[BOS, made.tag_id("<2de>"), *row, EOS, PAD]]) == ["Tom sees"]
 
 
 @pytest.mark.parametrize("kind", list(TOKENIZERS))
@@ -87,14 +87,14 @@ def test_subwords_give_back_any_text(text):
 @given(any_text)
 def test_cuts_lose_nothing(text):
     text, _ = normalize(text)
-    for cut in (characters, words):
+    for cut in (split_characters, split_words):
         assert "".join(cut(text)).replace("\u2581", " ").removeprefix(" ") == text
         assert all(cut(text))
 
 
 def test_how_words_are_cut():
-    assert words("ein Haus, na gut.") == ["▁ein", "▁Haus", ",", "▁na", "▁gut", "."]
-    assert characters("ab c") == ["▁", "a", "b", "▁", "c"]
+    assert split_words("ein Haus, na gut.") == ["▁ein", "▁Haus", ",", "▁na", "▁gut", "."]
+    assert split_characters("ab c") == ["▁", "a", "b", "▁", "c"]
 
 
 @pytest.mark.parametrize("kind", SUBWORDS)
@@ -127,7 +127,11 @@ def test_without_dropout_our_merges_are_those_of_sentencepiece(text):
     text, _ = normalize(text)
     made = MADE["bpe"]
     words_of = text.split(" ") if text else []
-    ours = [number for word in words_of for number in made.ids(merged("▁" + word, made.scores, 0.0, lambda: 1.0))]
+    ours = [
+        number
+        for word in words_of
+        for number in made.ids_of_pieces(merge_pieces("▁" + word, made.scores, 0.0, lambda: 1.0))
+    ]
     assert ours == made.encode([text])[0]
 
 
@@ -166,7 +170,7 @@ def test_unigram_draws_by_probability(amount):
     seen = foretold = variance = 0.0
     for word in sorted({word for text in TEXTS for word in text.split(" ")}):
         weights = {cut: exp(amount * score) for cut, score in cuts("\u2581" + word, made.scores).items()}
-        drawn = [tuple(made.pieces(row)) for row in made.pool(word, amount)]
+        drawn = [tuple(made.pieces(row)) for row in made.sample_segmentations(word, amount)]
         assert set(drawn) <= set(weights)
         best = max(weights, key=weights.__getitem__)
         share = weights[best] / sum(weights.values())
@@ -189,7 +193,7 @@ def test_the_larger_the_amount_the_more_often_the_best_segmentation():
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
 def test_what_cannot_be_sampled_says_so(kind):
-    with pytest.raises(HeedfulError, match="knows no regularization"):
+    with pytest.raises(HeedfulError, match="has no subword regularization"):
         MADE[kind].sample(TEXTS, 0.1, seed=1)
 
 
@@ -272,4 +276,4 @@ def test_a_misspelt_kind_is_helped():
 def test_a_table_is_json(tmp_path):
     MADE["words"].save(tmp_path / "model")
     table = json.loads((tmp_path / "model").read_text(encoding="utf-8"))
-    assert Table(table["kind"], table["pieces"]).size == MADE["words"].size
+    assert TableTokenizer(table["kind"], table["pieces"]).size == MADE["words"].size

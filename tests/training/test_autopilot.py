@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
-from heedful.config import Settings, Tokenizer, check, load, recipe
-from heedful.config import seconds as seconds_of
+from heedful.config import Settings, TokenizerSettings, load, parse_duration, parse_settings, read_recipe
 from heedful.errors import ConfigError, DataError
 from heedful.training import autopilot
 from heedful.training.autopilot import (
@@ -41,8 +40,12 @@ BY_NAME = {size.name: size for size in SIZES}
 
 def asked(folder: Path | str = "/run", **train: object) -> Settings:
     """What a command line of two files gives."""
-    tree = {"source": "en", "target": "de", "data": {"train": [{"files": ["a.en", "a.de"]}], "folder": "prepared"}}
-    return check({**tree, "train": {"folder": ".", **train}}, root=Path(folder))
+    tree = {
+        "source": "en",
+        "target": "de",
+        "data": {"train": [{"files": ["a.en", "a.de"]}], "prepared_dir": "prepared"},
+    }
+    return parse_settings({**tree, "train": {"output_dir": ".", **train}}, root=Path(folder))
 
 
 def chosen(facts: Facts, speeds: dict[str, int], time: float) -> Size:
@@ -120,16 +123,16 @@ def test_weights_are_those_of_the_model():
 
 
 def test_two_vocabularies_have_two_tables():
-    apart = asked().model_copy(update={"tokenizer": Tokenizer(shared=False)})
-    tied = {values(autopilot.shape(given, SIZES[0], 0.1))["model.tied"] for given in (asked(), apart)}
+    apart = asked().model_copy(update={"tokenizer": TokenizerSettings(shared=False)})
+    tied = {values(autopilot.shape(given, SIZES[0], 0.1))["model.tie_embeddings"] for given in (asked(), apart)}
     assert tied == {"all", "target"}
 
 
 def test_tiny_and_base_are_the_recipes():
     for name in ("tiny", "base"):
-        size, model = BY_NAME[name], recipe(f"transformer-{name}")["model"]
+        size, model = BY_NAME[name], read_recipe(f"transformer-{name}")["model"]
         assert (size.width, size.layers, size.inner, size.heads) == (
-            model["width"], model["encoder"]["layers"], model["encoder"]["inner"], model["encoder"]["heads"],
+            model["width"], model["encoder"]["layers"], model["encoder"]["feedforward_size"], model["encoder"]["heads"],
         )  # fmt: skip
 
 
@@ -202,22 +205,22 @@ def test_without_a_time_it_says_how_long_and_stops_early():
 def test_many_passes_cut_words_anew(minutes, dropout, regularization):
     found = values(choices_for(Facts(5_000, 79_000), "tiny", minutes * MINUTE))
     assert found["model.dropout"] == dropout
-    assert found.get("tokenizer.regularization") == regularization
+    assert found.get("tokenizer.subword_regularization") == regularization
 
 
-@pytest.mark.parametrize("tokenizer", [{"kind": "words"}, {"regularization": 0.0}])
+@pytest.mark.parametrize("tokenizer", [{"kind": "words"}, {"subword_regularization": 0.0}])
 def test_words_that_are_not_cut_anew_need_all_the_dropout(tokenizer):
-    given = check({**autopilot.written(asked(time="10m")), "tokenizer": tokenizer}, root=Path("/run"))
+    given = parse_settings({**autopilot.written(asked(time="10m")), "tokenizer": tokenizer}, root=Path("/run"))
     found = values(fitted(given, Facts(5_000, 79_000), BY_NAME["tiny"], Speed(CORES["tiny"], "bf16", ""), 10 * MINUTE))
     assert found["model.dropout"] == 0.3
-    assert "tokenizer.regularization" not in found
+    assert "tokenizer.subword_regularization" not in found
 
 
 def test_steps_that_were_asked_for_are_kept():
     given = asked(steps=300)
     choices = fitted(given, MULTI30K, BY_NAME["tiny"], Speed(11_000, "fp32", "x"), 3600.0)
     assert values(choices)["train.warmup_steps"] == 60
-    assert settings_with([Choice("tokenizer.vocabulary", 500), *choices], given).train.steps == 300
+    assert settings_with([Choice("tokenizer.vocab_size", 500), *choices], given).train.steps == 300
 
 
 def test_the_vocabulary():
@@ -231,7 +234,7 @@ def test_the_vocabulary():
 @settings(deadline=None)
 @given(st.floats(1, 1e6))
 def test_a_time_is_said_as_it_may_be_given(duration):
-    assert duration <= seconds_of(spoken(duration)) <= duration + 60
+    assert duration <= parse_duration(spoken(duration)) <= duration + 60
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
@@ -247,7 +250,7 @@ def test_the_file_is_what_was_chosen(tmp_path_factory, pairs, size, time, extra)
     (folder / "autopilot.toml").write_text(commented(choices, given), encoding="utf-8")
     kept = load(folder / "autopilot.toml")
     assert kept == settings_with(choices, given)
-    assert kept.train.folder == folder.as_posix()
+    assert kept.train.output_dir == folder.as_posix()
     check_same(given, folder / "autopilot.toml")
 
 
@@ -287,7 +290,7 @@ def write_corpus(folder: Path, pairs: int, words: str = "abcdefghijklmnopq") -> 
 
 def files_of(folder: Path) -> Settings:
     data = {"train": [{"files": "train"}]}
-    return check({"source": "en", "target": "de", "data": data}, root=folder)
+    return parse_settings({"source": "en", "target": "de", "data": data}, root=folder)
 
 
 def test_counting(tmp_path, monkeypatch):
@@ -328,7 +331,7 @@ def test_files_alone_make_a_model(flown):
     assert shown.exit_code == 0, (shown.output, shown.exception)
     assert (folder / "model" / "model.safetensors").is_file()
     told_by = [line for line in shown.output.splitlines() if "autopilot: " in line]
-    assert any("tokenizer.vocabulary = 1000 (600 pairs: " in line for line in told_by)
+    assert any("tokenizer.vocab_size = 1000 (600 pairs: " in line for line in told_by)
     assert any("model.width = 128 (size mini, " in line for line in told_by)
 
 

@@ -57,7 +57,7 @@ def test_between_two_corrections_every_step_goes_equally_far(clock):
 @settings(deadline=None)
 @given(clocks(), st.sampled_from(sorted(SCHEDULES)))
 def test_every_schedule_stays_below_its_peak_and_the_falling_ones_end_at_zero(clock, kind):
-    chosen = config.Train(learning_rate=0.5, schedule=kind, warmup_steps=30)
+    chosen = config.TrainSettings(learning_rate=0.5, schedule=kind, warmup_steps=30)
     rates = [rate_at(chosen, clock, step) for step in range(1, clock.end + 1)]
     assert all(0.0 <= rate <= 0.5 for rate in rates)
     if kind in ("linear", "cosine") and (not clock.refits or clock.end > clock.refits[-1][0]):
@@ -65,7 +65,7 @@ def test_every_schedule_stays_below_its_peak_and_the_falling_ones_end_at_zero(cl
 
 
 def test_a_short_run_is_not_all_warm_up():
-    chosen = config.Train(learning_rate=1.0, schedule="linear", warmup_steps=400)
+    chosen = config.TrainSettings(learning_rate=1.0, schedule="linear", warmup_steps=400)
     rates = [rate_at(chosen, Clock(40), step) for step in range(1, 41)]
     assert max(rates) == rates[9] == 1.0
 

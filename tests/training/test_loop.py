@@ -30,13 +30,13 @@ def ask():
     signal.raise_signal(signal.SIGINT)
 
 
-PIECES = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False, "regularization": 0.2}
+PIECES = {"kind": "bpe", "vocab_size": 60, "byte_fallback": False, "subword_regularization": 0.2}
 KINDS = {
     "recurrent": {"model": RECURRENT, "optimizer": "adam", "schedule": "cosine", "ema": False},
     "in bf16": {"precision": "bf16", "micro_batches": 1, "exact": False},
     "with words cut anew": {"tokenizer": PIECES, "micro_batches": 2},
-    "averaged": {"average": 3, "keep": 2, "ema": False, "weight_decay": 0.1},
-    "without a validation set": {"validation": False, "clip": False, "metric": "loss"},
+    "averaged": {"average_checkpoints": 3, "keep_checkpoints": 2, "ema": False, "weight_decay": 0.1},
+    "without a validation set": {"validation": False, "clip_norm": False, "best_by": "loss"},
 }
 
 
@@ -77,7 +77,11 @@ def test_a_run_killed_while_it_finishes_is_finished(corpus, tmp_path):
 
 
 def test_the_checkpoints_that_stay_are_those_that_are_needed(corpus, tmp_path):
-    train(settings_of(corpus, tmp_path / "run", steps=24, validate_every=8, validate_pairs=2, save_every=3, keep=3))
+    train(
+        settings_of(
+            corpus, tmp_path / "run", steps=24, validate_every=8, validate_pairs=2, save_every=3, keep_checkpoints=3
+        )
+    )
     names = sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_dir())
     steps = [name for name in names if name.startswith("step-")]
     assert steps == ["step-00000018", "step-00000021", "step-00000024"]

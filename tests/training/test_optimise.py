@@ -48,7 +48,7 @@ def step(made, optimizer, number):
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_the_next_step_after_a_checkpoint_is_the_same_to_the_bit(kind):
-    chosen = config.Train(optimizer=kind, weight_decay=0.1)
+    chosen = config.TrainSettings(optimizer=kind, weight_decay=0.1)
     one, other = model(), model()
     first = optimizer_of(chosen, one)
     for number in (1, 2, 3):
@@ -69,7 +69,7 @@ def test_the_next_step_after_a_checkpoint_is_the_same_to_the_bit(kind):
 
 def test_an_optimizer_that_took_no_step_has_nothing_to_remember():
     made = model()
-    optimizer = optimizer_of(config.Train(), made)
+    optimizer = optimizer_of(config.TrainSettings(), made)
     assert moments(optimizer, made) == ({}, 0)
     step(made, optimizer, 1)
     put_moments(optimizer, made, {}, 0, "test")
@@ -79,7 +79,7 @@ def test_an_optimizer_that_took_no_step_has_nothing_to_remember():
 def test_matrices_decay_and_vectors_do_not():
     made = model()
     before = {name: weight.clone() for name, weight in named(made).items()}
-    optimizer = optimizer_of(config.Train(optimizer="adamw", weight_decay=0.5), made)
+    optimizer = optimizer_of(config.TrainSettings(optimizer="adamw", weight_decay=0.5), made)
     for weight in made.parameters():
         weight.grad = torch.zeros_like(weight)
     set_rate(optimizer, 0.1)

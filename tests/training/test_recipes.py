@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.config import check, load, recipe, recipes
+from heedful.config import find_recipes, load, parse_settings, read_recipe
 from heedful.errors import ConfigError
 from heedful.training.resolve import flat
 from heedful.training.schedules import noam_peak
@@ -16,7 +16,15 @@ from heedful.training.schedules import noam_peak
 RECIPES = (
     "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample", "transformer-base", "transformer-big", "transformer-tiny",
 )  # fmt: skip
-SMALL = {"width": 16, "inner": 32, "heads": 2, "layers": 1, "vocabulary": 340, "steps": 3, "batch_tokens": 600}
+SMALL = {
+    "width": 16,
+    "feedforward_size": 32,
+    "heads": 2,
+    "layers": 1,
+    "vocab_size": 340,
+    "steps": 3,
+    "batch_tokens": 600,
+}
 CORPUS = {"source": "en", "target": "de", "data": {"train": [{"files": "train"}]}}
 
 
@@ -43,18 +51,18 @@ def smaller(tree: dict, path: str = "") -> list[str]:
 
 
 def test_these_are_the_recipes():
-    assert tuple(recipes()) == RECIPES
+    assert tuple(find_recipes()) == RECIPES
 
 
 def test_an_unknown_recipe_is_named_with_the_nearest():
     with pytest.raises(ConfigError, match=r"no recipe `gru-loung`; did you mean `gru-luong`\?"):
-        recipe("gru-loung")
+        read_recipe("gru-loung")
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_key_is_explained_where_it_first_stands(name):
     explained: set[str] = set()
-    text = recipes()[name].read_text(encoding="utf-8")
+    text = find_recipes()[name].read_text(encoding="utf-8")
     assert text.startswith("# "), "a recipe begins with what it is for"
     for number, line in enumerate(text.splitlines(), 1):
         if found := re.match(r"(\w+) = [^#]+?( +# \S.*)?$", line):
@@ -66,9 +74,9 @@ def test_every_key_is_explained_where_it_first_stands(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_names_no_files_and_no_languages_and_says_how_long(name):
-    tree = recipe(name)
+    tree = read_recipe(name)
     assert tree.keys() == {"tokenizer", "model", "train"}
-    settings = check({**CORPUS, "recipe": name})
+    settings = parse_settings({**CORPUS, "recipe": name})
     assert settings.model is not None
     assert settings.train.steps
 
@@ -78,38 +86,47 @@ def test_a_recipe_learns(name, corpus):
     file = corpus / f"{name}.toml"
     file.write_text(
         f'recipe = "{name}"\nsource = "en"\ntarget = "de"\n[data]\ntrain = [{{ files = "train" }}]\n'
-        f'[train]\nfolder = "{name}"\nvalidate_pairs = 4\nlog_every = 1\nthreads = 1\nprecision = "fp32"\n'
+        f'[train]\noutput_dir = "{name}"\nvalidate_pairs = 4\nlog_every = 1\nthreads = 1\nprecision = "fp32"\n'
     )
-    model = heedful.train(load(file, smaller(recipe(name))))
+    model = heedful.train(load(file, smaller(read_recipe(name))))
     assert (model / "model.safetensors").is_file()
     records = [json.loads(line) for line in (model.parent / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [one["step"] for one in records if one["event"] == "stepped"] == [1, 2, 3]
     assert all(one["loss"] > 0 for one in records if one["event"] == "stepped")
     resolved = dict(flat(load(model.parent / "heedful.toml").model_dump(mode="json")))
-    for key, value in flat(recipe(name)):  # what was done is what the recipe says, only smaller
+    for key, value in flat(read_recipe(name)):  # what was done is what the recipe says, only smaller
         assert resolved[key] == SMALL.get(key.split(".")[-1], value)
 
 
 def test_the_bottleneck_is_bahdanaus_model_without_attention():
-    with_it, without = recipe("lstm-bahdanau"), recipe("rnn-bottleneck")
+    with_it, without = read_recipe("lstm-bahdanau"), read_recipe("rnn-bottleneck")
     assert with_it["model"]["encoder"].pop("kind") == "recurrent"
     assert without["model"]["encoder"].pop("kind") == "bottleneck"
-    for key in ("attention", "asks", "first"):  # of one slot, the mean is the last
+    for key in ("attention", "query_from", "initial_state"):  # of one slot, the mean is the last
         with_it["model"]["decoder"].pop(key)
         without["model"]["decoder"].pop(key, None)
     assert with_it == without
 
 
 def test_luong_asks_with_the_current_state_and_feeds_its_answer_back():
-    decoder = recipe("gru-luong")["model"]["decoder"]
-    assert (decoder["asks"], decoder["feeds"], decoder["attention"]["score"]) == ("current", True, "bilinear")
+    decoder = read_recipe("gru-luong")["model"]["decoder"]
+    assert (decoder["query_from"], decoder["input_feeding"], decoder["attention"]["score"]) == (
+        "current",
+        True,
+        "bilinear",
+    )
 
 
 def test_the_big_transformer_is_the_papers():
-    tree = recipe("transformer-big")
+    tree = read_recipe("transformer-big")
     train, encoder = tree["train"], tree["model"]["encoder"]
     assert encoder == tree["model"]["decoder"]
-    assert (tree["model"]["width"], encoder["inner"], encoder["heads"], encoder["layers"]) == (1024, 4096, 16, 6)
+    assert (tree["model"]["width"], encoder["feedforward_size"], encoder["heads"], encoder["layers"]) == (
+        1024,
+        4096,
+        16,
+        6,
+    )
     assert train["learning_rate"] == pytest.approx(noam_peak(1024, train["warmup_steps"]), rel=1e-3)
     assert train["validate_every"] % train["save_every"] == 0
 

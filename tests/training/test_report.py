@@ -65,7 +65,7 @@ def curves(text):
 def run(corpus, tmp_path_factory):
     """A short run with a bad batch in it."""
     folder = tmp_path_factory.mktemp("report") / "run"
-    settings = settings_of(corpus, folder, steps=12, validate_every=4, samples=2, log_every=2)
+    settings = settings_of(corpus, folder, steps=12, validate_every=4, show_samples=2, log_every=2)
     with storm({(6, 0): "loss is nan"}):
         train(settings)
     return settings, folder
@@ -89,7 +89,7 @@ def test_the_report_of_a_run_tells_all_of_it(run):
         assert score["signature"] in shown
     for name in ("model.safetensors", "config.json"):
         assert sha256((folder / "model" / name).read_bytes()).hexdigest() in shown
-    assert open_prepared(settings.data.folder).fingerprint in shown
+    assert open_prepared(settings.data.prepared_dir).fingerprint in shown
     assert (folder / "heedful.toml").read_text(encoding="utf-8") in shown
     for word in ("kept to learn from", "tokens per word", "skipped (not finite)", "PyTorch", "train.device", "fp32"):
         assert word in shown

@@ -51,9 +51,9 @@ def test_the_same_corpus_elsewhere_is_the_same_corpus(finished, tmp_path):
 
 
 def test_keys_that_change_no_number_may_change(corpus, finished):
-    assert set(FREE) == {"keep", "log_every", "folder"}
+    assert set(FREE) == {"keep_checkpoints", "log_every", "output_dir"}
     before = outcome(finished)
-    train(settings_of(corpus, finished, **SHORT | {"keep": 5, "log_every": 1}))
+    train(settings_of(corpus, finished, **SHORT | {"keep_checkpoints": 5, "log_every": 1}))
     assert outcome(finished) == before
 
 
@@ -87,4 +87,4 @@ def test_what_was_asked_is_kept_as_a_flat_table(finished):
     assert flat({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("d", [2])]
     asked = json.loads((finished / ASKED).read_text())
     assert asked["train.steps"] == 4
-    assert not any(key.startswith(("data.", "train.folder")) for key in asked)
+    assert not any(key.startswith(("data.", "train.output_dir")) for key in asked)

@@ -43,7 +43,7 @@ def test_the_command_ends_with_the_code(corpus, tmp_path):
     while not events(tmp_path / "run", "stepped"):
         assert child.poll() is None
         time.sleep(0.05)
-    with pytest.raises(HeedfulError, match="another heedful train is at work in"):
+    with pytest.raises(HeedfulError, match="another heedful train is running in"):
         train(settings)
     os.kill(child.pid, signal.SIGTERM)
     assert child.wait(60) == 143

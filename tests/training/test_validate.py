@@ -12,7 +12,7 @@ from heedful.training.resolve import plan_of
 from heedful.training.validate import grouped, held_out
 from support.training_runs import events, settings_of, write_corpus
 
-PIECES = {"kind": "bpe", "vocabulary": 60, "byte_fallback": False}
+PIECES = {"kind": "bpe", "vocab_size": 60, "byte_fallback": False}
 
 
 def sources_learned(prepared, plan):
@@ -25,7 +25,7 @@ def sources_learned(prepared, plan):
 
 @pytest.mark.parametrize("regularization", [0.0, 0.2])
 def test_pairs_held_out_are_in_no_batch(corpus, tmp_path, regularization):
-    tokenizer = PIECES | {"regularization": regularization}
+    tokenizer = PIECES | {"subword_regularization": regularization}
     settings = settings_of(corpus, tmp_path / "run", tokenizer=tokenizer, validation=False)
     prepared = prepare(settings)
     learned, held = held_out(prepared, 20)
@@ -61,7 +61,7 @@ def test_a_run_stops_when_it_gets_no_better(corpus, tmp_path):
     """A learning rate that nothing survives: the first validations are the best."""
     settings = settings_of(
         corpus, tmp_path / "run", steps=60, learning_rate=10.0, validate_every=4, validate_pairs=2, patience=2,
-        metric="loss", ema=False,
+        best_by="loss", ema=False,
     )  # fmt: skip
     train(settings)
     (ended,) = events(tmp_path / "run", "ended")

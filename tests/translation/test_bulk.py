@@ -40,7 +40,7 @@ ray_runs_here = pytest.mark.skipif(bool(raycluster.why_not()), reason=raycluster
 def models(tmp_path_factory) -> Path:
     """A small model (`run`) and its export (`export`), and the export of one that has learnt little (`another`)."""
     folder = write_corpus(tmp_path_factory.mktemp("bulk"), pairs=120)
-    pieces = {"kind": "bpe", "vocabulary": 330}
+    pieces = {"kind": "bpe", "vocab_size": 330}
     for name, steps in (("run", 200), ("other", 20)):
         train(settings_of(folder, folder / name, model=MODEL, tokenizer=pieces, steps=steps))
     heedful.export(folder / "run", folder / "export", to="ctranslate2")
@@ -314,7 +314,7 @@ def test_two_at_a_time_do_not_meet(models, text, tmp_path, small):
 
     def again(step):
         if step.stage == "translate" and step.done in (0, 2):
-            with pytest.raises(HeedfulError, match=r"another heedful translate --bulk is at work in .*out\.parts"):
+            with pytest.raises(HeedfulError, match=r"another heedful translate --bulk is running in .*out\.parts"):
                 translate_file(models / "export", text, tmp_path / "out", launcher=Local(1))
             tries.append(step.done)
 

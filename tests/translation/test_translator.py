@@ -20,7 +20,7 @@ from heedful.translation.translator import BATCH_TOKENS, ROWS, Options, Part, Tr
 from heedful.types import Hypothesis
 from support.training_runs import MODEL, RECURRENT, WORDS, settings_of, write_corpus
 
-PIECES = {"kind": "bpe", "vocabulary": 330}
+PIECES = {"kind": "bpe", "vocab_size": 330}
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "the dog"]
 
 

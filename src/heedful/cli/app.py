@@ -24,7 +24,7 @@ from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import HeedfulError, did_you_mean
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 INTERRUPTED = 130  # what a shell says of Ctrl-C
 ADVICE = {  # what to do where the system says no
@@ -140,5 +140,5 @@ def mistyped(error: Any) -> str:
 
 def stop(message: str, code: int) -> NoReturn:
     """Say it, safely, and end; the text may quote a hostile corpus."""
-    typer.echo("heedful: " + "\n".join(visible(line) for line in message.split("\n")), err=True)
+    typer.echo("heedful: " + "\n".join(escape_invisible(line) for line in message.split("\n")), err=True)
     sys.exit(code)

@@ -21,7 +21,7 @@ def settings_of(
     out: str | None = None,
 ) -> "Settings":
     """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
-    from heedful.config import check, load, put
+    from heedful.config import assign, load, parse_settings
 
     if is_configuration(files):
         if pair or validation or test:
@@ -42,10 +42,10 @@ def settings_of(
     if recipe:
         tree["recipe"] = recipe
     if out:
-        tree["data"]["folder"] = (Path(out) / "prepared").as_posix()
+        tree["data"]["prepared_dir"] = (Path(out) / "prepared").as_posix()
     for one in sets:
-        put(tree, one)
-    return check(tree, where="the command line", root=Path.cwd() if out else None)
+        assign(tree, one)
+    return parse_settings(tree, where="the command line", root=Path.cwd() if out else None)
 
 
 def is_configuration(files: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ import typer
 
 from heedful.cli.arguments import settings_of
 from heedful.errors import require
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def check(
     pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where the files do not say."),
     validation: list[str] = typer.Option([], "--validation", help="Files to look for in training (repeat for two)."),
     test: list[str] = typer.Option([], "--test", help="Files to look for in training (repeat for two)."),
-    sets: list[str] = typer.Option([], "--set", help="A setting, such as clean.longest_words=100."),
+    sets: list[str] = typer.Option([], "--set", help="A setting, such as clean.max_words=100."),
     fix: bool = typer.Option(False, "--fix", help="Write a cleaned copy beside the old files."),
     as_json: bool = typer.Option(False, "--json", help="For machines."),
 ) -> None:
@@ -141,7 +141,9 @@ def show_finding(console: "Console", finding: "Finding", fancy: bool) -> None:
     console.print(f"  {mark}  [bold]{escape(rule.what)}[/]  {count}  [dim]{finding.kind}[/]", soft_wrap=True)
     for line in (where, finding.detail, f"“{finding.sample}”" if finding.sample else ""):
         if line:
-            console.print(Padding(escape(visible(line)), (0, 0, 0, 6), expand=False), overflow="ellipsis", no_wrap=True)
+            console.print(
+                Padding(escape(escape_invisible(line)), (0, 0, 0, 6), expand=False), overflow="ellipsis", no_wrap=True
+            )
     for word, text in (("likely", rule.cause), ("fix", rule.fix)):
         console.print(Padding(f"[dim]{word}:[/] {escape(text)}", (0, 0, 0, 6), expand=False))
     console.print()

@@ -8,7 +8,7 @@ from heedful.html import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, put, quiet, safe
 from heedful.metrics.compare import Comparison, Difference, Rival
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, Against
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 from heedful.training.report import TEMPLATE, agreeing
 
 SHOWN = 25  # sentences that gained most, and as many that lost most
@@ -127,7 +127,7 @@ def marked(reference: str, output: str, place: int | None) -> Html:
 
 def figure(title: str, drawn: Sequence[Html], said: str, height: float = HEIGHT) -> Html:
     """A drawing under its title, which a screen reader says in words."""
-    label = visible(f"{title}: {said}")
+    label = escape_invisible(f"{title}: {said}")
     picture = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
     return tag("figure", tag("figcaption", title), picture)
 

@@ -10,7 +10,7 @@ import typer
 from heedful.cli.inspect import shown
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS, model
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,13 +68,16 @@ def told(console: "Console", pair: str, sentence: "Sentence") -> None:
     from rich.text import Text
 
     source, target = pair.split("-")
-    console.print(Text(f"{source}  {visible(sentence.source.text)}"), soft_wrap=True)
+    console.print(Text(f"{source}  {escape_invisible(sentence.source.text)}"), soft_wrap=True)
     line = Text(f"{target}  ")
     for piece, step in zip(sentence.target.pieces, sentence.steps, strict=True):
         if piece.word is not None:
             probability = exp(step.logp)
             style = "green" if probability >= SURE else "red" if probability < UNSURE else "yellow"
-            line.append(visible(piece.text) if len(line) > len(target) + 2 else visible(piece.text).lstrip(), style)
+            line.append(
+                escape_invisible(piece.text) if len(line) > len(target) + 2 else escape_invisible(piece.text).lstrip(),
+                style,
+            )
     line.append(f"   (p = {exp(sentence.logp):.2f}; green sure, red unsure)", "dim")
     console.print(line, soft_wrap=True)
     console.print()

@@ -17,7 +17,7 @@ from heedful.metrics import breakdown
 from heedful.metrics import explain as arithmetic
 from heedful.metrics.score import METRICS, SAMPLES, Interval, Options, interval
 from heedful.metrics.text_warnings import suspicions
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from heedful.translation.translator import Translator
@@ -173,7 +173,7 @@ def show(rows: Iterable[Shown]) -> None:
 
     console = Console(highlight=False)
     for text, style in rows:
-        console.print(Text(visible(text), style), soft_wrap=True)
+        console.print(Text(escape_invisible(text), style), soft_wrap=True)
 
 
 def score_lines(scores: Sequence[Interval]) -> Iterator[Shown]:

@@ -9,7 +9,7 @@ import typer
 
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from heedful.config import Settings
@@ -39,8 +39,8 @@ def init(
     from heedful import scaffold as begin
     from heedful.cli.arguments import languages
 
-    if (Path(folder) / begin.FILE).exists():
-        raise ConfigError(f"{Path(folder) / begin.FILE} is there already: train with it, or name another folder")
+    if (Path(folder) / begin.SETTINGS_FILE).exists():
+        raise ConfigError(f"{Path(folder) / begin.SETTINGS_FILE} exists already: train with it, or name another folder")
     person = asks()
     files = list(files or ())
     if not files and not sample:
@@ -97,19 +97,19 @@ def show(path: Path) -> None:
     settings = load(path)
     console.print(f"[bold]{escape(str(path))}[/]  {settings.source} -> {settings.target}", soft_wrap=True)
     for line in looked_at(settings):
-        console.print("  " + escape(visible(line)), soft_wrap=True)
+        console.print("  " + escape(escape_invisible(line)), soft_wrap=True)
     typer.echo(f"Next: {shlex.join(['heedful', 'train', str(path)])}")
 
 
 def looked_at(settings: "Settings") -> list[str]:
     """How many pairs there are, how one looks, and what `heedful check` says of them."""
     require("polars", extra="corpus", whose="heedful init, to look at the files,")
-    from heedful.config import corpora_of
+    from heedful.config import name_corpora
     from heedful.corpus.check import examine_all, report
     from heedful.corpus.readers import paired, read
 
     where = (settings.source, settings.target)
-    paths = [path for _, _, corpus in corpora_of(settings) for path in paired(corpus.files, *where)]
+    paths = [path for _, _, corpus in name_corpora(settings) for path in paired(corpus.files, *where)]
     size = sum(path.stat().st_size for path in paths)
     first = next(read(settings.data.train[0].files, *where))
     sample = [f"{first.source[0]}  |  {first.target[0]}"] if first.source else []

@@ -29,13 +29,13 @@ def prepare(
         None, "--workers", help="Processes on this machine (default: 1; one per core above 128 MB of text)."
     ),
     on: str | None = typer.Option(None, "--on", help="A Ray cluster: ray://host:10001, host:6379, or just ray."),
-    sets: list[str] = typer.Option([], "--set", help="A setting, such as tokenizer.vocabulary=4000."),
+    sets: list[str] = typer.Option([], "--set", help="A setting, such as tokenizer.vocab_size=4000."),
 ) -> None:
     """Read, clean, deduplicate, shuffle and tokenize. Repeating the command goes on where it stopped.
 
     \b
       heedful prepare heedful.toml
-      heedful prepare heedful.toml --workers 8 --set tokenizer.vocabulary=16000
+      heedful prepare heedful.toml --workers 8 --set tokenizer.vocab_size=16000
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("polars", extra="corpus", whose="heedful prepare")
     from rich.console import Console
@@ -47,7 +47,7 @@ def prepare(
     from heedful.data.prepare import workers_for
 
     settings = load(config, sets)
-    if settings.start:
+    if settings.init_from:
         from heedful.training.finetune import started
 
         settings = started(settings)
@@ -56,7 +56,7 @@ def prepare(
     console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()
     with stages_shown(aside) as tell:
         prepared = make(settings, launcher=launcher(on, workers), progress=tell)
-    place = escape(str(nearby(settings.data.folder)))
+    place = escape(str(nearby(settings.data.prepared_dir)))
     console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
     for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
         console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)

@@ -86,7 +86,7 @@ def serve(
     if taken(host, port):
         raise HeedfulError(f"port {port} is in use: another server may be running. Take another one: --port {port + 1}")
     folder = servable(Path(model), engine, rounding, probes)
-    from heedful.exported import is_export
+    from heedful.bundle import is_export
     from heedful.serve.batcher import Limits
     from heedful.serve.server import run
     from heedful.serve.state import Settings
@@ -141,9 +141,9 @@ def servable(model: Path, engine: str | None, rounding: str | None, probes: str 
     """
     if engine not in (None, *ENGINES):
         raise ConfigError(f"unknown engine `{engine}`" + did_you_mean(str(engine), ENGINES))
-    from heedful.bundle import digest, open_bundle
+    from heedful.bundle import is_export, open_bundle
     from heedful.data.store import MANIFEST
-    from heedful.exported import is_export
+    from heedful.files import file_sha256
 
     if is_export(model):
         return model
@@ -154,7 +154,7 @@ def servable(model: Path, engine: str | None, rounding: str | None, probes: str 
     to = engine or quickest(bundle)
     usual = ("int8", "float32") if to == "ctranslate2" else ("float32",)
     run = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
-    begin = f"{run.name}-{to}-{digest(bundle.folder / MANIFEST)[:12]}"
+    begin = f"{run.name}-{to}-{file_sha256(bundle.folder / MANIFEST)[:12]}"
     places = {one: bundle.folder.with_name(CACHE) / f"{begin}-{one}" for one in ((rounding,) if rounding else usual)}
     for place in filter(is_export, places.values()):
         return place

@@ -10,7 +10,7 @@ import typer
 
 from heedful.errors import ConfigError, DataError
 from heedful.metrics.score import Options, bleu_of, measure
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from heedful.translation.translator import Translator
@@ -131,7 +131,7 @@ def texts_of(given: str) -> list[str]:
 def warn(texts: Sequence[str]) -> None:
     """What is likely wrong, beside the results."""
     for text in texts:
-        typer.echo(f"heedful: warning: {visible(text)}", err=True)
+        typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
 
 def asked(metrics: Sequence[str], tokenize: str, lowercase: bool, smooth: str) -> tuple[list[str], Options]:

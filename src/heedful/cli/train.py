@@ -57,7 +57,7 @@ def train(
 
     with ExitStack() as stack:
         watch, progress = stack.enter_context(watching(given))
-        curves = stack.enter_context(TensorBoard(Path(given.train.folder) / FOLDER)) if tensorboard else None
+        curves = stack.enter_context(TensorBoard(Path(given.train.output_dir) / FOLDER)) if tensorboard else None
 
         def told(event: Event) -> None:
             watch(event)
@@ -73,4 +73,4 @@ def asked(out: str | None, time: str | None, steps: int | None) -> list[str]:
         raise ConfigError("give --time or --steps, not both")
     found = [f"train.time={time}"] if time is not None else []
     found += [f"train.steps={steps}"] if steps is not None else []
-    return [*found, *([f"train.folder={Path(out).absolute().as_posix()}"] if out else [])]
+    return [*found, *([f"train.output_dir={Path(out).absolute().as_posix()}"] if out else [])]

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from heedful.cli.prepare import nearby, stages_shown
 from heedful.config import Settings
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 from heedful.training.events import (
     Began,
     Ended,
@@ -138,7 +138,7 @@ def forecast(seen: Seen, now: datetime) -> str:
 
 def shown(text: str) -> str:
     """A sentence, safe and not too long."""
-    text = visible(text[:LONGEST])
+    text = escape_invisible(text[:LONGEST])
     return text if len(text) < LONGEST else text[: LONGEST - 3] + "..."
 
 
@@ -146,7 +146,7 @@ def line(event: Event, seen: Seen, now: datetime) -> str:
     """One event in words; `seen` knows it already."""
     match event:
         case Note():
-            return visible(f"WARNING: {event.text}" if event.level == "warning" else event.text)
+            return escape_invisible(f"WARNING: {event.text}" if event.level == "warning" else event.text)
         case Began():
             many = f", {event.ranks} processes" if event.ranks > 1 else ""
             return (
@@ -174,7 +174,9 @@ def line(event: Event, seen: Seen, now: datetime) -> str:
             some = ", ".join(f"{name}:{number}" for name, number in event.lines[:NAMED])
             more = ", ..." if len(event.lines) > NAMED else ""
             numbers = f"loss {event.loss:.3f}, gradient {event.norm:.2f}"
-            return visible(f"WARNING: step {event.step:,} skipped ({event.why}): {numbers}; it had {some}{more}")
+            return escape_invisible(
+                f"WARNING: step {event.step:,} skipped ({event.why}): {numbers}; it had {some}{more}"
+            )
         case Ended():
             return f"{event.why}; the best weights are: {event.weights}"
 
@@ -337,7 +339,10 @@ class Display:
         if not self.opened:
             self.opened = True
             languages = f"{self.settings.source} {self.signs.arrow} {self.settings.target}"
-            self.say(f"heedful train  {languages}  in {visible(str(nearby(self.settings.train.folder)))}", "bold")
+            self.say(
+                f"heedful train  {languages}  in {escape_invisible(str(nearby(self.settings.train.output_dir)))}",
+                "bold",
+            )
 
     def say(self, text: str, style: str = "") -> None:
         """A line, dated where nobody looks on."""
@@ -364,14 +369,14 @@ def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
         for corpus, some in ended.scores.items():
             if isinstance(some, dict):
                 values = [f"{NAMES[name]} {one['value']:5.2f}" for name, one in some.items()]
-                say(f"  {visible(corpus):>12}  {'   '.join(values)}")
+                say(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
                 signatures |= {NAMES[name]: one["signature"] for name, one in some.items()}
         for name, signature in signatures.items():
             say(f"  {name:>12}  {signature}", "dim")
-    run = nearby(settings.train.folder)
+    run = nearby(settings.train.output_dir)
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
-        say(f"  {name:>12}  {visible(str(path))}")
-    say("Next: " + visible(shlex.join(["heedful", "translate", str(run / "model")])))
+        say(f"  {name:>12}  {escape_invisible(str(path))}")
+    say("Next: " + escape_invisible(shlex.join(["heedful", "translate", str(run / "model")])))
 
 
 @contextmanager

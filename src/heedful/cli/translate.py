@@ -15,7 +15,7 @@ import typer
 
 from heedful import __version__
 from heedful.errors import ConfigError, DataError
-from heedful.text.normalize import decoded, visible
+from heedful.text.normalize import decode_line, escape_invisible
 from heedful.types import plain
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def windows(stream: BinaryIO, told: "Told") -> Iterator[list[str]]:
 
 def line_of(line: bytes, number: int, told: "Told") -> str:
     """Text without the line's end; what is not UTF-8 is replaced, and said."""
-    text, whole = decoded(line)
+    text, whole = decode_line(line)
     if not whole:
         told.warn(f"line {number:,} is not UTF-8; what cannot be read is replaced")
     return text
@@ -293,7 +293,7 @@ class Told:
         """The first ones are said, the others counted."""
         self.warnings += 1
         if self.warnings <= SHOWN:
-            typer.echo(f"heedful: warning: {visible(text)}", err=True)
+            typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
     def translated(self, number: int, found: "Translation") -> None:
         """One more line."""

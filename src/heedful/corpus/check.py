@@ -18,7 +18,7 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import Corpus, Settings, corpora_of, settled
+from heedful.config import CorpusSettings, Settings, as_settings, name_corpora
 from heedful.corpus.languages import named, short, sides
 from heedful.corpus.parallel import WORDS, Evidence, Integers, Shift, parting, shifts
 from heedful.corpus.readers import Block, Reject, UnequalCounts, lines, paired, read
@@ -46,7 +46,7 @@ CORPUS_RULES: dict[str, Rule] = {
     "rejected": Rule(
         "lines that cannot be read",
         "bytes that are not UTF-8, NUL characters, records without two sides, very long lines",
-        "they are left out and listed in rejects.jsonl; data.reject_limit says how many are too many",
+        "they are left out and listed in rejects.jsonl; data.max_reject_share says how many are too many",
         alarm=0.05,
     ),
     "shift": Rule(
@@ -100,7 +100,7 @@ CORPUS_RULES: dict[str, Rule] = {
     "fragments": Rule(
         "words fall into many tokens, or characters have none",
         "the vocabulary is too small for this language, or was made for another text",
-        "a larger tokenizer.vocabulary, tokenizer.byte_fallback = true, or tokenizer.coverage = 1.0",
+        "a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
     ),
 }
 ALL_RULES = RULES | CORPUS_RULES
@@ -229,17 +229,17 @@ def keys_of(table: polars.DataFrame) -> polars.DataFrame:
     )
 
 
-def examine(exam: Exam, corpus: Corpus, settings: Settings, progress: Callable[[int], None]) -> Exam:
+def examine(exam: Exam, corpus: CorpusSettings, settings: Settings, progress: Callable[[int], None]) -> Exam:
     """Read one corpus to its end and note every fault."""
     languages = (settings.source, settings.target)
     profile: Profile | None = None
-    blocks = read(corpus.files, *languages, longest=settings.data.longest_bytes)
+    blocks = read(corpus.files, *languages, longest=settings.data.max_line_bytes)
     try:
         for number, table in enumerate(pieces(blocks, exam.rejects)):
             exam.pairs += table.height
             if profile is None:
                 clean = settings.clean
-                profile = profiled(table, longest_words=clean.longest_words, largest_ratio=clean.largest_ratio)
+                profile = profiled(table, longest_words=clean.max_words, largest_ratio=clean.max_length_ratio)
                 exam.head = table.head(20_000)
             judge(exam, table, profile, languages, number)
             progress(table.height)
@@ -330,7 +330,7 @@ def unequal(exam: Exam, error: UnequalCounts) -> None:
 
 def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
     """Examine every corpus of the settings, or of a heedful.toml; the worst findings first."""
-    settings = settled(settings)
+    settings = as_settings(settings)
     return report(settings, examine_all(settings, progress))
 
 
@@ -338,7 +338,7 @@ def examine_all(settings: Settings, progress: Callable[[int], None] = lambda _pa
     """Every corpus of every split, and what they share."""
     languages = (settings.source, settings.target)
     exams = []
-    for name, split, corpus in corpora_of(settings):
+    for name, split, corpus in name_corpora(settings):
         exams.append(examine(Exam(name, split, paired(corpus.files, *languages)), corpus, settings, progress))
     repeated(exams)
     overlapping(exams)
@@ -432,10 +432,14 @@ def tokenized(settings: Settings, exams: Sequence[Exam], most: int = 8_000) -> d
         taught = [text for one in (texts.values() if chosen.shared else (every_text,)) for text in one[held:]]
         which = "both" if chosen.shared else side
         if which not in trained:
-            size = min(chosen.vocabulary, 300 + len(taught) // 2)
+            size = min(chosen.vocab_size, 300 + len(taught) // 2)
             try:
                 trained[which] = train(
-                    chosen.kind, taught, size, byte_fallback=chosen.byte_fallback, coverage=chosen.coverage
+                    chosen.kind,
+                    taught,
+                    size,
+                    byte_fallback=chosen.byte_fallback,
+                    character_coverage=chosen.character_coverage,
                 )
             except HeedfulError:  # too little text for a vocabulary; `heedful prepare` says so where it matters
                 return {}

@@ -23,7 +23,7 @@ from typing import IO, Any, TextIO
 from xml.etree import ElementTree
 
 from heedful.errors import DataError, did_you_mean, require
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 
 CHUNK = 1 << 18  # bytes read at a time
 ROWS, BYTES = 1 << 12, 1 << 22  # of a block, at most and about: few pairs where they are long
@@ -480,7 +480,7 @@ def judged(raw: Raw, files: tuple[Path, ...], longest: int) -> Block:
         for side, path in ((left, files[0]), (right, files[-1])):
             wrong = wrong or fault(side, longest)
             if wrong:
-                block.rejects.append(Reject(str(path), line, visible(wrong), shown(side)))
+                block.rejects.append(Reject(str(path), line, escape_invisible(wrong), shown(side)))
                 break
         else:
             block.source.append(plain(left))
@@ -528,7 +528,7 @@ def fault(side: Any, longest: int) -> str | None:
 def shown(side: Any) -> str:
     """The beginning of what was rejected, safe to print."""
     text = side.decode(errors="backslashreplace") if isinstance(side, bytes) else str(side if side is not None else "")
-    return visible(text[:80])
+    return escape_invisible(text[:80])
 
 
 def read(
@@ -551,8 +551,8 @@ def read(
         latin = f"Latin-1? Type: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8   and use that"
         advice = latin if first.reason.startswith("not UTF-8") else "Type heedful check and the files, to see more"
         raise DataError(
-            f"{rejected:,} of {seen:,} lines cannot be read, more than data.reject_limit = {reject_limit:g}; the first "
-            f"is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
+            f"{rejected:,} of {seen:,} lines cannot be read, more than data.max_reject_share = {reject_limit:g}; the "
+            f"first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import Corpus, Settings, corpora_of
+from heedful.config import CorpusSettings, Settings, name_corpora
 from heedful.corpus.check import MOST_UNEQUAL, Exam, judge, overlapping, pieces, repeated, telling
 from heedful.corpus.languages import sides
 from heedful.corpus.parallel import Integers, Shift, words
@@ -29,7 +29,7 @@ HOPELESS = {"no_pairs", "not_parallel", "language"}  # only other files help
 
 def fix(settings: Settings, exams: Sequence[Exam]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
     """Write the copies: name -> (pairs before, pairs after, files)."""
-    corpora = {name: corpus for name, _, corpus in corpora_of(settings)}
+    corpora = {name: corpus for name, _, corpus in name_corpora(settings)}
     treated = [again(exam, corpora[exam.name], settings) if curable(exam, settings) else exam for exam in exams]
     repeated(treated)
     overlapping(treated)
@@ -53,18 +53,18 @@ def curable(exam: Exam, settings: Settings) -> bool:
     return bool(faults & (MENDED | dropped(settings))) and not faults & HOPELESS and not exam.lost
 
 
-def again(exam: Exam, corpus: Corpus, settings: Settings) -> Exam:
+def again(exam: Exam, corpus: CorpusSettings, settings: Settings) -> Exam:
     """Examine what comes of a corpus when its lines are paired again, normalized and turned round."""
     after, profile = Exam(exam.name, exam.split, exam.files), None
     for number, table in enumerate(treated_pieces(exam, corpus, settings)):
         clean = settings.clean
-        profile = profile or profiled(table, longest_words=clean.longest_words, largest_ratio=clean.largest_ratio)
+        profile = profile or profiled(table, longest_words=clean.max_words, largest_ratio=clean.max_length_ratio)
         after.pairs += table.height
         judge(after, table, profile, (settings.source, settings.target), number)
     return after
 
 
-def written(before: Exam, after: Exam, corpus: Corpus, settings: Settings) -> tuple[int, tuple[Path, ...]]:
+def written(before: Exam, after: Exam, corpus: CorpusSettings, settings: Settings) -> tuple[int, tuple[Path, ...]]:
     """Write what is good of a corpus: how many pairs, and where."""
     drop = dropped(settings)
     bad = [lines for (fault, _), every in after.lines.items() if fault in drop for lines in every]
@@ -83,7 +83,7 @@ def written(before: Exam, after: Exam, corpus: Corpus, settings: Settings) -> tu
     return count, names
 
 
-def treated_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[polars.DataFrame]:
+def treated_pieces(exam: Exam, corpus: CorpusSettings, settings: Settings) -> Iterator[polars.DataFrame]:
     """The pieces of a corpus: source, target and the source's line, of lines that go together."""
     schema = {"source": polars.String, "target": polars.String, "line": polars.Int64}
     for number, (source, target, line, others) in enumerate(raw_pieces(exam, corpus, settings)):
@@ -93,7 +93,7 @@ def treated_pieces(exam: Exam, corpus: Corpus, settings: Settings) -> Iterator[p
 
 
 def raw_pieces(
-    exam: Exam, corpus: Corpus, settings: Settings
+    exam: Exam, corpus: CorpusSettings, settings: Settings
 ) -> Iterator[tuple[list[str], list[str], Integers, Integers]]:
     """Both sides of every piece, and the line numbers of each; files of different lengths are one piece."""
     if ("unequal", "pair") in exam.lines:
@@ -102,7 +102,7 @@ def raw_pieces(
         )
         yield source, target, np.arange(1, len(source) + 1), np.arange(1, len(target) + 1)
     else:
-        blocks = read(corpus.files, settings.source, settings.target, longest=settings.data.longest_bytes)
+        blocks = read(corpus.files, settings.source, settings.target, longest=settings.data.max_line_bytes)
         for table in pieces(blocks, []):
             line = table["line"].to_numpy()
             yield table["source"].to_list(), table["target"].to_list(), line, line

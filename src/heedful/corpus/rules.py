@@ -167,7 +167,7 @@ RULES: dict[str, Rule] = {
     "long": Rule(
         "one side is very long",
         "several sentences, or a document, on one line",
-        f"{PREPARE}; clean.longest_words sets the limit",
+        f"{PREPARE}; clean.max_words sets the limit",
         alarm=0.2,
         side=too_long,
         screen=lambda text, profile, _side: text.str.len_bytes() > profile.longest_words,
@@ -175,7 +175,7 @@ RULES: dict[str, Rule] = {
     "ratio": Rule(
         "one side is much longer than the other",
         "a partial translation, or pairs that do not belong together",
-        f"{PREPARE}; clean.largest_ratio sets the limit",
+        f"{PREPARE}; clean.max_length_ratio sets the limit",
         alarm=0.1,
         pair=unusual_ratio,
     ),

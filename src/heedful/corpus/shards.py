@@ -31,7 +31,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -41,6 +41,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from heedful.errors import HeedfulError, require
+from heedful.files import file_sha256, sync_path
 
 ROW = "shard.json"
 TEMPORARY = ".tmp-"
@@ -133,10 +134,10 @@ def hash_code(work: Work, settings: Mapping[str, Any], makers: Makers = PREPARIN
     package = Path(__file__).parents[1]
     named = [package / part for part in makers.parts]
     sources = [path for part in named for path in ([part] if part.is_file() else part.rglob("*.py"))]
-    digests = sorted((path.relative_to(package).as_posix(), _digest(path)) for path in sources)
+    digests = sorted((path.relative_to(package).as_posix(), file_sha256(path)) for path in sources)
     own = getattr(sys.modules[work.__module__], "__file__", None)
     engines = [_version(name) for name in makers.packages]
-    return hash_of([settings, work.__module__, work.__qualname__, digests, own and _digest(Path(own)), engines])
+    return hash_of([settings, work.__module__, work.__qualname__, digests, own and file_sha256(Path(own)), engines])
 
 
 def _version(package: str) -> str | None:
@@ -145,11 +146,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def standing(shard: Shard, code: str, inputs: Callable[[Shard], str] = hash_inputs) -> Row | None:
@@ -206,7 +202,7 @@ class Task:
                 json.dump(asdict(row), file, sort_keys=True, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
-            _sync_folder(folder)
+            sync_path(folder)
             try:
                 folder.rename(shard.output)
             except OSError:
@@ -214,7 +210,7 @@ class Task:
                 if twin := standing(shard, self.code):
                     return twin
                 raise
-            _sync_folder(shard.output.parent)
+            sync_path(shard.output.parent)
             return row
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -233,24 +229,13 @@ def _settle(folder: Path) -> tuple[list[tuple[str, str]], dict[str, int]]:
     digests, files = [], {}
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         if path.is_dir():
-            _sync_folder(path)
+            sync_path(path)
             continue
         name = path.relative_to(folder).as_posix()
-        with path.open("r+b") as file:  # writable, or Windows refuses to sync it
-            digests.append((name, file_digest(file, "sha256").hexdigest()))
-            files[name] = os.fstat(file.fileno()).st_size
-            os.fsync(file.fileno())
+        digests.append((name, file_sha256(path)))
+        files[name] = path.stat().st_size
+        sync_path(path)
     return digests, files
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # pragma: no cover  # Windows opens no folders, and journals their entries itself
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Launcher(Protocol):

@@ -22,16 +22,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
-from importlib import import_module
 from itertools import chain, islice
 from math import ceil
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from heedful.config import Corpus, Settings, corpora_of, settled, to_toml
+from heedful.config import CorpusSettings, Settings, as_settings, name_corpora, to_toml
 from heedful.corpus.readers import bare, paired
 from heedful.corpus.shards import HERE, Launcher, Row, Shard, hash_of, read_row, run
 from heedful.corpus.stages import clean, cut, gather, hold, load_piece, piece_bytes, read_lines, write_lines
@@ -50,6 +48,7 @@ from heedful.data.store import (
     write_tokens,
 )
 from heedful.errors import ConfigError, DataError, HeedfulError, require
+from heedful.files import file_sha256, lock_file, replace_file, update_text
 from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import Tokenizer, load, train
 
@@ -73,7 +72,7 @@ class Named:
 
     name: str
     split: str
-    corpus: Corpus
+    corpus: CorpusSettings
     files: tuple[Path, ...]
 
 
@@ -81,7 +80,7 @@ def name_all(settings: Settings) -> list[Named]:
     """Every corpus, with its files."""
     languages = (settings.source, settings.target)
     return [
-        Named(name, split, corpus, paired(corpus.files, *languages)) for name, split, corpus in corpora_of(settings)
+        Named(name, split, corpus, paired(corpus.files, *languages)) for name, split, corpus in name_corpora(settings)
     ]
 
 
@@ -102,9 +101,9 @@ def prepare(
     require("polars", extra="corpus", whose="heedful prepare")
     from heedful.corpus.filters import known
 
-    settings = settled(settings)
+    settings = as_settings(settings)
     known(settings.clean.drop)
-    folder = Path(settings.data.folder)
+    folder = Path(settings.data.prepared_dir)
     corpora = name_all(settings)
     stage = Stages(settings, folder, launcher, progress)
     with owned(folder), launcher.ready():
@@ -115,7 +114,7 @@ def prepare(
         parts = stage.tokens(corpora)
         stage.forget()
         list_rejects(folder, corpora)
-        write_text(folder / "settings.toml", to_toml(settings))
+        update_text(folder / "settings.toml", to_toml(settings))
         write_manifest(folder, settings, corpora, parts, vocabulary, stage.counts)
     return open_prepared(folder)
 
@@ -127,28 +126,12 @@ def owned(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise ConfigError(f"data.folder = {folder} is or goes through a file; name a folder") from None
+        raise ConfigError(f"data.prepared_dir = {folder} is or goes through a file; name a folder") from None
     if not mark.exists() and any(folder.iterdir()):
-        raise ConfigError(f"data.folder = {folder} holds other things; name a new or an empty folder")
+        raise ConfigError(f"data.prepared_dir = {folder} holds other things; name a new or an empty folder")
     with mark.open("a") as stream:
-        lock(stream, folder)
+        lock_file(stream, folder, "heedful prepare")
         yield
-
-
-def lock(stream: TextIO, folder: Path, whose: str = "heedful prepare") -> None:
-    """The file is ours until it is closed; other machines know of it only where the disk tells them."""
-    try:
-        if os.name == "nt":  # pragma: no cover  # Windows
-            msvcrt = import_module("msvcrt")
-            stream.seek(0)
-            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl = import_module("fcntl")
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        raise HeedfulError(f"another {whose} is at work in {folder}; wait for it, or stop it") from None
-    except OSError:  # pragma: no cover  # a file system without locks
-        return
 
 
 class Stages:
@@ -192,8 +175,8 @@ class Stages:
         shards = [Shard(one.name, one.files, self.folder / "cut" / one.name) for one in corpora]
         languages = {"source": self.settings.source, "target": self.settings.target}
         limits = {
-            "longest": data.longest_bytes,
-            "reject_limit": data.reject_limit,
+            "longest": data.max_line_bytes,
+            "reject_limit": data.max_reject_share,
             "bytes_each": piece_bytes(raw_bytes(corpora)),
         }
         rows = self.run("read", cut, shards, languages | limits)
@@ -215,7 +198,7 @@ class Stages:
         if held and clean_settings.overlap != "keep":
             inputs = (self.folder / "held" / "all",)
             self.run("hold out", hold, [Shard("all", tuple(held), inputs[0])], {})
-        limits = (clean_settings.longest_words, clean_settings.largest_ratio)
+        limits = (clean_settings.max_words, clean_settings.max_length_ratio)
         profiles = {one.name: profile_of(*self.sample(one.name, pieces[one.name]), *limits) for one in training}
         shards = [
             Shard(
@@ -275,7 +258,7 @@ class Stages:
         text = tuple(self.folder / "text" / f"{bucket:05}" for bucket in range(self.buckets))
         tags = sorted({one.corpus.tag for one in corpora if one.corpus.tag})
         names = [one.name for one in corpora if one.split == "train"]
-        chosen = self.settings.tokenizer.model_dump(exclude={"regularization"})
+        chosen = self.settings.tokenizer.model_dump(exclude={"subword_regularization"})
         shard = Shard("vocabulary", text, self.folder / "vocabulary")
         if files := chosen.pop("files"):
             self.run("vocabulary", take, [shard], {"files": files, "hashes": [digest_of(file) for file in files]})
@@ -294,7 +277,7 @@ class Stages:
             tokenize,
             shards,
             shared
-            | {"tags": {one.name: tags[one.name] for one in training}, "longest": self.settings.clean.longest_tokens},
+            | {"tags": {one.name: tags[one.name] for one in training}, "longest": self.settings.clean.max_tokens},
         )
         parts = {
             one.name: [(shard.output.name, row) for shard, row in zip(shards, rows, strict=True)] for one in training
@@ -318,17 +301,19 @@ def learn(
     corpora: Sequence[str],
     tags: Sequence[str],
     kind: str,
-    vocabulary: int,
+    vocab_size: int,
     shared: bool,
     byte_fallback: bool,
-    coverage: float,
-    sample: int,
+    character_coverage: float,
+    training_pairs: int,
 ) -> Mapping[str, int]:
     """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
     counts = {}
     for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
-        texts = chain.from_iterable(head(shard.inputs, corpora, side, sample) for side in sides)
-        tokenizer = train(kind, texts, vocabulary, tags=tags, byte_fallback=byte_fallback, coverage=coverage)
+        texts = chain.from_iterable(head(shard.inputs, corpora, side, training_pairs) for side in sides)
+        tokenizer = train(
+            kind, texts, vocab_size, tags=tags, byte_fallback=byte_fallback, character_coverage=character_coverage
+        )
         for side in sides:
             tokenizer.save(folder / f"{side}.model")
             counts[side] = tokenizer.size
@@ -352,7 +337,7 @@ def take(
 def digest_of(file: str) -> str:
     """The sha256 of a tokenizer that is there already."""
     try:
-        return sha256(Path(file).read_bytes()).hexdigest()
+        return file_sha256(Path(file))
     except OSError as error:
         raise ConfigError(f"tokenizer.files: {file} cannot be read: {error.strerror}") from None
 
@@ -430,7 +415,7 @@ def tokenize(
                 ids = {side: [row for at, row in enumerate(rows) if at not in left_out] for side, rows in ids.items()}
                 counts["dropped.long_tokens"] += len(gone)
             if tag:
-                first = tokenizers["source"].tag(tag)
+                first = tokenizers["source"].tag_id(tag)
                 ids["source"] = [[first, *row] for row in ids["source"]]
             for side in SIDES:
                 counts[f"tokens.{side}"] += write_tokens(folder, f"{name}.{side}", ids[side], tokenizers[side].size)
@@ -453,21 +438,6 @@ def drawn(tokenizer: Tokenizer, texts: list[str], amount: float, seed: int, long
 def draw(*name: object) -> int:
     """A seed out of names and numbers."""
     return int(hash_of(name)[:15], 16)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file, unless it says this already."""
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        replace_file(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
-
-
-def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write beside, sync, rename: the file is there whole or as it was."""
-    part = path.with_name(f".tmp-{path.name}")
-    write(part)
-    with part.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    part.replace(path)
 
 
 def list_rejects(folder: Path, corpora: Sequence[Named]) -> None:
@@ -502,7 +472,7 @@ def write_manifest(
     vocabularies = {
         side: {
             "file": f"{vocabulary.name}/{side}.model",
-            "sha256": sha256((vocabulary / f"{side}.model").read_bytes()).hexdigest(),
+            "sha256": file_sha256(vocabulary / f"{side}.model"),
             "size": sizes.counts[side],
         }
         for side in SIDES
@@ -533,13 +503,13 @@ def write_manifest(
         "target": settings.target,
         "block": BLOCK,
         "temperature": settings.data.temperature,
-        "longest_tokens": settings.clean.longest_tokens,
+        "longest_tokens": settings.clean.max_tokens,
         "tokenizers": vocabularies,
         "counts": dict(sorted(counts.items())),
         "corpora": listed,
         "fingerprint": hash_of([vocabularies, *(one["fingerprint"] for one in listed)]),
     }
-    write_text(folder / MANIFEST, json.dumps(manifest, indent=1))
+    update_text(folder / MANIFEST, json.dumps(manifest, indent=1))
 
 
 # ------------------------------------------------------------------------------------------ subword regularization

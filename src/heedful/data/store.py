@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from heedful.data.plan import BLOCK, Corpus, count_units
 from heedful.errors import DataError
+from heedful.files import file_sha256
 from heedful.text.tokenizer import Tokenizer, load
 
 FORMAT = 1
@@ -228,7 +228,7 @@ def open_prepared(folder: str | Path) -> Prepared:
         raise DataError(f"{folder} has format {manifest.get('format')}, this heedful reads {FORMAT}: prepare it again")
     for one in manifest["tokenizers"].values():
         path = folder / one["file"]
-        if not path.is_file() or sha256(path.read_bytes()).hexdigest() != one["sha256"]:
+        if not path.is_file() or file_sha256(path) != one["sha256"]:
             raise DataError(f"{path} is missing or not the one this was prepared with. Type: heedful prepare")
     for corpus in manifest["corpora"]:
         for part in corpus["parts"]:

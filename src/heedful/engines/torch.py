@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.build import build
-from heedful.bundle import Bundle, read_floats
+from heedful.bundle import Bundle, read_float_weights
 from heedful.data.batch import collate, padded
 from heedful.engines.base import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
@@ -88,7 +88,7 @@ def opened(bundle: Bundle, *, others: Sequence[Bundle] = (), device: str = "cpu"
 def model_of(bundle: Bundle) -> Seq2Seq:
     """Built as the directory says, with its weights."""
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
-    weights = {name: torch.from_numpy(array) for name, array in read_floats(bundle).items()}
+    weights = {name: torch.from_numpy(array) for name, array in read_float_weights(bundle).items()}
     model.load_state_dict(weights, assign=True)
     return model
 

@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heedful.alignment import Reading
-from heedful.bundle import Bundle, beside, open_bundle
+from heedful.bundle import EXPORT_CARD, Bundle, open_bundle, sibling, write_inner_folder
 from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
-from heedful.exported import PROVED, write_inner
 from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.translation.translator import ENGINES, Translator, load
@@ -85,7 +84,7 @@ def export(
     if out.suffix != kind.suffix and kind.suffix:
         raise ConfigError(f"{to} reads files whose names end in {kind.suffix}: name it {out.name}{kind.suffix}")
     bundle = open_bundle(model)
-    new = beside(out, "made")
+    new = sibling(out, "made")
     shutil.rmtree(new, ignore_errors=True)
     try:
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -107,9 +106,9 @@ def export(
                 f"the export does not say what the model says: {'; '.join(proof.faults)}. Nothing was written"
             )
         if kind.suffix:
-            argos.pack(bundle, new, out, proved=PROVED.format(to, rounding, proof.line))
+            argos.pack(bundle, new, out, proved=EXPORT_CARD.format(to, rounding, proof.line))
         else:
-            write_inner(new, bundle, to, rounding, proof.line, asdict(proof), reading)
+            write_inner_folder(new, bundle, to, rounding, proof.line, asdict(proof), reading)
             if out.exists():
                 out.rmdir()
             new.rename(out)
@@ -139,7 +138,7 @@ def validation_of(bundle: Bundle) -> Probes:
 
     try:
         text = (bundle.folder.parent / SETTLED).read_text(encoding="utf-8")
-        prepared = open_prepared(tomllib.loads(text)["data"]["folder"])
+        prepared = open_prepared(tomllib.loads(text)["data"]["prepared_dir"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
             f"{bundle.folder} does not lie in the run that made it, or its prepared corpus is gone, so there is "

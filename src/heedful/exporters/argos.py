@@ -19,12 +19,13 @@ from tempfile import TemporaryDirectory
 from zipfile import ZipFile, ZipInfo
 
 from heedful import config
-from heedful.bundle import CARD, Bundle, beside, sync
+from heedful.bundle import CARD_FILE, Bundle, sibling
 from heedful.errors import HeedfulError
 from heedful.exporters import ctranslate2
 from heedful.exporters.normalizer import normalizing
 from heedful.exporters.sentence_splitter import splitter
-from heedful.text.tokenizer import Subwords
+from heedful.files import sync_path
+from heedful.text.tokenizer import SubwordTokenizer
 
 SUFFIX = ".argosmodel"
 ROUNDINGS = ("int8", *(kind for kind in ctranslate2.ROUNDINGS if kind != "int8"))  # what Argos computes in, first
@@ -79,14 +80,14 @@ def pack(
         "metadata.json": metadata(codes, names or (name(codes[0]), name(codes[1])), version),
         "sentencepiece.model": normalizing(tokenizer.model),
         "minisbd/rules.onnx": splitter(codes[0]),
-        CARD: (readme(bundle, codes) + proved).encode(),
+        CARD_FILE: (readme(bundle, codes) + proved).encode(),
     }
-    new = beside(path, "new")
+    new = sibling(path, "new")
     try:
         with ZipFile(new, "w") as archive:
             for inner, content in sorted(contents.items()):
                 add(archive, f"{top}/{inner}", content)
-        sync(new)
+        sync_path(new)
         new.rename(path)
     except OSError as error:
         raise HeedfulError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -94,10 +95,10 @@ def pack(
         new.unlink(missing_ok=True)
 
 
-def check(bundle: Bundle) -> Subwords:
+def check(bundle: Bundle) -> SubwordTokenizer:
     """The tokenizer of both sides, if Argos Translate can run the model at all."""
     source, target = (bundle.tokenizer(side) for side in ("source", "target"))
-    if not (isinstance(source, Subwords) and isinstance(target, Subwords)):
+    if not (isinstance(source, SubwordTokenizer) and isinstance(target, SubwordTokenizer)):
         raise HeedfulError(
             f"Argos Translate reads SentencePiece's vocabularies, not {bundle.description.tokenizer}: "
             'train with tokenizer.kind = "bpe" or "unigram"'
@@ -112,7 +113,7 @@ def check(bundle: Bundle) -> Subwords:
             f"Argos Translate puts no tags before a source, and this model knows {' '.join(bundle.description.tags)}: "
             "train a model for one pair of languages, without tags"
         )
-    if not all(isinstance(part, config.Transformer) for part in (bundle.model.encoder, bundle.model.decoder)):
+    if not all(isinstance(part, config.TransformerSettings) for part in (bundle.model.encoder, bundle.model.decoder)):
         raise HeedfulError("Argos Translate runs CTranslate2, which knows no recurrent models: train a Transformer")
     return source
 
@@ -137,7 +138,7 @@ def name(code: str) -> str:
 
 def readme(bundle: Bundle, codes: tuple[str, str]) -> str:
     """The model card, and what is different in there."""
-    card = (bundle.folder / CARD).read_text(encoding="utf-8").rstrip()
+    card = (bundle.folder / CARD_FILE).read_text(encoding="utf-8").rstrip()
     search = bundle.generation
     return f"""{card}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from heedful import config
 from heedful.alignment import Reading
-from heedful.bundle import Bundle, read_floats
+from heedful.bundle import Bundle, read_float_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError, require
 from heedful.exporters.transformer import sinusoids, usual
@@ -28,7 +28,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> Reading | 
     require("ctranslate2", extra="export", whose="heedful export --to ctranslate2")
     told = bundle.statistics.get("alignment")
     reading = Reading(**told) if told else None
-    spec = filled(bundle.model, read_floats(bundle), reading)
+    spec = filled(bundle.model, read_float_weights(bundle), reading)
     for side in SIDES:
         tokenizer = bundle.tokenizer(side)
         words = tokenizer.pieces(range(tokenizer.size))
@@ -44,7 +44,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> Reading | 
     return Reading(reading.step, 0, 0) if reading else None
 
 
-def filled(model: config.Model, weights: Mapping[str, Array], reading: Reading | None = None) -> Any:
+def filled(model: config.ModelSettings, weights: Mapping[str, Array], reading: Reading | None = None) -> Any:
     """Its specification with our numbers in it, showing the head of `reading`."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
@@ -79,7 +79,7 @@ def filled(model: config.Model, weights: Mapping[str, Array], reading: Reading |
 
     for side, name, layers in ((spec.encoder, "encoder", encoder.layers), (spec.decoder, "decoder", decoder.layers)):
         table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        table.weight, side.scale_embeddings = weights[f"{name}.embed.table.weight"], model.scale
+        table.weight, side.scale_embeddings = weights[f"{name}.embed.table.weight"], model.scale_embeddings
         side.position_encodings.encodings = positions(model, weights, name)
         if encoder.norm == "pre":
             norm(side.layer_norm, f"{name}.norm")
@@ -116,11 +116,11 @@ def head_first(weights: Mapping[str, Array], name: str, heads: int, head: int) -
     return {**weights, **changed, f"{name}.out.weight": np.ascontiguousarray(moved(out.T).T)}
 
 
-def positions(model: config.Model, weights: Mapping[str, Array], side: str) -> Array:
+def positions(model: config.ModelSettings, weights: Mapping[str, Array], side: str) -> Array:
     """The table [slots, width]."""
     if (name := f"{side}.embed.positions.table") in weights:
         return weights[name]
-    halves = sinusoids(model.slots, model.width)
+    halves = sinusoids(model.max_positions, model.width)
     if model.positions == "sinusoidal_halves":
         return halves
     return np.stack(np.split(halves, 2, -1), -1).reshape(halves.shape)

@@ -19,11 +19,21 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from heedful import config
-from heedful.bundle import CARD, Bundle, read_floats
+from heedful.bundle import CARD_FILE, Bundle, read_float_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
 from heedful.exporters.transformer import sinusoids, usual
-from heedful.text.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Borrowed, Subwords, Tokenizer, order_of
+from heedful.text.tokenizer import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    BorrowedTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    own_ids_of_foreign,
+)
 
 Array = NDArray[Any]
 ROUNDINGS = ("float32",)
@@ -41,10 +51,10 @@ class Name:
     axis: Axis
 
 
-def names(model: config.Model) -> Iterator[Name]:
+def names(model: config.ModelSettings) -> Iterator[Name]:
     """Every weight of a model but its tables."""
     for side in ("encoder", "decoder"):
-        part: config.Transformer = getattr(model, side)
+        part: config.TransformerSettings = getattr(model, side)
         for number in range(part.layers):
             here, there = f"{side}.layers.{number}.", f"{INSIDE}{side}.layers.{number}."
             yield from linear(here + "attention.project", [f"{there}self_attn.{one}_proj" for one in "qkv"], "reads")
@@ -74,7 +84,7 @@ def norm(ours: str, theirs: str) -> Iterator[Name]:
         yield Name(f"{ours}.{part}", (f"{theirs}.{part}",), "writes")
 
 
-def ordered(model: config.Model) -> Array:
+def ordered(model: config.ModelSettings) -> Array:
     """The columns of the residual stream as their positions have them: sines first."""
     every = np.arange(model.width)
     return np.concatenate((every[::2], every[1::2])) if model.positions == "sinusoidal" else every
@@ -96,28 +106,32 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:  # n
     fits(model)
     tokenizers = [bundle.tokenizer(side) for side in SIDES]
     folder.mkdir(parents=True, exist_ok=True)
-    orders = (np.array(order_of(one)) for one in tokenizers)
-    save_file(tensors(model, read_floats(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
-    (folder / "model.safetensors").chmod((bundle.folder / CARD).stat().st_mode)  # it writes for the owner's eyes alone
+    orders = (np.array(own_ids_of_foreign(one)) for one in tokenizers)
+    save_file(tensors(model, read_float_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").chmod(
+        (bundle.folder / CARD_FILE).stat().st_mode
+    )  # it writes for the owner's eyes alone
     kept(folder / "config.json", described(bundle, *tokenizers))
     kept(folder / "generation_config.json", searched(bundle, tokenizers[1]))
     write_tokenizers(bundle, folder, *tokenizers)
-    (folder / CARD).write_bytes((bundle.folder / CARD).read_bytes())
+    (folder / CARD_FILE).write_bytes((bundle.folder / CARD_FILE).read_bytes())
 
 
-def fits(model: config.Model) -> None:
+def fits(model: config.ModelSettings) -> None:
     """Refuse what their classes cannot compute."""
     encoder, _ = usual(model, "Hugging Face")
     if model.positions not in ("sinusoidal", "sinusoidal_halves"):
         raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to onnx")
-    if encoder.norm == "pre" and model.tied != "all":
+    if encoder.norm == "pre" and model.tie_embeddings != "all":
         raise HeedfulError(
-            'the class for pre-norm models has one table for both languages: train with model.tied = "all", or with '
-            'norm = "post"; or use heedful export --to ctranslate2'
+            'the class for pre-norm models has one table for both languages: train with model.tie_embeddings = "all", '
+            'or with norm = "post"; or use heedful export --to ctranslate2'
         )
 
 
-def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, target: Array) -> dict[str, Array]:
+def tensors(
+    model: config.ModelSettings, weights: Mapping[str, Array], source: Array, target: Array
+) -> dict[str, Array]:
     """Their names, our numbers; `source` and `target` are our ids in the order of their numbers."""
     columns, found = ordered(model), dict[str, Array]()
     for name in names(model):
@@ -125,16 +139,16 @@ def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, ta
         for part, array in zip(name.theirs, np.split(whole, len(name.theirs)), strict=True):
             found[part] = array
     tables = {"encoder": source, "decoder": target}
-    if model.tied == "all":
+    if model.tie_embeddings == "all":
         found[INSIDE + "shared.weight"] = weights["decoder.embed.table.weight"][target][:, columns]
     else:
         for side, order in tables.items():
             found[f"{INSIDE}{side}.embed_tokens.weight"] = weights[f"{side}.embed.table.weight"][order][:, columns]
-    if model.tied == "none":
+    if model.tie_embeddings == "none":
         found["lm_head.weight"] = weights["decoder.plain_projection.weight"][target][:, columns]
     if model.encoder.kind == "transformer" and model.encoder.norm == "pre":  # which that class keeps in the file
         for side in tables:
-            found[f"{INSIDE}{side}.embed_positions.weight"] = sinusoids(model.slots, model.width)
+            found[f"{INSIDE}{side}.embed_positions.weight"] = sinusoids(model.max_positions, model.width)
     bias = weights.get("decoder.plain_projection.bias")
     found[OUTPUT_BIAS] = np.zeros((1, len(target)), np.float32) if bias is None else bias[target][None]
     return {name: np.ascontiguousarray(array) for name, array in found.items()}
@@ -142,7 +156,7 @@ def tensors(model: config.Model, weights: Mapping[str, Array], source: Array, ta
 
 def numbers(tokenizer: Tokenizer) -> dict[str, int]:
     """Where the special tokens stand in their order: a borrowed list starts with its pad."""
-    place = {here: there for there, here in enumerate(order_of(tokenizer))}
+    place = {here: there for there, here in enumerate(own_ids_of_foreign(tokenizer))}
     if BOS not in place:
         raise HeedfulError(
             "this model was borrowed from one that starts and ends with the same token; here it has two, and their "
@@ -158,14 +172,18 @@ def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str,
     kind, architecture = CLASSES[encoder.norm]
     return {
         "architectures": [architecture], "model_type": kind, "is_encoder_decoder": True, "dtype": "float32",
-        "d_model": model.width, "vocab_size": len(order_of(source)), "max_position_embeddings": model.slots,
-        "encoder_layers": encoder.layers, "encoder_attention_heads": encoder.heads, "encoder_ffn_dim": encoder.inner,
-        "decoder_layers": decoder.layers, "decoder_attention_heads": decoder.heads, "decoder_ffn_dim": decoder.inner,
-        "activation_function": encoder.activation, "scale_embedding": model.scale,
+        "d_model": model.width, "vocab_size": len(own_ids_of_foreign(source)),
+        "max_position_embeddings": model.max_positions,
+        "encoder_layers": encoder.layers, "encoder_attention_heads": encoder.heads,
+        "encoder_ffn_dim": encoder.feedforward_size,
+        "decoder_layers": decoder.layers, "decoder_attention_heads": decoder.heads,
+        "decoder_ffn_dim": decoder.feedforward_size,
+        "activation_function": encoder.activation, "scale_embedding": model.scale_embeddings,
         "dropout": decoder.dropout, "attention_dropout": 0.0,
-        "activation_dropout": decoder.dropout if decoder.inner_dropout is None else decoder.inner_dropout,
-        "decoder_vocab_size": len(order_of(target)), "share_encoder_decoder_embeddings": model.tied == "all",
-        "tie_word_embeddings": model.tied != "none",
+        "activation_dropout": decoder.dropout if decoder.feedforward_dropout is None else decoder.feedforward_dropout,
+        "decoder_vocab_size": len(own_ids_of_foreign(target)),
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+        "tie_word_embeddings": model.tie_embeddings != "none",
         "bos_token_id": special["bos"], "eos_token_id": special["eos"], "pad_token_id": special["pad"],
         "decoder_start_token_id": special["bos"], "forced_eos_token_id": None,
     }  # fmt: skip
@@ -174,11 +192,11 @@ def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str,
 def searched(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
     """generation_config.json: the same search, as far as they have it."""
     usual, special = bundle.generation, numbers(target)
-    if usual.length not in ("power", "none"):
-        raise HeedfulError(f"their search knows no length rule `{usual.length}`")
+    if usual.length_rule not in ("power", "none"):
+        raise HeedfulError(f"their search knows no length rule `{usual.length_rule}`")
     return {
-        "num_beams": usual.beam, "length_penalty": usual.length_penalty if usual.length == "power" else 0.0,
-        "max_new_tokens": min(usual.limit, bundle.model.slots), "early_stopping": False,
+        "num_beams": usual.beam, "length_penalty": usual.length_penalty if usual.length_rule == "power" else 0.0,
+        "max_new_tokens": min(usual.max_length, bundle.model.max_positions), "early_stopping": False,
         "decoder_start_token_id": special["bos"], "bos_token_id": special["bos"], "eos_token_id": special["eos"],
         "pad_token_id": special["pad"], "bad_words_ids": [[one] for one in sorted({special["bos"], special["pad"]})],
         "forced_eos_token_id": None,
@@ -189,14 +207,14 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
     """What MarianTokenizer reads: two SentencePiece models, and the number of every piece."""
     lists = []
     for side, tokenizer in zip(SIDES, tokenizers, strict=True):
-        if not isinstance(tokenizer, Subwords | Borrowed):
+        if not isinstance(tokenizer, SubwordTokenizer | BorrowedTokenizer):
             raise HeedfulError("their tokenizer is made of SentencePiece models; this model reads characters or words")
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
-        pieces = tokenizer.pieces(order_of(tokenizer))
-        if isinstance(tokenizer, Borrowed) and tokenizer.order:
+        pieces = tokenizer.pieces(own_ids_of_foreign(tokenizer))
+        if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order:
             pieces[numbers(tokenizer)["pad"]] = SPECIAL[PAD]  # there, one token pads and starts
         lists.append({piece: number for number, piece in enumerate(pieces)})
-    separate = bundle.model.tied != "all"
+    separate = bundle.model.tie_embeddings != "all"
     kept(folder / "vocab.json", lists[0])
     if separate:
         kept(folder / "target_vocab.json", lists[1])
@@ -206,7 +224,7 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
         {
             "tokenizer_class": "MarianTokenizer", "source_lang": languages.source, "target_lang": languages.target,
             "unk_token": SPECIAL[UNK], "eos_token": SPECIAL[EOS], "pad_token": SPECIAL[PAD],
-            "separate_vocabs": separate, "model_max_length": min(512, bundle.model.slots),
+            "separate_vocabs": separate, "model_max_length": min(512, bundle.model.max_positions),
         },
     )  # fmt: skip
 

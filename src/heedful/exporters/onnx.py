@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.build import build
-from heedful.bundle import Bundle, read_floats
+from heedful.bundle import Bundle, read_float_weights
 from heedful.engines.onnx import ENCODER, STEP
 from heedful.errors import HeedfulError, require
 from heedful.model.seq2seq import Seq2Seq, output_of
@@ -40,7 +40,7 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:
     """Write encoder.onnx and step.onnx."""
     assert rounding in ROUNDINGS
     require("onnx", extra="export", whose="heedful export --to onnx")
-    weights = read_floats(bundle)
+    weights = read_float_weights(bundle)
     if sum(4 * array.size for array in weights.values()) > LARGEST:
         raise HeedfulError(
             "an ONNX graph holds 2 GB at most, and this model is larger: heedful export --to ctranslate2"

@@ -9,13 +9,13 @@ from heedful import config
 from heedful.errors import HeedfulError
 
 
-def usual(model: config.Model, engine: str) -> tuple[config.Transformer, config.Transformer]:
+def usual(model: config.ModelSettings, engine: str) -> tuple[config.TransformerSettings, config.TransformerSettings]:
     """Encoder and decoder, if they are what everybody calls a Transformer."""
     encoder, decoder = model.encoder, model.decoder
-    if not (isinstance(encoder, config.Transformer) and isinstance(decoder, config.Transformer)):
+    if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
         raise HeedfulError(f"{engine} knows no recurrent translators: heedful export --to onnx")
     for part in (encoder, decoder):
-        if (part.score, part.normalize, part.combine) != ("scaled_dot", "soft", "concat"):
+        if (part.score, part.normalizer, part.combine) != ("scaled_dot", "soft", "concat"):
             raise HeedfulError(
                 f"{engine} knows scaled dot products, softmax and concatenated heads only: heedful export --to onnx"
             )

@@ -15,12 +15,12 @@ from zipfile import BadZipFile
 import numpy as np
 
 from heedful import config
-from heedful.bundle import Bundle, in_words, write
+from heedful.bundle import Bundle, describe_section, write_bundle
 from heedful.errors import ConfigError, HeedfulError
 from heedful.importers import ctranslate2, g2p, marian
 from heedful.importers.imported_model import Foreign
 
-LANGUAGE = re.compile(config.LANGUAGE)
+LANGUAGE = re.compile(config.LANGUAGE_PATTERN)
 # What reading a folder of anything may end in; a HeedfulError is none of these.
 ODD = (OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError, BadZipFile)
 
@@ -59,7 +59,7 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
     if spoken is None or not all(LANGUAGE.match(one) for one in spoken):
         said = "" if spoken is None else f", only {'-'.join(spoken)[:50]}"
         raise ConfigError(f"{folder} does not say which two languages it speaks{said}: add --pair en-de")
-    return write(
+    return write_bundle(
         out,
         model=found.model,
         weights=found.weights,
@@ -101,7 +101,7 @@ pipeline_tag: translation
 
 # {languages[0]} to {languages[1]}
 
-Imported from `{name}` ({found.kind}): {in_words(found.model.model_dump(exclude_defaults=True))}.
+Imported from `{name}` ({found.kind}): {describe_section(found.model.model_dump(exclude_defaults=True))}.
 
 It was trained by others: its license, its data and its limits are those of where it came from. heedful knows nothing of
 the text it was trained on, so it cannot say when an input is unlike that.

@@ -32,7 +32,7 @@ from heedful.importers.imported_model import (
     started,
     tree_of,
 )
-from heedful.text.tokenizer import SPECIAL, Borrowed, Table, Tokenizer
+from heedful.text.tokenizer import SPECIAL, BorrowedTokenizer, TableTokenizer, Tokenizer
 
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")  # by their number in newer files
 OLD_TYPES = {4: "<f4", 1: "i1", 2: "<i2"}  # by the bytes of a number in older ones
@@ -164,7 +164,7 @@ def layers_of(arrays: Mapping[str, Array], part: str) -> int:
     return len(found)
 
 
-def described(arrays: Mapping[str, Array]) -> config.Model:
+def described(arrays: Mapping[str, Array]) -> config.ModelSettings:
     """Our words for their variables."""
     width = arrays[table_of(arrays, "decoder")].shape[1]
     scales = {int(arrays.get(f"{part}/scale_embeddings", np.array(1))) for part in SIDES.values()}
@@ -179,16 +179,16 @@ def described(arrays: Mapping[str, Array]) -> config.Model:
             "kind": "transformer",
             "layers": layers_of(arrays, part),
             "heads": int(arrays.get(f"{part}/num_heads", arrays.get("num_heads", np.array(8)))),
-            "inner": arrays[f"{part}/layer_0/ffn/linear_0/weight"].shape[0],
+            "feedforward_size": arrays[f"{part}/layer_0/ffn/linear_0/weight"].shape[0],
             "norm": "pre" if f"{part}/layer_norm/gamma" in arrays else "post",
             "activation": ACTIVATIONS[activation],
         }
 
     stored = arrays.get("encoder/position_encodings/encodings")
-    return config.Model.model_validate(
+    return config.ModelSettings.model_validate(
         {
-            "width": width, "positions": "learned", "slots": SLOTS if stored is None else len(stored), "tied": "none",
-            "scale": bool(scales.pop()), "bias": True,
+            "width": width, "positions": "learned", "max_positions": SLOTS if stored is None else len(stored),
+            "tie_embeddings": "none", "scale_embeddings": bool(scales.pop()), "output_bias": True,
             "encoder": side("encoder"), "decoder": side("decoder"),
         }
     )  # fmt: skip
@@ -275,12 +275,12 @@ def tokenizer(folder: Path, side: str, pieces: Sequence[str], order: Sequence[in
     near = (folder / f"{side}.spm", folder / "heedful" / f"{side}.spm")  # the second: an export of our own
     for place in (*near, folder / "sentencepiece.model", folder.parent / "sentencepiece.model"):
         if place.is_file():
-            return Borrowed(data_of(place), pieces, order)
+            return BorrowedTokenizer(data_of(place), pieces, order)
     rest = pieces[len(SPECIAL) :]
     if all(len(piece) == 1 for piece in rest):
-        return Table("letters", pieces)
+        return TableTokenizer("letters", pieces)
     if any("\u2581" in piece for piece in rest):
         raise HeedfulError(
             f"put the SentencePiece model that made its pieces beside it: {folder / 'sentencepiece.model'}"
         )
-    return Table("words", [*SPECIAL, *("\u2581" + piece for piece in rest)])
+    return TableTokenizer("words", [*SPECIAL, *("\u2581" + piece for piece in rest)])

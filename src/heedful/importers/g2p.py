@@ -9,10 +9,10 @@ from zipfile import ZipFile
 import numpy as np
 
 from heedful import config
-from heedful.bundle import Generation
+from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
 from heedful.importers.imported_model import LARGEST, Foreign, floats, lines_of
-from heedful.text.tokenizer import SPECIAL, Table
+from heedful.text.tokenizer import SPECIAL, TableTokenizer
 
 WEIGHTS, SOURCE, TARGET = "checkpoint20.npz", "graphemes.txt", "phonemes.txt"
 STEPS = 20  # it says at most
@@ -35,12 +35,13 @@ def read(folder: Path) -> Foreign:
         arrays = {name: floats(file[name]) for name in file.files}
     width, size = arrays["enc_emb"].shape[1], arrays["enc_w_hh"].shape[1]
     source = np.insert(arrays["enc_emb"], 2, 0.0, 0)  # their sources have no <s>
-    model = config.Model.model_validate(
+    model = config.ModelSettings.model_validate(
         {
-            "width": width, "tied": "none", "bias": True,
+            "width": width, "tie_embeddings": "none", "output_bias": True,
             "encoder": {"kind": "recurrent", "width": size, "cell": "gru", "bidirectional": False},
             "decoder": {
-                "kind": "recurrent", "width": size, "cell": "gru", "first": "last", "bridge": False, "readout": False,
+                "kind": "recurrent", "width": size, "cell": "gru", "initial_state": "last", "bridge": False,
+                "readout": False,
             },
         }
     )  # fmt: skip
@@ -59,9 +60,9 @@ def read(folder: Path) -> Foreign:
         model=model,
         weights={name: floats(array) for name, array in weights.items()},
         tokenizers={
-            "source": Table("letters", [*SPECIAL, *letters[3:]]),
-            "target": Table("words", [*SPECIAL, *("\u2581" + one for one in phonemes[4:])]),
+            "source": TableTokenizer("letters", [*SPECIAL, *letters[3:]]),
+            "target": TableTokenizer("words", [*SPECIAL, *("\u2581" + one for one in phonemes[4:])]),
         },
         languages=("en", "phonemes"),
-        generation=Generation(beam=1, limit=STEPS),
+        generation=GenerationSettings(beam=1, max_length=STEPS),
     )

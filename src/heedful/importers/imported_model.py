@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful import config
-from heedful.bundle import Generation
+from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
 from heedful.text.tokenizer import BOS, EOS, SPECIAL, UNK, Tokenizer
 
@@ -24,12 +24,12 @@ class Foreign:
     """A model with its weights by our names, and all that a model directory says about it."""
 
     kind: str  # such as "Marian, by Hugging Face"
-    model: config.Model
+    model: config.ModelSettings
     weights: Mapping[str, Array]
     tokenizers: Mapping[str, Tokenizer]  # of source and target
     languages: tuple[str, str] | None = None
     source_ends: bool = True
-    generation: Generation = field(default_factory=Generation)
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
 
 
 def data_of(path: Path) -> bytes:

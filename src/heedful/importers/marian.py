@@ -16,11 +16,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from heedful import config
-from heedful.bundle import Generation
+from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
 from heedful.exporters.marian import CLASSES, INSIDE, OUTPUT_BIAS, names
 from heedful.importers.imported_model import NEVER, Array, Foreign, data_of, floats, ordered, rows, started, tree_of
-from heedful.text.tokenizer import SPECIAL, UNK, Borrowed, Subwords, Tokenizer
+from heedful.text.tokenizer import SPECIAL, UNK, BorrowedTokenizer, SubwordTokenizer, Tokenizer
 
 NORMS = {kind: norm for norm, (kind, _) in CLASSES.items()}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
@@ -66,7 +66,7 @@ def read(folder: Path) -> Foreign:
     )
 
 
-def described(about: Mapping[str, Any], tied: str) -> config.Model:
+def described(about: Mapping[str, Any], tied: str) -> config.ModelSettings:
     """Our words for their config.json."""
     if about.get("normalize_embedding") or about.get("normalize_before") or about.get("add_final_layer_norm"):
         raise HeedfulError("this is a kind of Marian with LayerNorms in other places, which heedful cannot build")
@@ -79,18 +79,19 @@ def described(about: Mapping[str, Any], tied: str) -> config.Model:
             "kind": "transformer",
             "layers": number(about, f"{side}_layers"),
             "heads": number(about, f"{side}_attention_heads"),
-            "inner": number(about, f"{side}_ffn_dim"),
+            "feedforward_size": number(about, f"{side}_ffn_dim"),
             "norm": NORMS[about["model_type"]],
             "activation": ACTIVATIONS[activation],
             "dropout": about.get("dropout", 0.1),
-            "inner_dropout": about.get("activation_dropout", 0.0),
+            "feedforward_dropout": about.get("activation_dropout", 0.0),
         }
 
-    return config.Model.model_validate(
+    return config.ModelSettings.model_validate(
         {
             "width": number(about, "d_model"), "positions": "sinusoidal_halves",
-            "slots": number(about, "max_position_embeddings"), "scale": bool(about.get("scale_embedding")),
-            "dropout": about.get("dropout", 0.1), "tied": tied, "bias": True,
+            "max_positions": number(about, "max_position_embeddings"),
+            "scale_embeddings": bool(about.get("scale_embedding")),
+            "dropout": about.get("dropout", 0.1), "tie_embeddings": tied, "output_bias": True,
             "encoder": part("encoder"), "decoder": part("decoder"),
         }
     )  # fmt: skip
@@ -160,10 +161,10 @@ def tokenizer(path: Path, pieces: Sequence[str], order: Sequence[int]) -> Tokeni
     """One of ours, if it was ours before; or theirs, borrowed."""
     model = data_of(path)
     if list(order) == list(range(len(pieces))):
-        own = Subwords(model)
+        own = SubwordTokenizer(model)
         if own.pieces(range(own.size)) == list(pieces):
             return own
-    return Borrowed(model, pieces, order)
+    return BorrowedTokenizer(model, pieces, order)
 
 
 def languages(folder: Path) -> tuple[str, str] | None:
@@ -174,15 +175,15 @@ def languages(folder: Path) -> tuple[str, str] | None:
     return (str(found[0]), str(found[1])) if all(found) else None
 
 
-def searched(folder: Path, about: Mapping[str, Any]) -> Generation:
+def searched(folder: Path, about: Mapping[str, Any]) -> GenerationSettings:
     """How they search: generation_config.json, or in older folders config.json."""
     path = folder / "generation_config.json"
     tree = {**about, **(tree_of(path) if path.is_file() else {})}
     most = usual(tree, "max_new_tokens", usual(tree, "max_length", 256))
-    return Generation(
+    return GenerationSettings(
         beam=int(min(256, usual(tree, "num_beams", 4))),
         length_penalty=min(8.0, usual(tree, "length_penalty", 1.0)),
-        limit=int(min(65_536, most, number(about, "max_position_embeddings"))),
+        max_length=int(min(65_536, most, number(about, "max_position_embeddings"))),
     )
 
 

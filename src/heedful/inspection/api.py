@@ -127,7 +127,7 @@ def looked(
         yield record(what, question, search, **settings)
         return
     subject, usual = subject_of(what), what.bundle.generation
-    search = search_of(usual.beam if beam is None else beam, usual.length, usual.length_penalty)
+    search = search_of(usual.beam if beam is None else beam, usual.length_rule, usual.length_penalty)
     told = what.bundle.statistics.get("alignment")
     more = {**settings, "reading": Reading(**told) if told else None, "about": about(what)}
     lines = [normalize(line)[0] for line in str(text).split("\n")]

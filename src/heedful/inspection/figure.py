@@ -10,7 +10,7 @@ from rich.text import Text as Colored
 
 from heedful.alignment import Reading
 from heedful.errors import HeedfulError, require
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 from heedful.trace import Piece, Sentence
 
 Array = NDArray[Any]
@@ -86,7 +86,7 @@ def figure(sentence: Sentence, *, pieces: bool = False) -> str:
 
 def safe(text: str) -> str:
     """Text for XML, with what cannot be seen written out."""
-    return escape(visible(text).replace("\ufffe", "").replace("\uffff", ""))
+    return escape(escape_invisible(text).replace("\ufffe", "").replace("\uffff", ""))
 
 
 def color(weight: float) -> tuple[int, int, int]:
@@ -107,7 +107,7 @@ def png(svg: str, zoom: int = 2) -> bytes:
 def terminal(sentence: Sentence, *, pieces: bool = False) -> Colored:
     """A heat map of characters: source words stand upright above their columns."""
     weights, rows, columns = map_of(sentence, pieces)
-    names, rows = ([visible(name)[:longest] for name in some] for some, longest in ((columns, 12), (rows, 20)))
+    names, rows = ([escape_invisible(name)[:longest] for name in some] for some, longest in ((columns, 12), (rows, 20)))
     side, high = max(map(len, rows), default=1), max(map(len, names), default=1)
     shown = Colored()
     for level in range(high):

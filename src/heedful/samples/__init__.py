@@ -1,4 +1,4 @@
-"""Two small corpora and a model of each, so that there is something to try without a network.
+"""Two small corpora and a model of each, to try heedful without a network.
 
     unpack("pt-en", "first/data")     # train, valid and test of both languages, and ATTRIBUTION.md
     heedful.load(model("pt-en"))      # a translator
@@ -18,28 +18,28 @@ LICENSE = "ATTRIBUTION.md"
 
 
 def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
-    """Write a corpus as plain text files, at most `limit` training pairs of it; gives the folder."""
-    inside = place(pair)
+    """Write a corpus as text files, with at most `limit` training pairs; return the folder."""
+    packed = sample_folder(pair)
     if limit is not None and limit < 0:
-        raise ConfigError(f"a limit is a number of training pairs, not fewer than none: {limit}")
+        raise ConfigError(f"limit is a number of training pairs, 0 or more, not {limit}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         for language in pair.split("-"):
-            text = gzip.decompress((inside / f"{part}.{language}.gz").read_bytes())
+            text = gzip.decompress((packed / f"{part}.{language}.gz").read_bytes())
             lines = text.splitlines(keepends=True)[: limit if part == "train" else None]
             (folder / f"{part}.{language}").write_bytes(b"".join(lines))
-    (folder / LICENSE).write_bytes((inside.parent / LICENSE).read_bytes())
+    (folder / LICENSE).write_bytes((packed.parent / LICENSE).read_bytes())
     return folder
 
 
 def model(pair: str) -> Path:
-    """The model directory that comes with a corpus."""
-    return place(pair) / "model"
+    """Return the model directory of a sample."""
+    return sample_folder(pair) / "model"
 
 
-def place(pair: str) -> Path:
-    """Where a sample lies in the installed package."""
+def sample_folder(pair: str) -> Path:
+    """Return the folder of a sample in the installed package."""
     if pair not in PAIRS:
         raise ConfigError(f"there is no sample `{pair}`" + did_you_mean(pair, PAIRS))
     return Path(str(files("heedful.samples"))) / pair

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from unicodedata import name as unicode_name
 
 from heedful.sentinel.numbers import lost
-from heedful.text.normalize import visible
+from heedful.text.normalize import escape_invisible
 from heedful.types import Flag
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def unknown(given: Input) -> str:
 def tokenized(given: Input) -> str:
     """Marks that a tokenizer leaves."""
     found = TOKENIZED.search(given.text)
-    return f"`{visible(found[0])}` looks like the work of a tokenizer." if found else ""
+    return f"`{escape_invisible(found[0])}` looks like the work of a tokenizer." if found else ""
 
 
 def too_long(given: Input) -> str:
@@ -300,7 +300,7 @@ def bare(text: str) -> list[str]:
 
 def clipped(text: str, most: int = 60) -> str:
     """Text of anybody's, short and safe to show."""
-    return visible(text if len(text) <= most else f"{text[:most]}…")
+    return escape_invisible(text if len(text) <= most else f"{text[:most]}…")
 
 
 @cache

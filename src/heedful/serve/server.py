@@ -13,9 +13,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from heedful.bundle import INNER_FOLDER
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
-from heedful.exported import INNER
 from heedful.serve.app import create
 from heedful.serve.batcher import BUSY, Batcher
 from heedful.serve.state import Settings
@@ -218,7 +218,7 @@ def say(what: str) -> None:
 def version(folder: Path) -> tuple[int, int] | None:
     """What changes when another export is put in place; None in the moment when there is none."""
     try:
-        state = (folder / INNER / MANIFEST).stat()
+        state = (folder / INNER_FOLDER / MANIFEST).stat()
     except OSError:
         return None
     return state.st_mtime_ns, state.st_ino

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
-from heedful.bundle import digest
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
+from heedful.files import file_sha256
 from heedful.serve.protocol import BEAT, PER_LINE, framed, received, too_much, width
 from heedful.text.normalize import normalize
 from heedful.translation.translator import Options, Translator, load
@@ -80,7 +80,7 @@ def about(translator: Translator) -> dict[str, Any]:
         "parameters": described.parameters,
         "beam": translator.bundle.generation.beam,
         "model": translator.place.name,
-        "version": digest(translator.bundle.folder / MANIFEST)[:12],
+        "version": file_sha256(translator.bundle.folder / MANIFEST)[:12],
         "pid": os.getpid(),
     }
 

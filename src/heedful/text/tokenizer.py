@@ -1,11 +1,11 @@
 """Text to token ids and back.
 
-    tokenizer = train("bpe", sentences, vocabulary=8000)
+    tokenizer = train("bpe", sentences, vocab_size=8000)
     tokenizer.decode(tokenizer.encode(["ein Haus"])) == ["ein Haus"]        # exact for normalized text
 
 The first ids are the same for every tokenizer: PAD, UNK, BOS, EOS, then one per tag. A tag, such as <2de>, is put
-before a source by its id; text that happens to spell it stays text. Of SentencePiece we switch off everything that
-changes text: normalization is ours (`text/normalize.py`), so that what was removed can be said.
+before a source by its id; text that spells it is still text. Everything in SentencePiece that changes text is switched
+off: normalization is ours (`text/normalize.py`), so that its changes can be reported.
 """
 
 import io
@@ -29,49 +29,48 @@ import sentencepiece
 from heedful.errors import HeedfulError, did_you_mean
 
 PAD, UNK, BOS, EOS = range(4)
-POOL = 16  # segmentations of a word to pick from; a power of two, so that a byte picks evenly
-MOST_POOLS = 1 << 19  # words whose segmentations are remembered
+POOL_SIZE = 16  # sampled segmentations per word; a power of two, so that a byte picks uniformly
+MAX_POOLED_WORDS = 1 << 19  # words whose segmentations are cached
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # in the order of their ids
 
 
 class Tokenizer(Protocol):
-    """What every tokenizer does."""
+    """The interface of every tokenizer."""
 
     size: int  # of the vocabulary, special tokens and tags included
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Ids of every text, with neither start nor end token."""
+        """Return the ids of every text, without start and end tokens."""
         ...
 
-    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        """Ids of every text, cut at random into other pieces: a pure function of its arguments."""
+    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Return the ids of every text, randomly segmented: a pure function of the arguments."""
         ...
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of every row; special tokens and tags say nothing."""
+        """Return the text of every row; special tokens and tags are left out."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for; a leading U+2581 is a space."""
+        """Return the piece of each id; a leading U+2581 is a space."""
         ...
 
-    def tag(self, name: str) -> int:
-        """The id of a tag."""
+    def tag_id(self, name: str) -> int:
+        """Return the id of a tag."""
         ...
 
     def save(self, path: Path) -> None:
-        """Write the one file that `load` reads."""
+        """Write the file that `load` reads."""
         ...
 
 
-class Subwords:
-    """SentencePiece: byte-pair encoding or the unigram language model, with bytes for what has no piece.
+class SubwordTokenizer:
+    """SentencePiece: byte-pair encoding or the unigram language model, with byte fallback.
 
-    Regularized, BPE leaves out each merge with probability `amount` (BPE-dropout, Provilkov et al. 2020), unigram draws
-    a segmentation with probability proportional to P(segmentation) ^ amount (Kudo 2018). SentencePiece's own sampling
-    gives other pieces in every process, whatever the seed, so a run could not be resumed exactly. Ours: words never
-    share a piece, so each word gets POOL segmentations, drawn once and for all by its letters, and a draw picks among
-    them by the seed.
+    Subword regularization: BPE skips each merge with probability `alpha` (BPE-dropout, Provilkov et al. 2020), unigram
+    samples a segmentation with probability proportional to P(segmentation) ^ alpha (Kudo 2018). SentencePiece's own
+    sampling differs between processes, whatever the seed, so a run could not be resumed exactly. Here each word has
+    POOL_SIZE segmentations, a function of its letters, and the seed picks among them; pieces never cross a space.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -86,77 +85,79 @@ class Subwords:
         self._pools: dict[float, dict[str, list[list[int]]]] = {}
 
     @cached_property
-    def merges(self) -> bool:
-        """Whether this is byte-pair encoding, whose scores are ranks; unigram's are logarithms of probabilities."""
+    def is_bpe(self) -> bool:
+        """Whether this is byte-pair encoding, whose scores are ranks; those of unigram are log-probabilities."""
         return all(score == int(score) for score in self.scores.values())
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """Of every piece that text can be cut into, the higher the earlier merged or the likelier."""
-        every = range(len(SPECIAL), self.size)
-        odd = (self._processor.is_control, self._processor.is_byte, self._processor.is_unused)
-        pieces = {number: self._processor.id_to_piece(number) for number in every if not any(f(number) for f in odd)}
+        """Piece -> score of all pieces of text; a higher score means merged earlier, or more likely."""
+        excluded = (self._processor.is_control, self._processor.is_byte, self._processor.is_unused)
+        ids = [number for number in range(len(SPECIAL), self.size) if not any(test(number) for test in excluded)]
+        pieces = {number: self._processor.id_to_piece(number) for number in ids}
         return {piece: self._processor.get_score(number) for number, piece in pieces.items()}
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Ids of every text, the best segmentation."""
+        """Return the ids of every text, in its best segmentation."""
         rows: list[list[int]] = self._processor.encode(list(texts), num_threads=threads)
         return rows
 
-    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        """Ids of every text, one segmentation drawn for every word."""
-        pools = self._pools.setdefault(amount, {})
-        if len(pools) > MOST_POOLS:
+    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Return the ids of every text, one segmentation sampled per word."""
+        pools = self._pools.setdefault(alpha, {})
+        if len(pools) > MAX_POOLED_WORDS:
             pools.clear()
-        words_of = [text.split(" ") if text else [] for text in texts]
-        raw = np.random.Philox(key=seed).random_raw(sum(map(len, words_of)) // 8 + 1)
-        picks = iter((raw.astype("<u8").view(np.uint8) % POOL).tolist())
+        words_per_text = [text.split(" ") if text else [] for text in texts]
+        raw = np.random.Philox(key=seed).random_raw(sum(map(len, words_per_text)) // 8 + 1)
+        picks = iter((raw.astype("<u8").view(np.uint8) % POOL_SIZE).tolist())
         rows = []
-        for some in words_of:
+        for words_of_text in words_per_text:
             row: list[int] = []
-            for word in some:
+            for word in words_of_text:
                 pool = pools.get(word)
                 if pool is None:
-                    pool = pools[word] = self.pool(word, amount)
+                    pool = pools[word] = self.sample_segmentations(word, alpha)
                 row += pool[next(picks)]
             rows.append(row)
         return rows
 
-    def pool(self, word: str, amount: float) -> list[list[int]]:
-        """The segmentations of a word: a function of its letters."""
+    def sample_segmentations(self, word: str, alpha: float) -> list[list[int]]:
+        """Return POOL_SIZE segmentations of a word: a function of its letters."""
         draw = Random(int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big")).random
-        if self.merges:
-            return [self.ids(merged("\u2581" + word, self.scores, amount, draw)) for _ in range(POOL)]
-        rows = self._processor.nbest_encode_as_ids(word, 2 * POOL) or [[]]
+        if self.is_bpe:
+            return [
+                self.ids_of_pieces(merge_pieces("\u2581" + word, self.scores, alpha, draw)) for _ in range(POOL_SIZE)
+            ]
+        rows = self._processor.nbest_encode_as_ids(word, 2 * POOL_SIZE) or [[]]
         scores = [sum(self._processor.get_score(number) for number in row) for row in rows]
-        weights = [exp(amount * (score - max(scores))) for score in scores]
+        weights = [exp(alpha * (score - max(scores))) for score in scores]
         steps = list(accumulate(weights))
-        return [rows[min(bisect_right(steps, draw() * steps[-1]), len(rows) - 1)] for _ in range(POOL)]
+        return [rows[min(bisect_right(steps, draw() * steps[-1]), len(rows) - 1)] for _ in range(POOL_SIZE)]
 
-    def ids(self, pieces: Sequence[str]) -> list[int]:
-        """The id of each piece; of one that is not listed, those of its bytes, or UNK."""
+    def ids_of_pieces(self, pieces: Sequence[str]) -> list[int]:
+        """Return the id of each piece; for an unknown piece those of its bytes, or UNK."""
         lookup, known = self._processor.piece_to_id, self.scores
         row: list[int] = []
         for piece in pieces:
             spelled = [piece] if piece in known else [f"<0x{byte:02X}>" for byte in piece.encode()]
-            row += [lookup(part) for part in spelled] if self.spells or piece in known else [UNK]
+            row += [lookup(part) for part in spelled] if self.has_byte_fallback or piece in known else [UNK]
         return row
 
     @cached_property
-    def spells(self) -> bool:
-        """Whether it has bytes to fall back on."""
+    def has_byte_fallback(self) -> bool:
+        """Whether the vocabulary has tokens for bytes."""
         return bool(self._processor.piece_to_id("<0x00>") != UNK)
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of every row."""
+        """Return the text of every row."""
         return [self._processor.decode(list(row)) for row in rows]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for."""
+        """Return the piece of each id."""
         return [self._processor.id_to_piece(number) for number in ids]
 
-    def tag(self, name: str) -> int:
-        """The id of a tag."""
+    def tag_id(self, name: str) -> int:
+        """Return the id of a tag."""
         number = self._processor.piece_to_id(name)
         if number == UNK or not self._processor.is_control(number):
             raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
@@ -167,11 +168,10 @@ class Subwords:
         path.write_bytes(self.model)
 
 
-def merged(word: str, scores: Mapping[str, float], dropout: float, draw: Callable[[], float]) -> list[str]:
-    """Merge the neighbors whose union has the highest score, again and again; each time, each may be left out.
+def merge_pieces(word: str, scores: Mapping[str, float], dropout: float, draw: Callable[[], float]) -> list[str]:
+    """Merge the neighbors with the highest score until none is left: byte-pair encoding.
 
-    dropout = 0: byte-pair encoding.        dropout = p: of all merges that are possible now, each is ignored with
-    probability p; when none is left, the word is done.
+    With dropout p, each merge that is possible is ignored with probability p, at each step (BPE-dropout).
     """
     pieces = list(word)
     while True:
@@ -185,151 +185,172 @@ def merged(word: str, scores: Mapping[str, float], dropout: float, draw: Callabl
         pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
 
 
-class Table:
-    """A list of pieces, looked up one by one: characters or words, for teaching. What is not listed becomes UNK."""
+class TableTokenizer:
+    """A list of pieces: characters or words, for teaching. Other pieces become UNK."""
 
-    def __init__(self, kind: str, listed: Sequence[str]) -> None:
-        self.kind, self.listed = kind, tuple(listed)
-        self._ids = {piece: number for number, piece in enumerate(self.listed)}
-        self._text = {piece for piece in self.listed[len(SPECIAL) :] if not is_tag(piece)}
-        self.size = len(self.listed)
+    def __init__(self, kind: str, vocabulary: Sequence[str]) -> None:
+        self.kind, self.vocabulary = kind, tuple(vocabulary)
+        self._ids = {piece: number for number, piece in enumerate(self.vocabulary)}
+        self._text = {piece for piece in self.vocabulary[len(SPECIAL) :] if not is_tag(piece)}
+        self.size = len(self.vocabulary)
 
-    def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:  # noqa: ARG002  # same face as Subwords
-        """Ids of every text."""
-        cut, known = CUTS[self.kind], self._text
-        return [[self._ids[piece] if piece in known else UNK for piece in cut(text)] for text in texts]
+    def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:  # noqa: ARG002  # the same interface as SubwordTokenizer
+        """Return the ids of every text."""
+        split, known = SPLITTERS[self.kind], self._text
+        return [[self._ids[piece] if piece in known else UNK for piece in split(text)] for text in texts]
 
-    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
-        """There is only one way to cut into characters or words."""
+    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:  # noqa: ARG002
+        """Raise an error: there is only one segmentation into characters or words."""
         raise HeedfulError(
-            f"tokenizer.kind = {self.kind!r} knows no regularization; set it to 0, or use bpe or unigram"
+            f"tokenizer.kind = {self.kind!r} has no subword regularization; set it to 0, or use bpe or unigram"
         )
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of every row; UNK is shown as U+2047."""
-        return ["".join(self.said[number] for number in row).removeprefix(" ") for row in rows]
+        """Return the text of every row; UNK becomes U+2047."""
+        return ["".join(self.texts_of_ids[number] for number in row).removeprefix(" ") for row in rows]
 
     @cached_property
-    def said(self) -> list[str]:
-        """What each id says; special tokens and tags say nothing."""
-        silent = [piece in SPECIAL or is_tag(piece) for piece in self.listed]
-        texts = ["" if mute else piece.replace("\u2581", " ") for piece, mute in zip(self.listed, silent, strict=True)]
+    def texts_of_ids(self) -> list[str]:
+        """The text of each id; empty for special tokens and tags."""
+        texts = ["" if piece in SPECIAL or is_tag(piece) else piece.replace("\u2581", " ") for piece in self.vocabulary]
         return [*texts[:UNK], "\u2047", *texts[UNK + 1 :]]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for."""
-        return [self.listed[number] for number in ids]
+        """Return the piece of each id."""
+        return [self.vocabulary[number] for number in ids]
 
-    def tag(self, name: str) -> int:
-        """The id of a tag."""
+    def tag_id(self, name: str) -> int:
+        """Return the id of a tag."""
         if not is_tag(name) or name not in self._ids:
             raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
         return self._ids[name]
 
     def save(self, path: Path) -> None:
-        """Write the list as JSON."""
-        path.write_text(json.dumps({"kind": self.kind, "pieces": self.listed}, ensure_ascii=False), encoding="utf-8")
+        """Write kind and pieces as JSON."""
+        path.write_text(
+            json.dumps({"kind": self.kind, "pieces": self.vocabulary}, ensure_ascii=False), encoding="utf-8"
+        )
 
 
-class Borrowed:
-    """Somebody else's SentencePiece model, which cuts, and their list of pieces, which gives the ids.
+class BorrowedTokenizer:
+    """A foreign SentencePiece model, which segments, and a foreign vocabulary, which gives the ids.
 
-    The list may hold pieces that this model never cuts (one list for two languages), and lack some that it does, which
-    are unknown. Theirs has an order of its own: `order[n]` is the id here of what is number n there.
+    The vocabulary may hold pieces that the model never uses (one vocabulary for two languages), and lack some that it
+    uses, which are unknown. `order[n]` is our id of their id n.
     """
 
     kind = "borrowed"
 
-    def __init__(self, model: bytes, listed: Sequence[str], order: Sequence[int] = ()) -> None:
+    def __init__(self, model: bytes, vocabulary: Sequence[str], order: Sequence[int] = ()) -> None:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
             raise HeedfulError(f"this is not a SentencePiece model: {error}") from None
         if not model:
             raise HeedfulError("this is not a SentencePiece model: it is empty")
-        self.model, self.listed, self.order = model, tuple(listed), tuple(order)
-        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.listed))):
-            raise HeedfulError("the order of a borrowed list names each of its pieces once at most")
-        ids = {piece: number for number, piece in enumerate(self.listed)}
+        self.model, self.vocabulary, self.order = model, tuple(vocabulary), tuple(order)
+        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.vocabulary))):
+            raise HeedfulError("the order of a borrowed vocabulary may name each piece only once")
+        ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self._tags = {piece: ids[piece] for piece in ids if piece.startswith(">>") and piece.endswith("<<")}
-        for silent in (*SPECIAL, *self._tags):
-            ids.pop(silent, None)
-        cuts = map(self._processor.id_to_piece, range(len(self._processor)))
-        self._ids = [ids.get(piece, UNK) for piece in cuts]  # of each of its own numbers
-        self._silent = {*range(len(SPECIAL)), *self._tags.values()} - {UNK}
-        self.size = len(self.listed)
+        for token in (*SPECIAL, *self._tags):
+            ids.pop(token, None)
+        pieces = map(self._processor.id_to_piece, range(len(self._processor)))
+        self._ids = [ids.get(piece, UNK) for piece in pieces]  # by the ids of the SentencePiece model
+        self._ids_without_text = {*range(len(SPECIAL)), *self._tags.values()} - {UNK}
+        self.size = len(self.vocabulary)
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Ids of every text; one that begins with a tag has it as a token."""
+        """Return the ids of every text; a tag at its beginning becomes a token."""
         tags = [text[: text.find("<<") + 2] if text.startswith(">>") else "" for text in texts]
-        first = [[self._tags[tag]] if tag in self._tags else [] for tag in tags]
-        rest = [text[len(tag) :] if some else text for text, tag, some in zip(texts, tags, first, strict=True)]
+        tag_ids = [[self._tags[tag]] if tag in self._tags else [] for tag in tags]
+        rest = [text[len(tag) :] if ids else text for text, tag, ids in zip(texts, tags, tag_ids, strict=True)]
         rows = self._processor.encode(rest, num_threads=threads)
-        return [[*some, *(self._ids[number] for number in row)] for some, row in zip(first, rows, strict=True)]
+        return [[*ids, *(self._ids[number] for number in row)] for ids, row in zip(tag_ids, rows, strict=True)]
 
-    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:  # noqa: ARG002
-        """It was trained with one way to cut."""
-        raise HeedfulError("a borrowed tokenizer knows no regularization; set tokenizer.regularization to 0")
+    def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:  # noqa: ARG002
+        """Raise an error: the model was trained with one segmentation."""
+        raise HeedfulError(
+            "a borrowed tokenizer has no subword regularization; set tokenizer.subword_regularization to 0"
+        )
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of every row; UNK is shown as U+2047."""
-        return [self._processor.decode_pieces(self.pieces([n for n in row if n not in self._silent])) for row in rows]
+        """Return the text of every row; UNK becomes U+2047."""
+        return [
+            self._processor.decode_pieces(self.pieces([n for n in row if n not in self._ids_without_text]))
+            for row in rows
+        ]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for."""
-        return [self.listed[number] for number in ids]
+        """Return the piece of each id."""
+        return [self.vocabulary[number] for number in ids]
 
-    def tag(self, name: str) -> int:
-        """The id of a tag, which is written >>like this<< in their lists."""
+    def tag_id(self, name: str) -> int:
+        """Return the id of a tag, which is written >>like this<<."""
         if name not in self._tags:
             raise HeedfulError(f"{name} is not a tag of this vocabulary" + did_you_mean(name, self._tags))
         return self._tags[name]
 
     def save(self, path: Path) -> None:
-        """Write model and list as JSON."""
-        tree = {"kind": self.kind, "pieces": self.listed, "order": self.order, "model": b64encode(self.model).decode()}
+        """Write model and vocabulary as JSON."""
+        tree = {
+            "kind": self.kind,
+            "pieces": self.vocabulary,
+            "order": self.order,
+            "model": b64encode(self.model).decode(),
+        }
         path.write_text(json.dumps(tree, ensure_ascii=False), encoding="utf-8")
 
 
-def characters(text: str) -> list[str]:
-    """Text `ein Haus` -> ▁ e i n ▁ H a u s."""
+def split_characters(text: str) -> list[str]:
+    """Split `ein Haus` into ▁ e i n ▁ H a u s."""
     return ["\u2581", *text.replace(" ", "\u2581")] if text else []
 
 
-def words(text: str) -> list[str]:
-    """Text `ein Haus.` -> ▁ein ▁Haus .        Punctuation is a word of its own; a space stays with what follows it."""
+def split_words(text: str) -> list[str]:
+    """Split `ein Haus.` into ▁ein ▁Haus . (punctuation is a word; a space belongs to the next word)."""
     return _WORD.findall("\u2581" + text.replace(" ", "\u2581")) if text else []
 
 
 _WORD = re.compile("\u2581?(?:[^\\W\u2581]+|[^\\w\u2581])|\u2581")
-CUTS: dict[str, Callable[[str], list[str]]] = {"characters": characters, "words": words, "letters": list}
-LISTED = (*CUTS, Borrowed.kind)  # kinds whose file is a list of pieces
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {
+    "characters": split_characters,
+    "words": split_words,
+    "letters": list,
+}
+JSON_KINDS = (*SPLITTERS, BorrowedTokenizer.kind)  # kinds that are saved as JSON
 
 
 def is_tag(piece: str) -> bool:
-    """Whether a piece is a tag; no piece of text is, as a cut never holds both < and >."""
+    """Return whether a piece is a tag; no piece of text is, as none has both < and >."""
     return len(piece) > 2 and piece[0] == "<" and piece[-1] == ">"
 
 
-def order_of(tokenizer: Tokenizer) -> Sequence[int]:
-    """Our id of each of the numbers that others know: a borrowed list has an order of its own."""
-    return tokenizer.order if isinstance(tokenizer, Borrowed) and tokenizer.order else range(tokenizer.size)
+def own_ids_of_foreign(tokenizer: Tokenizer) -> Sequence[int]:
+    """Return our id of each foreign id; they differ only for borrowed vocabularies."""
+    return tokenizer.order if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order else range(tokenizer.size)
 
 
 def train_subwords(
-    kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str], *, byte_fallback: bool, coverage: float
-) -> Subwords:
-    """A SentencePiece model of at most `vocabulary` pieces; fewer where the text has no more to give."""
-    model, failed = io.BytesIO(), list[BaseException]()
+    kind: str,
+    texts: Iterable[str],
+    vocab_size: int,
+    tags: Sequence[str],
+    *,
+    byte_fallback: bool,
+    character_coverage: float,
+) -> SubwordTokenizer:
+    """Train a SentencePiece model of at most `vocab_size` pieces; fewer if the text is small."""
+    model, errors = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_watched(texts, failed),
+            sentence_iterator=_collect_errors(texts, errors),
             model_writer=model,
             model_type=kind,
-            vocab_size=vocabulary,
-            hard_vocab_limit=False,  # unigram: a small text has fewer pieces than one may ask for
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,  # unigram: a small text may have fewer pieces
             byte_fallback=byte_fallback,
-            character_coverage=coverage,
+            character_coverage=character_coverage,
             control_symbols=list(tags),
             pad_id=PAD,
             unk_id=UNK,
@@ -337,43 +358,43 @@ def train_subwords(
             eos_id=EOS,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
-            num_threads=4,  # fixed: unigram sums in an order that depends on it
+            num_threads=4,  # fixed: the order of unigram's sums depends on it
             minloglevel=2,
         )
     except RuntimeError as error:
-        if failed:
-            raise failed[0] from None
-        raise HeedfulError(f"a {kind} vocabulary of {vocabulary} pieces cannot be made: {sized(str(error))}") from None
-    return Subwords(model.getvalue())
+        if errors:
+            raise errors[0] from None
+        raise HeedfulError(
+            f"a {kind} vocabulary of {vocab_size} pieces cannot be made: {explain_size_error(str(error))}"
+        ) from None
+    return SubwordTokenizer(model.getvalue())
 
 
-def _watched(texts: Iterable[str], failed: list[BaseException]) -> Iterator[str]:
-    """The texts; what stops them (Ctrl-C, a disk) is kept, as SentencePiece would make a RuntimeError of it."""
+def _collect_errors(texts: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
+    """Yield the texts; keep errors (Ctrl-C, a disk), which SentencePiece would turn into a RuntimeError."""
     try:
         yield from texts
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        failed.append(error)
+        errors.append(error)
         raise
 
 
-def sized(error: str) -> str:
-    """SentencePiece's complaint in our words, where it is the usual one: too large or too small a vocabulary."""
-    most = re.search(r"value <= (\d+)", error)
-    if most:
-        return f"the text is too small for it. Set tokenizer.vocabulary to {most[1]} or less"
-    least = re.search(r"required_chars\. (\d+) vs (\d+)", error)
-    if least:
-        return f"its bytes and characters alone are {least[2]}. Set tokenizer.vocabulary well above that"
+def explain_size_error(error: str) -> str:
+    """Explain the usual error of SentencePiece: a vocabulary that is too large or too small."""
+    if upper := re.search(r"value <= (\d+)", error):
+        return f"the text is too small for it. Set tokenizer.vocab_size to {upper[1]} or less"
+    if lower := re.search(r"required_chars\. (\d+) vs (\d+)", error):
+        return f"its bytes and characters alone are {lower[2]}. Set tokenizer.vocab_size well above that"
     if "!sentences_.empty()" in error:
         return "there is no text"
     return error.strip().splitlines()[-1]
 
 
-def train_table(kind: str, texts: Iterable[str], vocabulary: int, tags: Sequence[str], **_: Any) -> Table:
-    """The most frequent pieces, ties in alphabetical order."""
-    counts = Counter(piece for text in texts for piece in CUTS[kind](text))
-    kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[: max(0, vocabulary - len(SPECIAL) - len(tags))]
-    return Table(kind, [*SPECIAL, *tags, *kept])
+def train_table(kind: str, texts: Iterable[str], vocab_size: int, tags: Sequence[str], **_: Any) -> TableTokenizer:
+    """Make a table of the most frequent pieces, ties in alphabetical order."""
+    counts = Counter(piece for text in texts for piece in SPLITTERS[kind](text))
+    kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[: max(0, vocab_size - len(SPECIAL) - len(tags))]
+    return TableTokenizer(kind, [*SPECIAL, *tags, *kept])
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
@@ -387,28 +408,30 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 def train(
     kind: str,
     texts: Iterable[str],
-    vocabulary: int,
+    vocab_size: int,
     *,
     tags: Sequence[str] = (),
     byte_fallback: bool = True,
-    coverage: float = 0.9995,
+    character_coverage: float = 0.9995,
 ) -> Tokenizer:
-    """A tokenizer for `texts`, which are normalized; the same texts in the same order give the same tokenizer."""
+    """Train a tokenizer on normalized texts; the same texts in the same order give the same tokenizer."""
     if kind not in TOKENIZERS:
         raise HeedfulError(f"unknown tokenizer `{kind}`" + did_you_mean(kind, TOKENIZERS))
-    return TOKENIZERS[kind](kind, texts, vocabulary, tags, byte_fallback=byte_fallback, coverage=coverage)
+    return TOKENIZERS[kind](
+        kind, texts, vocab_size, tags, byte_fallback=byte_fallback, character_coverage=character_coverage
+    )
 
 
 def load(path: Path) -> Tokenizer:
-    """Read what `save` wrote."""
-    return _loaded(path.read_bytes())
+    """Load a tokenizer from the file that `save` wrote."""
+    return _parse(path.read_bytes())
 
 
-@lru_cache(maxsize=4)  # by content: both sides of a shared vocabulary are one, and its pools of segmentations last
-def _loaded(data: bytes) -> Tokenizer:
+@lru_cache(maxsize=4)  # by content: both sides of a shared vocabulary are one object, with one cache of segmentations
+def _parse(data: bytes) -> Tokenizer:
     if not data.startswith(b'{"kind"'):
-        return Subwords(data)
+        return SubwordTokenizer(data)
     table = json.loads(data)
-    if table["kind"] == Borrowed.kind:
-        return Borrowed(b64decode(table["model"], validate=True), table["pieces"], table["order"])
-    return Table(table["kind"], table["pieces"])
+    if table["kind"] == BorrowedTokenizer.kind:
+        return BorrowedTokenizer(b64decode(table["model"], validate=True), table["pieces"], table["order"])
+    return TableTokenizer(table["kind"], table["pieces"])

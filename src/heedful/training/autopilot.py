@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 import torch
 from pydantic import RootModel
 
-from heedful.config import Settings, check, load, merged, seconds, to_toml
+from heedful.config import Settings, load, merge_trees, parse_duration, parse_settings, to_toml
 from heedful.corpus.readers import read
 from heedful.corpus.shards import Launcher
 from heedful.data.prepare import Progress, prepare
 from heedful.data.store import Prepared
 from heedful.errors import ConfigError, DataError
-from heedful.training.checkpoint import replace_text
+from heedful.files import replace_text
 from heedful.training.distributed import World
 from heedful.training.events import Note, Watch
 from heedful.training.machine import default_threads, faster_precision, pace
@@ -151,12 +151,12 @@ def pilot(
     spent: Callable[[], float],
 ) -> Settings:
     """What was given, and a choice for all that was not; the time that choosing takes is `spent` of the time given."""
-    file = Path(given.train.folder) / FILE
+    file = Path(given.train.output_dir) / FILE
     if world.first and file.is_file():
         check_same(given, file)
         watch(Note(f"autopilot: going on with what {file} says", "choice"))
     elif world.first:
-        limit = seconds(given.train.time) if given.train.time else LONGEST
+        limit = parse_duration(given.train.time) if given.train.time else LONGEST
         choices = choose(given, world, device, launcher, progress, lambda: limit - spent())
         for one in told(choices, given):
             watch(Note(f"autopilot: {one.key} = {one.value} ({one.why})", "choice"))
@@ -198,9 +198,9 @@ def vocabulary_of(pairs: int, letters: int) -> Choice:
     """What the pairs are enough for; but every letter is a piece, and as many again should be more than letters."""
     wanted, least = scale_of(pairs).vocabulary, ceil((BYTES + 2 * letters) / 1000) * 1000
     if least > wanted:
-        return Choice("tokenizer.vocabulary", least, f"{letters:,} different letters, and as many pieces of words")
+        return Choice("tokenizer.vocab_size", least, f"{letters:,} different letters, and as many pieces of words")
     size = f"{pairs:,} pairs" if pairs < COUNTED else "a million pairs or more"
-    return Choice("tokenizer.vocabulary", wanted, f"{size}: a piece should be seen often enough to be learned")
+    return Choice("tokenizer.vocab_size", wanted, f"{size}: a piece should be seen often enough to be learned")
 
 
 def scale_of(pairs: int) -> Scale:
@@ -241,7 +241,9 @@ def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float,
     rate = float(f"{size.learning_rate * sqrt(batch / 4096):.2g}")
     warmup = max(1, min(MOST_WARMUP, int(WARMUP * steps)))
     decay = round(min(LONGEST_MEAN, 1 - 1 / max(2.0, MEAN * steps)), 4)
-    cuts = given.tokenizer.kind in ("bpe", "unigram") and "regularization" not in given.tokenizer.model_fields_set
+    cuts = (
+        given.tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in given.tokenizer.model_fields_set
+    )
     regularization, enough = below(CUT_ANEW, passes) if cuts else (0.0, inf)
     dropout, why_dropout = dropout_of(size, facts, passes, enough)
     why_size = f"size {size.name}, which learns {speed.tokens:,.0f} tokens a second here"
@@ -260,7 +262,7 @@ def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float,
         choices.append(Choice("train.patience", PATIENCE, "validations in a row without a better one end it early"))
     if regularization:
         why = f"words are cut anew in each of {passes:.0f} passes, so that none is learned by heart"
-        choices.insert(0, Choice("tokenizer.regularization", regularization, why))
+        choices.insert(0, Choice("tokenizer.subword_regularization", regularization, why))
     return choices
 
 
@@ -284,7 +286,7 @@ def batch_tokens(given: Settings, size: Size, tokens: float, ranks: int) -> int:
     if "batch_tokens" in given.train.model_fields_set:
         return given.train.batch_tokens
     parts = given.train.micro_batches or max(MICRO if given.train.exact else 1, ranks)
-    least = max(LEAST_BATCH, parts * (given.clean.longest_tokens + 2))
+    least = max(LEAST_BATCH, parts * (given.clean.max_tokens + 2))
     batch = max(size.batch_tokens, least)
     while batch // 2 >= least and tokens / batch < UPDATES:
         batch //= 2
@@ -293,14 +295,19 @@ def batch_tokens(given: Settings, size: Size, tokens: float, ranks: int) -> int:
 
 def shape(given: Settings, size: Size, dropout: float, why_dropout: str = "", why_size: str = "") -> list[Choice]:
     """A Transformer, normalized before each part, with as few tables as the vocabularies allow."""
-    layers: dict[str, Any] = {"kind": "transformer", "layers": size.layers, "heads": size.heads, "inner": size.inner}
+    layers: dict[str, Any] = {
+        "kind": "transformer",
+        "layers": size.layers,
+        "heads": size.heads,
+        "feedforward_size": size.inner,
+    }
     layers |= {"norm": "pre", "dropout": dropout}
     return [
         Choice("model.width", size.width, why_size),
         Choice("model.positions", "sinusoidal"),
-        Choice("model.scale", True),
+        Choice("model.scale_embeddings", True),
         Choice("model.dropout", dropout, why_dropout),
-        Choice("model.tied", "all" if given.tokenizer.shared else "target"),
+        Choice("model.tie_embeddings", "all" if given.tokenizer.shared else "target"),
         *(Choice(f"model.{side}.{key}", value) for side in ("encoder", "decoder") for key, value in layers.items()),
     ]
 
@@ -312,7 +319,7 @@ def counted(given: Settings) -> tuple[int, int]:
     """Pairs there are, counted up to COUNTED; and letters that the tokenizer will give a piece of their own."""
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in given.data.train:
-        for block in read(corpus.files, given.source, given.target, longest=given.data.longest_bytes):
+        for block in read(corpus.files, given.source, given.target, longest=given.data.max_line_bytes):
             if pairs < LETTERS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
@@ -322,11 +329,11 @@ def counted(given: Settings) -> tuple[int, int]:
         unread = f" ({rejected:,} more cannot be read: type heedful check to see why)" if rejected else ""
         raise DataError(
             f"{pairs:,} pairs are too few{unread}: the autopilot wants {LEAST_PAIRS}, and a useful translator ten "
-            "thousand. To play with fewer, take a recipe: --recipe transformer-tiny --set tokenizer.vocabulary=400"
+            "thousand. To play with fewer, take a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"
         )
     covered, kinds = 0, 0
     for _, times in letters.most_common():
-        if covered >= given.tokenizer.coverage * letters.total():
+        if covered >= given.tokenizer.character_coverage * letters.total():
             break
         covered, kinds = covered + times, kinds + 1
     return pairs, kinds
@@ -335,7 +342,7 @@ def counted(given: Settings) -> tuple[int, int]:
 def measured(settings: Settings, prepared: Prepared, corpora: Corpora, world: World, device: torch.device) -> Speed:
     """Forward and backward on batches of this corpus, in the faster number format; all processes learn at once."""
     torch.set_num_threads(settings.train.threads or default_threads(world.local_ranks))
-    probe = {"batch_tokens": max(PROBE, settings.clean.longest_tokens + 2), "micro_batches": 1}
+    probe = {"batch_tokens": max(PROBE, settings.clean.max_tokens + 2), "micro_batches": 1}
     plan = plan_of(settings.model_copy(update={"train": settings.train.model_copy(update=probe)}), prepared, corpora)
     batches = [batch_of(corpora, micro) for number in range(PROBES) for micro in plan.batch(7 * number)]
     model = fresh(settings, prepared, device)
@@ -360,7 +367,7 @@ def written(given: Settings) -> dict[str, Any]:
 
 def settings_with(choices: Iterable[Choice], given: Settings) -> Settings:
     """The choices, and over them what was given."""
-    return check(merged(tree_of(choices), written(given)), where="the autopilot")
+    return parse_settings(merge_trees(tree_of(choices), written(given)), where="the autopilot")
 
 
 def tree_of(choices: Iterable[Choice]) -> dict[str, Any]:
@@ -383,10 +390,10 @@ def told(choices: Iterable[Choice], given: Settings) -> list[Choice]:
 
 def commented(choices: Sequence[Choice], given: Settings) -> str:
     """The file: what was given and what was chosen, with the whys. Its folders are where it is."""
-    folder, prepared = Path(given.train.folder), Path(given.data.folder)
+    folder, prepared = Path(given.train.output_dir), Path(given.data.prepared_dir)
     inside = prepared.relative_to(folder) if prepared.is_relative_to(folder) else prepared
-    places = {"data": {"folder": inside.as_posix()}, "train": {"folder": "."}}
-    tree = merged(tree_of(choices), merged(written(given), places))
+    places = {"data": {"prepared_dir": inside.as_posix()}, "train": {"output_dir": "."}}
+    tree = merge_trees(tree_of(choices), merge_trees(written(given), places))
     ordered = RootModel({key: tree[key] for key in Settings.model_fields if key in tree})
     whys = {one.key: one.why for one in told(choices, given)}
     lines = [

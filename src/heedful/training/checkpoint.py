@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import HeedfulError
+from heedful.files import file_sha256, replace_text, sync_path, write_synced
 
 FORMAT = 1
 MANIFEST, STATE, LATEST = "MANIFEST.json", "state.json", "LATEST"
@@ -88,9 +89,8 @@ def finish(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "ste
     write_synced(part / STATE, json.dumps(state, indent=1))
     files = {}
     for path in files_in(part):
-        with path.open("rb+") as stream:
-            os.fsync(stream.fileno())
-            files[path.name] = {"size": path.stat().st_size, "sha256": file_digest(stream, "sha256").hexdigest()}
+        sync_path(path)
+        files[path.name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
     manifest = as_text({"format": FORMAT, "step": step, "files": files})
     if whole.exists():  # a resumed run comes by again
         if intact(whole, manifest):
@@ -98,9 +98,9 @@ def finish(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "ste
             return whole
         retire(whole)
     write_synced(part / MANIFEST, manifest)
-    sync_folder(part)
+    sync_path(part)
     part.rename(whole)
-    sync_folder(run)
+    sync_path(run)
     if prefix == "step":
         replace_text(run / LATEST, whole.name + "\n")
     return whole
@@ -208,33 +208,6 @@ def sweep(run: Path) -> None:
     """Remove what an interrupted save left behind."""
     for left in run.glob(".tmp-*"):
         shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-
-
-def write_synced(path: Path, text: str) -> None:
-    """Write a file to the disk, not only to the system's memory."""
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def replace_text(path: Path, text: str) -> None:
-    """The file says the old or the new, never something between."""
-    part = path.with_name(f".tmp-{path.name}")
-    write_synced(part, text)
-    part.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Names are data of a folder, and need to be synced too; Windows does it by itself."""
-    if os.name == "nt":  # pragma: no cover  # Windows
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:

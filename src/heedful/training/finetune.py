@@ -9,44 +9,52 @@ nothing, so what the settings leave open is FINE.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.bundle import digest, open_bundle, read_floats
-from heedful.config import Model, Settings
+from heedful.bundle import open_bundle, read_float_weights
+from heedful.config import ModelSettings, Settings
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import ConfigError
+from heedful.files import file_sha256
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FINE: dict[str, Any] = {"learning_rate": 2e-4, "warmup_steps": 100, "schedule": "linear", "clip": 1.0, "ema": 0.999}
+FINE: dict[str, Any] = {
+    "learning_rate": 2e-4,
+    "warmup_steps": 100,
+    "schedule": "linear",
+    "clip_norm": 1.0,
+    "ema": 0.999,
+}
 
 
 def started(settings: Settings) -> Settings:
-    """The settings with all that follows from `start`; without one, as they are."""
-    if settings.start is None:
+    """The settings with all that follows from `init_from`; without one, as they are."""
+    if settings.init_from is None:
         return settings
-    bundle = open_bundle(settings.start)
+    bundle = open_bundle(settings.init_from)
     told = bundle.description
     if (settings.source, settings.target) == (told.target, told.source) and told.source != told.target:
         raise ConfigError(
-            f"{settings.start} translates from {told.source} to {told.target}, and this corpus the other way round: "
-            "swap its files"
+            f"{settings.init_from} translates from {told.source} to {told.target}, and this corpus the other way "
+            "round: swap its files"
         )
     if not bundle.description.source_ends:
-        raise ConfigError(f"{settings.start} reads sources without an end token, and heedful trains with one")
+        raise ConfigError(f"{settings.init_from} reads sources without an end token, and heedful trains with one")
     if settings.model is not None and undropped(settings.model) != undropped(bundle.model):
         raise ConfigError(
-            f"start = {settings.start} brings its own [model]: leave out yours and the recipe; only dropouts may differ"
+            f"init_from = {settings.init_from} brings its own [model]: leave out yours and the recipe; only "
+            "dropouts may differ"
         )
     files = tuple((bundle.folder / bundle.description.files[side]).as_posix() for side in SIDES)
     if settings.tokenizer.files not in (None, files):
-        raise ConfigError(f"start = {settings.start} brings its own tokenizers: leave out tokenizer.files")
+        raise ConfigError(f"init_from = {settings.init_from} brings its own tokenizers: leave out tokenizer.files")
     fine = {key: value for key, value in FINE.items() if key not in settings.train.model_fields_set}
-    longest = settings.clean.longest_tokens
+    longest = settings.clean.max_tokens
     if bundle.model.positions:
-        longest = min(longest, bundle.model.slots - 1)  # and an end token
+        longest = min(longest, bundle.model.max_positions - 1)  # and an end token
     return settings.model_copy(
         update={
-            "clean": settings.clean.model_copy(update={"longest_tokens": longest}),
+            "clean": settings.clean.model_copy(update={"max_tokens": longest}),
             "model": settings.model or bundle.model,
             "tokenizer": settings.tokenizer.model_copy(update={"files": files}),
             "train": settings.train.model_copy(update=fine),
@@ -54,19 +62,19 @@ def started(settings: Settings) -> Settings:
     )
 
 
-def undropped(model: Model) -> dict[str, Any]:
+def undropped(model: ModelSettings) -> dict[str, Any]:
     """A model without what only training knows."""
-    dropouts = {"dropout", "inner_dropout"}
+    dropouts = {"dropout", "feedforward_dropout"}
     return model.model_dump(exclude={"dropout": True, "encoder": dropouts, "decoder": dropouts})
 
 
 def identity(folder: str | Path) -> str:
     """What tells one model from another, wherever it lies."""
-    return digest(open_bundle(folder).folder / MANIFEST)
+    return file_sha256(open_bundle(folder).folder / MANIFEST)
 
 
 def first_weights(folder: str | Path) -> "dict[str, Tensor]":
     """The weights of a model directory, a tied one under each of its names."""
     import torch
 
-    return {name: torch.from_numpy(array) for name, array in read_floats(open_bundle(folder)).items()}
+    return {name: torch.from_numpy(array) for name, array in read_float_weights(open_bundle(folder)).items()}

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from heedful.alignment import Looked, Reading, association, best_reading
-from heedful.bundle import Generation, card, open_bundle, write
+from heedful.bundle import GenerationSettings, model_card, open_bundle, write_bundle
 from heedful.data.prepare import Resampled
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Question, Search
 from heedful.engines.torch import Torch, search_of
+from heedful.files import replace_text
 from heedful.metrics.significance import paired
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam
 from heedful.text.tokenizer import EOS
 from heedful.training import checkpoint
-from heedful.training.checkpoint import records, replace_text
+from heedful.training.checkpoint import records
 from heedful.training.distributed import whole
 from heedful.training.events import Ended
 from heedful.training.finetune import first_weights
@@ -52,14 +53,14 @@ def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
     if run.mean:
         yield "ema", whole(run.model, run.mean.own, run.world)
     if run.world.first:
-        if run.settings.start:  # tuned on too little, it may have become worse
-            every = first_weights(run.settings.start)
+        if run.settings.init_from:  # tuned on too little, it may have become worse
+            every = first_weights(run.settings.init_from)
             yield "start", {name: every[name].to(run.device) for name in named(run.model)}
         if run.best["step"] not in (None, run.step):
             for weights in kept(run, [run.folder / checkpoint.name_of(run.best["step"], "best")]):
                 yield "best", weights
-        if run.chosen.average and not run.sharded:
-            yield "average", averaged(kept(run, checkpoint.steps_in(run.folder)[: run.chosen.average]))
+        if run.chosen.average_checkpoints and not run.sharded:
+            yield "average", averaged(kept(run, checkpoint.steps_in(run.folder)[: run.chosen.average_checkpoints]))
 
 
 def kept(run: "Run", folders: Sequence[Path]) -> Iterator[dict[str, Tensor]]:
@@ -105,10 +106,10 @@ def chosen_of(run: "Run", model: Seq2Seq) -> tuple[str, dict[str, Tensor]]:
     for label, weights in candidates(run):
         put(named(model), weights, label)
         found = validate(model, run.held, run.target, run.device, step=run.step, samples=0, weights=label)
-        better = merit(found, run.chosen.metric) > value
+        better = merit(found, run.chosen.best_by) > value
         run.watch(crowned(found) if better else found)
         if better:
-            name, value = label, merit(found, run.chosen.metric)
+            name, value = label, merit(found, run.chosen.best_by)
             best = {key: weight.detach().cpu().clone() for key, weight in weights.items()}
     return name, best
 
@@ -120,7 +121,7 @@ def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
         if tried and not run.already and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
             break
         tried[penalty] = scored(model, run.held, run.target, run.device, beam(penalty))
-    metric = "chrf" if run.chosen.metric == "loss" else run.chosen.metric
+    metric = "chrf" if run.chosen.best_by == "loss" else run.chosen.best_by
     penalty = surely_best({one: found.outputs for one, found in tried.items()}, run.held.references, metric)
     found = {"validation": tried[penalty]}
     for corpus in run.prepared.split("test"):
@@ -186,7 +187,7 @@ def write_model(
     learned = [one.plain if isinstance(one, Resampled) else one for one in run.corpora]
     statistics = statistics_of(prepared, learned, answers, reading)
     longest = prepared.manifest["longest_tokens"]
-    text = card(
+    text = model_card(
         settings.model,
         languages,
         sum(weight.numel() for weight in weights.values()),
@@ -194,16 +195,16 @@ def write_model(
         corpora=[one.name for one in learned],
         pairs=statistics["pairs"],
         fingerprint=prepared.fingerprint,
-        longest_tokens=longest,
+        max_tokens=longest,
     )
-    write(
+    write_bundle(
         into,
         model=settings.model,
         weights={name: weight.float().numpy() for name, weight in weights.items()},
         tokenizers={side: prepared.tokenizer(side) for side in ("source", "target")},
         languages=languages,
         tags=sorted({one["tag"] for one in prepared.manifest["corpora"] if one["tag"]}),
-        generation=Generation(beam=BEAM, length_penalty=penalty, limit=2 * longest + 10),
+        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * longest + 10),
         statistics=statistics,
         scores=scores,
         card=text,

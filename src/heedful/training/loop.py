@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.config import Settings, seconds, settled
+from heedful.config import Settings, as_settings, parse_duration
 from heedful.corpus.shards import HERE, Launcher
 from heedful.data.plan import Micro
 from heedful.data.prepare import Progress, Resampled, prepare
@@ -86,11 +86,11 @@ def train(
     """
     began = now()
     keep_memory()
-    settings = started(settled(settings))
+    settings = started(as_settings(settings))
     asked = settings.train.device
     with (
         joined(lambda local_rank: device_of(asked, local_rank)) as (world, device),
-        Recorder(Path(settings.train.folder), watch, active=world.first) as record,
+        Recorder(Path(settings.train.output_dir), watch, active=world.first) as record,
     ):
         if settings.model is None:
             settings = pilot(
@@ -114,12 +114,12 @@ def prepared_by(world: World, settings: Settings, launcher: Launcher, progress: 
     if world.first:
         prepare(settings, launcher=launcher, progress=progress)
     world.wait()
-    return open_prepared(settings.data.folder)
+    return open_prepared(settings.data.prepared_dir)
 
 
 def regularized(settings: Settings, prepared: Prepared, learned: Corpora) -> Corpora:
     """The corpora as they are, or with their words cut anew in every pass."""
-    amount = settings.tokenizer.regularization
+    amount = settings.tokenizer.subword_regularization
     if not amount:
         return learned
     rows = {corpus.name: corpus.rows for corpus in prepared.train}
@@ -145,14 +145,14 @@ class Run:
     ) -> None:
         self.settings, self.prepared, self.corpora, self.held = settings, prepared, corpora, held
         self.world, self.device, self.watch = world, device, watch
-        self.chosen, self.folder = settings.train, Path(settings.train.folder)
+        self.chosen, self.folder = settings.train, Path(settings.train.output_dir)
         self.target = prepared.tokenizer("target")
         self.camera = Camera(self.folder, held, prepared.tokenizer("source"), self.target, device)
         self.plan = plan_of(settings, prepared, corpora)
         torch.set_num_threads(self.chosen.threads or 1)
         self.model = fresh(settings, prepared, device)
-        if settings.start and not checkpoint.steps_in(self.folder):
-            self.model.load_state_dict(first_weights(settings.start))
+        if settings.init_from and not checkpoint.steps_in(self.folder):
+            self.model.load_state_dict(first_weights(settings.init_from))
         self.sharded = self.chosen.parallel == "fsdp" and world.ranks > 1
         if self.sharded:
             shard(self.model)
@@ -220,9 +220,9 @@ class Run:
         self.asked = next((code for code, count in zip(CODES.values(), asked, strict=True) if count), 0)
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         norm = norm_of(gradients) * self.sums.scale / tokens
-        verdict, self.guard = self.guard.judge(smoothed, norm, self.chosen.spike or None)
+        verdict, self.guard = self.guard.judge(smoothed, norm, self.chosen.skip_spikes_above or None)
         if verdict == "take":
-            clip = min(1.0, self.chosen.clip / norm) if self.chosen.clip and norm > 0 else 1.0
+            clip = min(1.0, self.chosen.clip_norm / norm) if self.chosen.clip_norm and norm > 0 else 1.0
             scale(gradients, clip * self.sums.scale / tokens)
             rate = rate_at(self.chosen, self.clock, self.step)
             set_rate(self.optimizer, rate)
@@ -264,8 +264,8 @@ class Run:
         elif verdict == "stop":
             raise HeedfulError(
                 f"step {self.step:,}: the loss is not finite any more, even after going back to a checkpoint. Lower "
-                f"train.learning_rate (now {self.chosen.learning_rate}) or train.clip, and look at the lines listed in "
-                f'{self.folder / "metrics.jsonl"} under "skipped"'
+                f"train.learning_rate (now {self.chosen.learning_rate}) or train.clip_norm, and look at the lines "
+                f'listed in {self.folder / "metrics.jsonl"} under "skipped"'
             )
 
     def lines(self) -> tuple[tuple[str, int], ...]:
@@ -293,7 +293,7 @@ class Run:
     @property
     def limit(self) -> float | None:
         """Seconds there are in all, in a run by the clock."""
-        return None if self.chosen.time is None else seconds(self.chosen.time)
+        return None if self.chosen.time is None else parse_duration(self.chosen.time)
 
     @property
     def elapsed(self) -> float:
@@ -393,13 +393,13 @@ class Run:
                     self.target,
                     self.device,
                     step=self.step,
-                    samples=self.chosen.samples,
+                    samples=self.chosen.show_samples,
                     weights=weights,
                 )
-                better = merit(found, self.chosen.metric) > self.best["merit"]
+                better = merit(found, self.chosen.best_by) > self.best["merit"]
                 self.watch(crowned(found) if better else found)
-                numbers = [merit(found, self.chosen.metric), found.seconds]
-                if self.chosen.samples:
+                numbers = [merit(found, self.chosen.best_by), found.seconds]
+                if self.chosen.show_samples:
                     self.guarded(lambda: self.camera(model, found), "film")
             value, took = self.world.told(numbers, self.device)
             if value > self.best["merit"]:
@@ -487,7 +487,7 @@ class Run:
         same checkpoints to roll back to and to average.
         """
         regular = [one.name for one in checkpoint.steps_in(self.folder) if checkpoint.state_of(one).get("regular")]
-        keep = max(self.chosen.keep, self.chosen.average)
+        keep = max(self.chosen.keep_checkpoints, self.chosen.average_checkpoints)
         checkpoint.prune(self.folder, 1, also=frozenset(regular[:keep]))
         bests = [checkpoint.state_of(one).get("best", self.best)["step"] for one in checkpoint.steps_in(self.folder)]
         needed = frozenset(checkpoint.name_of(step, "best") for step in bests if step is not None)

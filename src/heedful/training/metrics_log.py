@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from heedful.data.prepare import lock
 from heedful.errors import ConfigError, HeedfulError
-from heedful.training.checkpoint import records, replace_text
+from heedful.files import lock_file, replace_text
+from heedful.training.checkpoint import records
 from heedful.training.events import Event, Watch, plain
 
 METRICS = "metrics.jsonl"
@@ -27,10 +27,12 @@ class Recorder:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
-                raise ConfigError(f"train.folder = {folder} is or goes through a file; name a folder (--out)") from None
+                raise ConfigError(
+                    f"train.output_dir = {folder} is or goes through a file; name a folder (--out)"
+                ) from None
             self.mark = (folder / ".heedful").open("a")
             try:
-                lock(self.mark, folder, "heedful train")
+                lock_file(self.mark, folder, "heedful train")
             except HeedfulError:
                 self.mark.close()
                 raise

@@ -20,7 +20,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what Adam remembers of every weight
 
 
-def optimizer_of(chosen: config.Train, model: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(chosen: config.TrainSettings, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a model; matrices decay, biases and norms do not."""
     groups = [
         {"params": [one for one in model.parameters() if one.ndim >= 2], "weight_decay": chosen.weight_decay},
@@ -32,7 +32,7 @@ def optimizer_of(chosen: config.Train, model: nn.Module) -> torch.optim.Optimize
     return OPTIMIZERS[chosen.optimizer]([group for group in groups if group["params"]], fused=fused, **options)
 
 
-def rate_at(chosen: config.Train, clock: Clock, step: int) -> float:
+def rate_at(chosen: config.TrainSettings, clock: Clock, step: int) -> float:
     """The learning rate of a step, which counts from 1."""
     schedule = SCHEDULES[chosen.schedule]
     # A short run must not be all warm-up.

@@ -217,7 +217,7 @@ def samples(told: History) -> Iterator[Html]:
 
 def data(tree: Record, asked: Record) -> Iterator[Html]:
     """What became of the pairs; a corpus prepared anew since then says nothing about this run."""
-    folder = Path(tree["data"]["folder"])
+    folder = Path(tree["data"]["prepared_dir"])
     manifest = read(folder / MANIFEST)
     if manifest.get("fingerprint") != asked.get("corpus"):
         yield quiet(f"What this run learned from is not in {folder} any more.")

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from heedful.build import build
-from heedful.config import Settings, load, seconds, to_toml
+from heedful.config import Settings, load, parse_duration, to_toml
 from heedful.data.batch import Batch, collate
 from heedful.data.plan import Micro, Plan
 from heedful.data.prepare import Resampled
 from heedful.data.store import Prepared, Stored
 from heedful.errors import ConfigError
+from heedful.files import replace_text
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import BOS, EOS, PAD
-from heedful.training.checkpoint import replace_text
 from heedful.training.distributed import World
 from heedful.training.events import Note, Watch
 from heedful.training.finetune import identity
@@ -32,7 +32,11 @@ from heedful.training.machine import default_threads, faster_precision, pace
 from heedful.training.optimizer import optimizer_of, set_rate
 
 ASKED, SETTLED = "asked.json", "heedful.toml"
-FREE = ("keep", "log_every", "folder")  # keys of [train] that may change between two resumes: they change no number
+FREE = (
+    "keep_checkpoints",
+    "log_every",
+    "output_dir",
+)  # keys of [train] that may change between two resumes: they change no number
 MICRO = 4  # micro-batches of an exact run: it may be shared by 1, 2 or 4 processes
 VALIDATIONS = 20  # in a run,
 VALIDATE_SECONDS = 30  # but not more often than this, unless it is very short
@@ -45,10 +49,11 @@ Corpora = Sequence[Stored | Resampled]
 def asked_of(settings: Settings, prepared: Prepared) -> dict[str, Any]:
     """What a resumed run must find unchanged: a flat table. Files may move; the fingerprint says if they differ."""
     tree = settings.model_dump(
-        mode="json", exclude={"data": True, "train": set(FREE), "recipe": True, "start": True, "tokenizer": {"files"}}
+        mode="json",
+        exclude={"data": True, "train": set(FREE), "recipe": True, "init_from": True, "tokenizer": {"files"}},
     )
-    if settings.start:
-        tree["start"] = identity(settings.start)
+    if settings.init_from:
+        tree["init_from"] = identity(settings.init_from)
     return {"corpus": prepared.fingerprint, **dict(flat(tree))}
 
 
@@ -81,7 +86,7 @@ def settle(
     settings: Settings, prepared: Prepared, corpora: Corpora, world: World, device: torch.device, watch: Watch
 ) -> Settings:
     """The settings with nothing left open; the first process decides, the others read it from the disk."""
-    run = Path(settings.train.folder)
+    run = Path(settings.train.output_dir)
     if world.first:
         run.mkdir(parents=True, exist_ok=True)
         asked = asked_of(settings, prepared)
@@ -94,7 +99,7 @@ def settle(
     world.wait()
     settled = load(run / SETTLED)
     free = {key: getattr(settings.train, key) for key in FREE}
-    moved = {"data": settings.data, "start": settings.start, "train": settled.train.model_copy(update=free)}
+    moved = {"data": settings.data, "init_from": settings.init_from, "train": settled.train.model_copy(update=free)}
     return settled.model_copy(update=moved)
 
 
@@ -129,7 +134,9 @@ def choose(
     precision = train.precision or found["precision"]
     each = step_seconds(model, batches, device, precision, begun) * found["micro_batches"] / world.ranks
     if train.time is not None:
-        found["steps"] = max(20, int(0.9 * seconds(train.time) / each))  # a tenth for validating; corrected on the way
+        found["steps"] = max(
+            20, int(0.9 * parse_duration(train.time) / each)
+        )  # a tenth for validating; corrected on the way
         say(f"steps {found['steps']:,}: what {train.time} has room for at {1 / each:.2f} steps/s; corrected on the way")
     steps = int(found.get("steps") or train.steps or 0)
     if train.time is None:
@@ -172,7 +179,7 @@ def fresh(settings: Settings, prepared: Prepared, device: torch.device) -> Seq2S
         raise ConfigError('there is no [model]: write one, or take a recipe: recipe = "transformer-tiny"')
     torch.manual_seed(settings.seed)
     sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
-    model = build(settings.model, *sizes, smoothing=settings.train.smoothing, agreement=settings.train.agreement)
+    model = build(settings.model, *sizes, smoothing=settings.train.label_smoothing, agreement=settings.train.r_drop)
     return model.to(device).train()
 
 

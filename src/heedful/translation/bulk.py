@@ -31,17 +31,16 @@ from pathlib import Path
 from platform import node
 from typing import Any, BinaryIO, cast
 
-from heedful.bundle import digest, open_bundle, sync
-from heedful.bundle import found as place_of
+from heedful.bundle import INNER_FOLDER, find_bundle, is_export, open_bundle, open_export
 from heedful.corpus.readers import CHUNK, bare, told
 from heedful.corpus.readers import opened as unpacked
 from heedful.corpus.shards import Launcher, Local, Makers, Row, Shard, hash_code, hash_inputs, hash_of, run
-from heedful.data.prepare import Progress, Step, lock
+from heedful.data.prepare import Progress, Step
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.exported import INNER, is_export, open_export
-from heedful.text.normalize import decoded
+from heedful.files import file_sha256, lock_file, sync_path
+from heedful.text.normalize import decode_line
 from heedful.translation.translator import Options, Translator, load
 from heedful.types import plain
 
@@ -50,7 +49,7 @@ MOST = 1 << 14  # pieces; those of larger files are larger
 WINDOW = 2000  # lines that are sorted by length and translated together
 MARK, DONE, TEXT, WHOLE = ".heedful", "done.json", "text", "whole"
 PARTS = (  # of heedful, with a say in what is written
-    "alignment.py", "build.py", "translation", "bundle.py", "config.py", "corpus", "data", "engines", "exported.py",
+    "alignment.py", "build.py", "translation", "bundle", "config", "corpus", "data", "engines", "files.py",
     "model", "nn", "search", "sentinel", "stopping.py", "text", "types.py",
 )  # fmt: skip
 PACKAGES = {  # engine -> the packages that compute
@@ -143,13 +142,13 @@ def engine_of(model: str | Path, options: Options) -> str:
     translator = Translator(export.bundle if export else open_bundle(model), cast(Engine, None))  # who is not asked
     translator.search(options)
     translator.segmented([], options, 0)
-    return export.about.engine if export else "torch"
+    return export.manifest.engine if export else "torch"
 
 
 def identity_of(model: str | Path) -> str:
     """The hash of its manifest, which has the hashes of all its files (of an export: those that have them)."""
     folder = Path(model).resolve()
-    return digest((folder / INNER if is_export(folder) else place_of(folder)) / MANIFEST)
+    return file_sha256((folder / INNER_FOLDER if is_export(folder) else find_bundle(folder)) / MANIFEST)
 
 
 def cores() -> int:
@@ -167,7 +166,7 @@ def owned(parts: Path) -> Iterator[None]:
     ours = False
     try:
         with (parts / MARK).open("a") as stream:
-            lock(stream, parts, "heedful translate --bulk")
+            lock_file(stream, parts, "heedful translate --bulk")
             ours = True
             yield
     finally:
@@ -277,7 +276,7 @@ def opened(model: str, identity: str) -> Translator:
 
 def read(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
     """Lines as text, so many at a time as are translated together."""
-    while some := [decoded(line) for line in islice(lines, WINDOW)]:
+    while some := [decode_line(line) for line in islice(lines, WINDOW)]:
         counts["lines"] += len(some)
         counts["blank"] += sum(not text.strip() for text, _ in some)
         counts["replaced"] += sum(not whole for _, whole in some)
@@ -309,11 +308,11 @@ def join(shards: Sequence[Shard], rows: Sequence[Row], out: Path, told_of_it: Ma
             raise HeedfulError(f"the pieces in {parts} changed while they were joined. Repeat the command")
         (parts / DONE).write_text(json.dumps({"size": size, **told_of_it}), encoding="utf-8")
         for path in (parts / WHOLE, parts / DONE, parts):
-            sync(path)
+            sync_path(path)
         if out.exists():
             raise ConfigError(f"{out} appeared meanwhile. Move it and repeat the command: finished pieces are kept")
         (parts / WHOLE).rename(out)
-        sync(out.parent)
+        sync_path(out.parent)
     except OSError as error:
         raise HeedfulError(
             f"{error.strerror or error} ({error.filename or parts}) while {out.name} was joined. Repair the cause and "

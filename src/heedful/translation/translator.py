@@ -19,14 +19,13 @@ from typing import Any, overload
 import numpy as np
 
 from heedful.alignment import SPACE, Array, Links, Reading, hard, soft
-from heedful.bundle import Bundle, open_bundle
+from heedful.bundle import Bundle, is_export, open_bundle, open_export
 from heedful.engines.base import Answer, Draw, Engine, Question, Search
 from heedful.errors import HeedfulError, did_you_mean, require
-from heedful.exported import is_export, open_export
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalize import normalize
-from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
-from heedful.text.tokenizer import EOS, Tokenizer, order_of
+from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segment_text
+from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
@@ -58,7 +57,7 @@ def _hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
     require("torch", extra="train", whose="this export")
     from heedful.engines.hugging_face import opened
 
-    return opened(folder, *(order_of(bundle.tokenizer(side)) for side in ("source", "target")), **options)
+    return opened(folder, *(own_ids_of_foreign(bundle.tokenizer(side)) for side in ("source", "target")), **options)
 
 
 def _onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
@@ -92,9 +91,9 @@ def load(
             raise HeedfulError(f"an ensemble is made of runs or model directories; {one} is an export")
     if is_export(Path(folder)):
         export = open_export(folder)
-        if engine not in (None, export.about.engine):
-            raise HeedfulError(f"{folder} is an export for {export.about.engine}, not for {engine}")
-        translator = Translator(export.bundle, ENGINES[export.about.engine](export.bundle, export.folder, **options))
+        if engine not in (None, export.manifest.engine):
+            raise HeedfulError(f"{folder} is an export for {export.manifest.engine}, not for {engine}")
+        translator = Translator(export.bundle, ENGINES[export.manifest.engine](export.bundle, export.folder, **options))
         translator.place = export.folder
         return translator
     bundle = open_bundle(folder)
@@ -158,10 +157,12 @@ class Translator:
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
         self.place = bundle.folder  # what was loaded; of an export, the whole of it
         self.unknown = unknown_ids(self.source)
-        self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer, start included
+        self.most = (
+            bundle.model.max_positions if bundle.model.positions else UNBOUNDED
+        )  # pieces of an answer, start included
         self.wide = wide(bundle.statistics)
         self.end = (EOS,) if bundle.description.source_ends else ()
-        longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
+        longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
         self.longest = max(1, min(longest, self.most - len(self.end) - 1))  # and a tag
 
     @overload
@@ -207,7 +208,7 @@ class Translator:
         return Search(
             max(beam, options.best),
             options.best,
-            usual.length,
+            usual.length_rule,
             penalty,
             options.draw,
             options.alignment is not None,
@@ -224,7 +225,7 @@ class Translator:
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
             if len(ids) > self.longest:
-                cut = segments(line, self.fits)
+                cut = segment_text(line, self.fits)
                 parts = [
                     (text, gap, own)
                     for (text, gap), own in zip(cut, self.source.encode([text for text, _ in cut]), strict=True)
@@ -232,7 +233,7 @@ class Translator:
             row: list[Segment] = []
             for text, gap, own in parts:
                 room = -(-(2 * len(own) + 10) // ROOM) * ROOM
-                limit = max(min(self.bundle.generation.limit, room), len(prefix) + 10)
+                limit = max(min(self.bundle.generation.max_length, room), len(prefix) + 10)
                 question = Question(
                     (*tag, *own, *self.end), min(limit, self.most - 1), () if row else prefix, asked + len(row)
                 )
@@ -248,7 +249,7 @@ class Translator:
 
     def tag(self, name: str | None) -> tuple[int, ...]:
         """The tokens that a tag is: one, or none."""
-        return () if name is None else (self.source.tag(name),)
+        return () if name is None else (self.source.tag_id(name),)
 
     def fits(self, text: str) -> bool:
         """Whether it is no longer than what was trained on."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.text.normalize import CHANGES, normalize, normalize_all, visible
+from heedful.text.normalize import CHANGES, escape_invisible, normalize, normalize_all
 
 awkward = st.text(
     st.characters(codec=None, exclude_characters="\n")
@@ -61,8 +61,8 @@ def test_joiners_stay_where_letters_join(text):
 
 
 def test_what_is_shown_cannot_move_the_cursor():
-    assert visible("a\x1b[31m\u202eb\ud800\u2028") == "a\\x1b[31m\\u202eb\\ud800\\u2028"
-    assert visible("Straße, 日本 👩 é") == "Straße, 日本 👩 é"
+    assert escape_invisible("a\x1b[31m\u202eb\ud800\u2028") == "a\\x1b[31m\\u202eb\\ud800\\u2028"
+    assert escape_invisible("Straße, 日本 👩 é") == "Straße, 日本 👩 é"
 
 
 def test_the_quick_way_overlooks_no_character():

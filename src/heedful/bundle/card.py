@@ -1,0 +1,74 @@
+"""The model card: what the model is, how to use it, its scores, its data, its limits."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import heedful
+from heedful import config
+
+
+def model_card(
+    model: config.ModelSettings,
+    languages: tuple[str, str],
+    parameters: int,
+    scores: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    *,
+    corpora: Sequence[str],
+    pairs: int,
+    fingerprint: str,
+    max_tokens: int,
+) -> str:
+    """Return the text of README.md.
+
+    `scores` are those of eval.json: {"test": {"bleu": {"value": 41.2, "signature": "nrefs:1|..."}}}.
+    """
+    codes = [code.replace("_", "-").split("-")[0].lower() for code in languages]
+    lines = [
+        f"- {corpus}: {name} {score['value']:.2f}, signature `{score['signature']}`"
+        for corpus, metrics in scores.items()
+        for name, score in metrics.items()
+    ]
+    if lines:
+        lines += [
+            "",
+            "They hold for text like that of their corpus, and compare only with scores of the same signature.",
+        ]
+    description = describe_section(model.model_dump(exclude_defaults=True))
+    return f"""---
+language: {json.dumps(codes)}
+library_name: heedful
+pipeline_tag: translation
+tags: ["translation", "heedful"]
+---
+
+# {languages[0]} to {languages[1]}
+
+{parameters:,} weights: {description}. Made with heedful {heedful.__version__}.
+
+```sh
+heedful translate DIR        # where DIR is this folder
+```
+
+## Scores
+
+{chr(10).join(lines) or "It was not scored."}
+
+## Data
+
+{pairs:,} sentence pairs of {", ".join(corpora)}; fingerprint of the prepared corpus `{fingerprint}`.
+
+## Limits
+
+- It knows the words, topics and style of these pairs. Expect less elsewhere, and have a person read what matters.
+- No pair had more than {max_tokens:,} tokens on a side. It translates sentence by sentence, without context.
+- It can leave out, repeat or invent, fluently. What is wrong or unfair in the data can come back.
+"""
+
+
+def describe_section(tree: Mapping[str, Any]) -> str:
+    """Return a section in one line, such as `width 128, encoder (kind transformer, layers 4, ...), ...`."""
+    values = {
+        key: f"({describe_section(value)})" if isinstance(value, Mapping) else value for key, value in tree.items()
+    }
+    return ", ".join(f"{key} {value}" for key, value in values.items())

@@ -1,0 +1,275 @@
+"""Open a model directory: find it, verify all of it, read its weights.
+
+Nothing is trusted: every file is listed, is in the folder, has the size and the hash of the manifest, and all files
+are consistent, before anything larger than `MAX_PARSED_BYTES` is read.
+"""
+
+import json
+from collections.abc import Mapping, Set
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from heedful import config
+from heedful.bundle.format import (
+    CONFIG_FILE,
+    EXPORT_FILE,
+    FORMAT_VERSION,
+    GENERATION_FILE,
+    INNER_FOLDER,
+    MAX_FILE_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_PARSED_BYTES,
+    MAX_POSITION_NUMBERS,
+    OUTPUT_WEIGHT,
+    REQUIRED_FILES,
+    SCORES_FILE,
+    STATISTICS_FILE,
+    TARGET_TABLE,
+    TOKEN_IDS,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    Array,
+    Bundle,
+    GenerationSettings,
+    Manifest,
+    ModelDescription,
+    TrainingStatistics,
+    WeightsHeader,
+    bundle_error,
+    check_version,
+    dump_json,
+    piece_ids,
+    sibling,
+    source_table_name,
+    tied_names,
+    tokenizer_kind,
+)
+from heedful.config.renamed import find_key, rename_keys_
+from heedful.data.store import MANIFEST, SIDES
+from heedful.errors import HeedfulError
+from heedful.files import file_sha256
+from heedful.text.tokenizer import SPECIAL, Tokenizer, load
+
+
+def open_bundle(folder: str | Path, *, weights: bool = True) -> Bundle:
+    """Verify a model directory, or the one in a run directory; a HeedfulError says what is wrong and what to do.
+
+    Without `weights` it need not have any: an export stores them in its own form.
+    """
+    try:
+        return verify_bundle(find_bundle(Path(folder).resolve()).resolve(), weights=weights)
+    except OSError as error:
+        raise HeedfulError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from None
+
+
+def read_weights(bundle: Bundle) -> dict[str, Array]:
+    """Read the weights by name, as `load_state_dict` takes them; a tied table under each of its names."""
+    path = bundle.folder / WEIGHTS_FILE
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise bundle_error(path, f"changed after it was verified ({error})") from None
+    return weights | {alias: weights[stored] for alias, stored in tied_names(bundle.model).items()}
+
+
+def read_float_weights(bundle: Bundle) -> dict[str, Array]:
+    """Read the weights in float32, in which every engine computes, whatever their stored type."""
+    return {name: array.astype(np.float32, copy=False) for name, array in read_weights(bundle).items()}
+
+
+def find_bundle(folder: Path) -> Path:
+    """Return the model directory: `folder`, its `model`, or the temporary folder that a killed writer left beside."""
+    for place in (folder, folder / "model"):
+        for candidate in (place,) if place.exists() else (sibling(place, "new"), sibling(place, "old")):
+            if (candidate / MANIFEST).is_file():
+                return candidate
+    if (folder / INNER_FOLDER / EXPORT_FILE).is_file():
+        raise HeedfulError(f"{folder} is an export, which can only translate: name the model directory it came from")
+    if folder.is_file():
+        raise HeedfulError(f"there is no model in {folder}, which is a file: name the model directory")
+    if not folder.exists():
+        raise HeedfulError(f"there is no model in {folder}, as there is no such folder: name the right one")
+    if (folder / "asked.json").is_file():
+        raise HeedfulError(
+            f"there is no model in {folder} yet: its training is not finished. The same heedful train continues it"
+        )
+    raise HeedfulError(
+        f"there is no model in {folder}: no {MANIFEST} in it, nor in a folder `model` in it. Name the right folder; "
+        "a model whose writing was interrupted before the manifest has to be written again"
+    )
+
+
+def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
+    """Return the bundle if everything in it is valid."""
+    version, contents = read_listed_files(folder, REQUIRED_FILES if weights else REQUIRED_FILES - {WEIGHTS_FILE})
+    description_tree, generation_tree, statistics_tree, scores = (
+        parse_json(contents[name], folder / name)
+        for name in (CONFIG_FILE, GENERATION_FILE, STATISTICS_FILE, SCORES_FILE)
+    )
+    check_version(description_tree, folder / CONFIG_FILE)
+    if description_tree.get("format_version") != version:
+        raise bundle_error(folder / CONFIG_FILE, f"'format_version': should be {version}, as in {MANIFEST}")
+    for tree, section, name in (
+        (description_tree.get("model"), "model", CONFIG_FILE),
+        (generation_tree, "generation", GENERATION_FILE),
+        (statistics_tree, "statistics", STATISTICS_FILE),
+    ):
+        upgrade_keys_(tree, section, version, folder / name)
+    description = ModelDescription.check(description_tree | {"format_version": FORMAT_VERSION}, folder / CONFIG_FILE)
+    generation = GenerationSettings.check(generation_tree, folder / GENERATION_FILE)
+    statistics = TrainingStatistics.check(statistics_tree, folder / STATISTICS_FILE).model_dump(exclude_unset=True)
+    if weights:
+        check_sizes(folder, description, read_shapes(folder / WEIGHTS_FILE, description.dtype))
+    if not set(description.files.values()) <= contents.keys() - REQUIRED_FILES:
+        raise bundle_error(folder / MANIFEST, "does not list the tokenizers")
+    tokenizers = {side: load_tokenizer(folder, description, side) for side in SIDES}
+    if contents[VOCABULARY_FILE] != dump_json(piece_ids(tokenizers)):
+        raise bundle_error(folder / VOCABULARY_FILE, "its pieces are not those of the tokenizers")
+    return Bundle(folder, description, tokenizers, generation, statistics, scores)
+
+
+def upgrade_keys_(tree: Any, section: str, version: int, path: Path) -> None:
+    """Rename the keys of format 1, in place; a key of another format is an error."""
+    if not isinstance(tree, dict):
+        return
+    if key := find_key(tree, section, old=version > 1):
+        raise bundle_error(path, f"{key!r}: is not a key of format {version}")
+    if version == 1:
+        rename_keys_(tree, section)
+
+
+def read_listed_files(folder: Path, required: Set[str] = frozenset()) -> tuple[int, dict[str, bytes]]:
+    """Return the format version and the contents of the manifest's files, of verified size and hash; no weights."""
+    path = check_file(folder, MANIFEST)
+    tree = parse_json(data := path.read_bytes(), path)
+    check_version(tree, path)
+    manifest = Manifest.check(tree, path)
+    if data != dump_json(tree):  # no hash protects this file, but it has one canonical form
+        raise bundle_error(path, "is not as heedful wrote it")
+    if missing := required - manifest.files.keys():
+        raise bundle_error(path, f"does not list {', '.join(sorted(missing))}")
+    contents = {}
+    for name, entry in manifest.files.items():
+        path = check_file(folder, name)
+        if path.stat().st_size != entry.size:
+            raise bundle_error(path, f"has {path.stat().st_size:,} bytes, not {entry.size:,}")
+        contents[name] = b"" if name == WEIGHTS_FILE else path.read_bytes()
+        if (file_sha256(path) if name == WEIGHTS_FILE else sha256(contents[name]).hexdigest()) != entry.sha256:
+            raise bundle_error(path, "is damaged: its sha256 is not the manifest's")
+    return manifest.format_version, contents
+
+
+def check_file(folder: Path, name: str) -> Path:
+    """Return the path of a file if it is in this folder and within its size limit."""
+    path, max_bytes = folder / name, MAX_FILE_BYTES.get(name, MAX_PARSED_BYTES)
+    if not path.is_file():
+        raise bundle_error(path, "is missing, or not a file")
+    if path.resolve().parent != folder:
+        raise bundle_error(path, "is a link that leads out of the folder")
+    if path.stat().st_size > max_bytes:
+        raise bundle_error(path, f"is larger than {max_bytes:,} bytes")
+    return path
+
+
+def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight: 8 bytes of header length, then JSON, then tensors without gap or overlap."""
+    itemsize, size = np.dtype(dtype).itemsize, path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(MAX_HEADER_BYTES, size - 8):
+            raise bundle_error(path, f"says that its header has {length:,} bytes")
+        tree = parse_json(file.read(length), path)
+    metadata = tree.pop("__metadata__", {})
+    tensors = WeightsHeader.check({"metadata": metadata, "tensors": tree}, path).tensors
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
+        if tensor.dtype != f"F{8 * itemsize}":
+            raise bundle_error(path, f"{name} is {tensor.dtype[:20]!a}, but {CONFIG_FILE} says {dtype}")
+        if tensor.data_offsets != [end, end + prod(tensor.shape) * itemsize]:
+            raise bundle_error(path, f"{name} is not where its shape and the tensors before it put it")
+        end = tensor.data_offsets[1]
+    if 8 + length + end != size:
+        raise bundle_error(path, f"its tensors end at byte {8 + length + end:,} of {size:,}")
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that config.json fits the weights, and that the model it describes is not larger than they are."""
+    model, aliases = description.model, tied_names(description.model)
+    for name, side in ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target")):
+        expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
+        if shape != expected:
+            raise bundle_error(folder / WEIGHTS_FILE, f"{name} has shape {shape}, but {CONFIG_FILE} says {expected}")
+    total = sum(map(prod, shapes.values()))
+    if total != description.parameters:
+        raise bundle_error(
+            folder / WEIGHTS_FILE, f"has {total:,} numbers, but {CONFIG_FILE} says {description.parameters:,}"
+        )
+    position_numbers = model.max_positions * model.width if model.positions else 0
+    if min_parameters(model) > total or position_numbers > MAX_POSITION_NUMBERS:
+        raise bundle_error(folder / CONFIG_FILE, f"`model` describes one with far more than the {total:,} weights")
+
+
+def min_parameters(model: config.ModelSettings) -> int:
+    """Return a lower bound of the number of weights: the largest matrices, counted without building them."""
+    width, encoder, decoder = model.width, model.encoder, model.decoder
+    total = 0
+    for part in (encoder, decoder):
+        if isinstance(part, config.TransformerSettings):
+            heads = part.heads if part.combine == "average" else 1
+            total += part.layers * width * (width * heads + part.feedforward_size)
+        else:
+            total += part.width * width + part.layers * part.width**2 // 2  # each of two directions has half the width
+    if isinstance(decoder, config.RecurrentDecoderSettings):
+        memory_width = width if isinstance(encoder, config.TransformerSettings) else encoder.width
+        attention = decoder.attention
+        heads = attention.heads or 0 if attention is not None and attention.combine == "average" else 0
+        total += decoder.width * memory_width * (decoder.layers * decoder.bridge + heads)
+    return total
+
+
+def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> Tokenizer:
+    """Load and check the tokenizer of one side. SentencePiece >= 0.2.2 rejects the files that crashed it before."""
+    path, size = folder / description.files[side], description.vocabulary[side]
+    try:
+        tokenizer = load(path)
+        kind, pieces = tokenizer_kind(tokenizer), tokenizer.pieces(range(tokenizer.size))
+        for tag in description.tags if side == "source" else ():
+            tokenizer.tag_id(tag)
+    except (HeedfulError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise bundle_error(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
+    expected_kind = description.tokenizer if side == "source" else kind  # the target's may be of another kind
+    if (kind, len(pieces), len(set(pieces))) != (expected_kind, size, size):
+        raise bundle_error(path, f"is {kind[:20]!a} of {len(set(pieces)):,} pieces, not {expected_kind} of {size:,}")
+    if tuple(pieces[: len(SPECIAL)]) != SPECIAL or description.tokens != TOKEN_IDS:
+        raise bundle_error(
+            path, f"begins with other tokens than {' '.join(SPECIAL)}, or {CONFIG_FILE} gives them other ids"
+        )
+    return tokenizer
+
+
+def parse_json(data: bytes, path: Path) -> dict[str, Any]:
+    """Parse an object of strict JSON: no duplicate keys, no NaN, no deep nesting, no lone surrogates."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(tree := dict(pairs)) < len(pairs):
+            raise ValueError("a key occurs twice")
+        return tree
+
+    def reject(word: str) -> None:
+        raise ValueError(f"{word} is not a number")
+
+    try:
+        tree = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=reject)
+        json.dumps(tree, ensure_ascii=False).encode()  # fails for lone surrogates, which JSON can spell
+    except (ValueError, RecursionError) as error:
+        raise bundle_error(path, f"is not JSON ({str(error)[:200]!a})") from None
+    if not isinstance(tree, dict):
+        raise bundle_error(path, "is not a JSON object")
+    return tree

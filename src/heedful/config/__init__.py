@@ -1,0 +1,72 @@
+"""heedful.toml: the keys a user may write, validated when loaded.
+
+    settings = load("heedful.toml", assignments=["tokenizer.vocab_size=4000"])
+
+TOML, because YAML reads Norwegian's `no` as False and `1e-4` as a string. `to_toml` writes the resolved form.
+"""
+
+from heedful.config.load import (
+    SPLITS,
+    as_settings,
+    assign,
+    find_recipes,
+    load,
+    merge_trees,
+    name_corpora,
+    parse_settings,
+    parse_value,
+    read_recipe,
+)
+from heedful.config.renamed import RENAMED_KEYS
+from heedful.config.settings import (
+    LANGUAGE_PATTERN,
+    AttentionSettings,
+    CleanSettings,
+    CorpusSettings,
+    DataSettings,
+    Language,
+    ModelSettings,
+    PositiveInt,
+    RecurrentDecoderSettings,
+    RecurrentSettings,
+    Section,
+    Settings,
+    Tag,
+    TokenizerSettings,
+    TrainSettings,
+    TransformerSettings,
+    parse_duration,
+)
+from heedful.config.toml import to_toml
+
+__all__ = [
+    "LANGUAGE_PATTERN",
+    "RENAMED_KEYS",
+    "SPLITS",
+    "AttentionSettings",
+    "CleanSettings",
+    "CorpusSettings",
+    "DataSettings",
+    "Language",
+    "ModelSettings",
+    "PositiveInt",
+    "RecurrentDecoderSettings",
+    "RecurrentSettings",
+    "Section",
+    "Settings",
+    "Tag",
+    "TokenizerSettings",
+    "TrainSettings",
+    "TransformerSettings",
+    "as_settings",
+    "assign",
+    "find_recipes",
+    "load",
+    "merge_trees",
+    "name_corpora",
+    "parse_duration",
+    "parse_settings",
+    "parse_value",
+    "read_recipe",
+    "to_toml",
+]

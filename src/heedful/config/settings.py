@@ -1,0 +1,262 @@
+"""The sections of heedful.toml, as pydantic models: keys, types, limits and defaults."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """A table of heedful.toml: frozen; unknown keys are an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _check_tag(tag: str) -> str:
+    if tag in ("<pad>", "<unk>", "<s>", "</s>") or tag.startswith("<0x"):
+        raise ValueError(f"{tag} is a special token; choose another tag")
+    return tag
+
+
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> float:
+    """Convert "90s", "40m" or "1h30m" to seconds."""
+    parts = _DURATION_PART.findall(text)
+    if not parts or _DURATION_PART.sub("", text).strip():
+        raise ValueError("a time is written like 90s, 40m, 1h30m or 2d")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def _check_duration(text: str) -> str:
+    if not parse_duration(text) > 0:
+        raise ValueError("a time must be longer than zero")
+    return text
+
+
+LANGUAGE_PATTERN = r"^[A-Za-z]{2,8}([-_]\w+)*$"
+Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
+Paths = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$"), AfterValidator(_check_tag)]
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Duration = Annotated[str, BeforeValidator(str), AfterValidator(_check_duration)]
+Off = Literal[False]  # `clip_norm = false` switches off what a recipe switches on
+Dropout = Annotated[float, Field(ge=0, lt=1)]
+ScoreName = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
+NormalizerName = Literal["soft", "hard"]
+CombineName = Literal["concat", "average"]
+CellName = Literal["rnn", "lstm", "gru"]
+OptimizerName = Literal["adam", "adamw"]
+ScheduleName = Literal["constant", "inverse_sqrt", "linear", "cosine"]
+
+
+class CorpusSettings(Section):
+    """One corpus of sentence pairs.
+
+    files   two line-aligned files, or their common part ("data/train" for train.en and train.de), or one .tsv, .jsonl,
+            .tmx or .parquet file; .gz and .zst are decompressed
+    tag     a token put before every source of this corpus, such as "<2de>" or "<captions>"
+    weight  how often it is read compared with the others; without weights, every pair counts the same
+    """
+
+    files: Paths
+    name: Annotated[str, Field(pattern=r"^[^\W\d][\w.-]*$")] | None = None
+    tag: Tag | None = None
+    weight: PositiveFloat | None = None
+
+
+class DataSettings(Section):
+    """The corpora, and the folder for the prepared data."""
+
+    train: Annotated[tuple[CorpusSettings, ...], Field(min_length=1)]
+    validation: tuple[CorpusSettings, ...] = ()
+    test: tuple[CorpusSettings, ...] = ()
+    prepared_dir: Annotated[str, Field(min_length=1)] = "prepared"
+    # Corpus i is read in proportion to pairs_i ^ (1 / temperature).
+    temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    max_reject_share: Share = 0.05  # a larger share of unreadable lines is an error
+    max_line_bytes: Annotated[int, Field(ge=256)] = 65_536  # longer lines are rejected
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        weighted = [corpus.weight is not None for corpus in self.train]
+        if self.temperature is not None and any(weighted):
+            raise ValueError("give either `temperature` or a `weight` for every corpus, not both")
+        if any(weighted) and not all(weighted):
+            raise ValueError("give every corpus of `train` a `weight`, or none of them")
+        return self
+
+
+class CleanSettings(Section):
+    """Which pairs are dropped from training, by the rules of `heedful check`; every drop is reported."""
+
+    drop: tuple[str, ...] = (
+        "empty",
+        "copy",
+        "long",
+        "ratio",
+        "wrong_script",
+        "mojibake",
+        "subwords",
+    )
+    duplicates: Literal["drop", "keep"] = "drop"
+    overlap: Literal["pair", "either", "keep"] = "pair"  # drop pairs also in validation or test: both sides, or either
+    max_words: PositiveInt = 200
+    max_tokens: PositiveInt = 512
+    max_length_ratio: Annotated[float, Field(gt=1)] = 4.0  # in characters, relative to the corpus's median ratio
+
+
+class TokenizerSettings(Section):
+    """How text becomes tokens."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
+    vocab_size: Annotated[int, Field(ge=8)] = 8_000
+    shared: bool = True  # one vocabulary for both languages
+    byte_fallback: bool = True  # encode characters outside the vocabulary as bytes instead of <unk>
+    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # share of characters with a token
+    training_pairs: PositiveInt = 1_000_000  # the most pairs it is trained on
+    subword_regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's alpha
+    files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
+
+
+class TransformerSettings(Section):
+    """A stack of Transformer layers; encoder and decoder take the same keys."""
+
+    kind: Literal["transformer"]
+    layers: PositiveInt
+    heads: PositiveInt
+    feedforward_size: PositiveInt
+    norm: Literal["pre", "post"] = "pre"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    dropout: Dropout = 0.0
+    feedforward_dropout: Dropout | None = None  # between the two feed-forward layers; default: `dropout`
+    score: ScoreName = "scaled_dot"
+    normalizer: NormalizerName = "soft"
+    combine: CombineName = "concat"
+
+
+class RecurrentSettings(Section):
+    """A recurrent encoder; a bottleneck passes on one vector for the whole source."""
+
+    kind: Literal["recurrent", "bottleneck"]
+    width: PositiveInt
+    cell: CellName = "lstm"
+    layers: PositiveInt = 1
+    bidirectional: bool = True
+    dropout: Dropout = 0.0  # on the output of each layer, including the last
+
+
+class AttentionSettings(Section):
+    """The attention of a recurrent decoder; without `heads`, directly over the annotation vectors."""
+
+    score: ScoreName
+    normalizer: NormalizerName = "soft"
+    heads: PositiveInt | None = None
+    combine: CombineName = "concat"
+
+
+class RecurrentDecoderSettings(Section):
+    """A recurrent decoder, with or without attention."""
+
+    kind: Literal["recurrent"]
+    width: PositiveInt
+    cell: CellName = "lstm"
+    layers: PositiveInt = 1
+    query_from: Literal["previous", "current"] = "current"  # the state that is the query
+    input_feeding: bool = False
+    initial_state: Literal["mean", "last", "zero"] = "mean"
+    bridge: bool = True
+    readout: bool = True
+    dropout: Dropout = 0.0
+    attention: AttentionSettings | None = None
+
+
+class ModelSettings(Section):
+    """The encoder, the decoder and their embeddings."""
+
+    width: PositiveInt  # of the embeddings
+    positions: Literal["sinusoidal", "sinusoidal_halves", "learned"] | None = None
+    max_positions: PositiveInt = 1024
+    scale_embeddings: bool = False  # by sqrt(width)
+    dropout: Dropout = 0.0  # of the embeddings
+    # "all": one table for source, target and output; "target": one for target and output
+    tie_embeddings: Literal["all", "target", "none"] = "target"
+    output_bias: bool = False
+    encoder: Annotated[TransformerSettings | RecurrentSettings, Field(discriminator="kind")]
+    decoder: Annotated[TransformerSettings | RecurrentDecoderSettings, Field(discriminator="kind")]
+
+
+class TrainSettings(Section):
+    """How the model is trained. Missing keys are measured or derived, and recorded before step 1.
+
+    Either `steps` or `time` sets the length. With `time`, steps and schedule are fitted to the wall clock; the fits are
+    recorded in `refits`, and a file with `refits` instead of `time` repeats such a run exactly.
+    """
+
+    output_dir: Annotated[str, Field(min_length=1)] = "run"  # checkpoints, metrics, report and the finished model
+    steps: PositiveInt | None = None  # updates
+    time: Duration | None = None  # such as "40m" or "1h30m"
+    refits: tuple[tuple[int, int], ...] = ()  # (a, b): after step a, the last step was estimated to be b
+    patience: PositiveInt | Off | None = None  # early stopping: validations without improvement
+
+    batch_tokens: PositiveInt = 4096  # per update: of the longer side, padding included
+    micro_batches: PositiveInt | None = None  # per update; a multiple of the number of processes
+    exact: bool = False  # bitwise equal results on any number of processes
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # replicated or sharded model
+
+    optimizer: OptimizerName = "adamw"
+    learning_rate: PositiveFloat = 1e-3  # the peak of the schedule
+    schedule: ScheduleName = "linear"
+    warmup_steps: Annotated[int, Field(ge=0)] = 400
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    epsilon: PositiveFloat = 1e-9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # of matrices, not of biases and norms
+    clip_norm: PositiveFloat | Off = 1.0  # maximum norm of the gradient
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    r_drop: Annotated[float, Field(ge=0)] = 0.0  # R-Drop's alpha: two passes per batch with different dropout masks
+    ema: Annotated[float, Field(gt=0, lt=1)] | Off = False  # decay of a moving average of the weights
+    average_checkpoints: Annotated[int, Field(ge=0)] = 0  # at the end, also evaluate the mean of this many
+    skip_spikes_above: PositiveFloat | Off = 6.0  # skip updates whose gradient norm is this many deviations too large
+
+    device: str | None = None  # cpu, cuda, mps
+    threads: PositiveInt | None = None  # per process
+    precision: Literal["fp32", "bf16"] | None = None
+
+    validate_every: PositiveInt | None = None  # steps
+    validate_pairs: PositiveInt = 1_000  # at most this many are decoded; and held out if there is no validation set
+    best_by: Literal["chrf", "bleu", "loss"] = "chrf"  # the metric that selects the best checkpoint
+    show_samples: Annotated[int, Field(ge=0, le=20)] = 3  # sentences shown at every validation
+    save_every: PositiveInt | None = None  # steps
+    keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    log_every: PositiveInt = 20  # steps
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if self.refits and (self.time or not self.steps):
+            raise ValueError("`refits` repeat a finished run: give its `steps`, and no `time`")
+        if self.exact and self.parallel == "fsdp":
+            raise ValueError('`exact` needs parallel = "ddp"')
+        return self
+
+
+class Settings(Section):
+    """heedful.toml."""
+
+    recipe: str | None = None  # the recipe whose keys this file overrides
+    init_from: Annotated[str, Field(min_length=1)] | None = None  # a model directory to fine-tune
+    source: Language
+    target: Language
+    seed: Annotated[int, Field(ge=0)] = 1
+    data: DataSettings
+    clean: CleanSettings = CleanSettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: ModelSettings | None = None
+    train: TrainSettings = TrainSettings()
