@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.bundle import (
     CARD,
     STATISTICS,
@@ -88,7 +88,7 @@ def write_inner(
     rounding: str,
     line: str,
     proof: Mapping[str, Any],
-    reading: Reading | None,
+    reading: AlignmentMethod | None,
 ) -> None:
     """Beside the engine's files, everything of the model directory but its weights; the proof is in the card too."""
     inner = folder / INNER
