@@ -27,9 +27,9 @@ from pathlib import Path
 import numpy as np
 
 import heedful
-from heedful.alignment import READINGS, Reading, hard, of_words
+from heedful.alignment import STEP_CHOICES, AlignmentMethod, attention_of_words, hard_links
 from heedful.metrics.alignment_error import Agreement, Gold, Links, agreement, parse, parse_gold
-from heedful.translation.translator import Translator, encoded
+from heedful.translation.translator import Translator, encode_texts
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -73,19 +73,21 @@ def token_of(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
     return numbers
 
 
-def aligned(translator: Translator, pairs: Sequence[Pair], readings: dict[str, Reading]) -> dict[str, list[Links]]:
+def aligned(
+    translator: Translator, pairs: Sequence[Pair], readings: dict[str, AlignmentMethod]
+) -> dict[str, list[Links]]:
     """Links of every pair, source first, by every reading."""
     texts = [[" ".join(side) for side in sides] for sides in zip(*pairs, strict=True)]
-    answers = translator.given(*texts, attention=True)
-    ids = encoded(translator.source, texts[0])
+    answers = translator.score_targets(*texts, attention=True)
+    ids = encode_texts(translator.source, texts[0])
     found: dict[str, list[Links]] = {name: [] for name in readings}
     for answer, own, (source, target) in zip(answers, ids, pairs, strict=True):
         assert answer.attention is not None
         tokens = answer.hypothesis.tokens
         owners = token_of(translator.target.pieces(tokens), target), token_of(translator.source.pieces(own), source)
         for name, reading in readings.items():
-            weights = of_words(reading(answer.attention[..., -1 - len(own) : -1], len(tokens)), *owners)
-            found[name].append(frozenset(hard(weights)))
+            weights = attention_of_words(reading(answer.attention[..., -1 - len(own) : -1], len(tokens)), *owners)
+            found[name].append(frozenset(hard_links(weights)))
     return found
 
 
@@ -105,12 +107,12 @@ def shown(name: str, one: Agreement) -> float:
 
 def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gold]) -> tuple[str, Agreement]:
     """The best that any head and step would have given: chosen on the gold itself, so nobody could have it."""
-    answer = translator.given([" ".join(pairs[0][0])], [" ".join(pairs[0][1])], attention=True)[0]
+    answer = translator.score_targets([" ".join(pairs[0][0])], [" ".join(pairs[0][1])], attention=True)[0]
     assert answer.attention is not None
     layers, heads = answer.attention.shape[:2]
     readings = {
-        f"{step} layer {layer} head {head}": Reading(step, layer, head)
-        for step in READINGS
+        f"{step} layer {layer} head {head}": AlignmentMethod(step, layer, head)
+        for step in STEP_CHOICES
         for layer in range(layers)
         for head in range(heads)
     }
@@ -121,8 +123,8 @@ def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gol
 
 def short(pairs: Sequence[Pair], translator: Translator) -> list[int]:
     """Which of them are no longer than what the model was trained on."""
-    ids = encoded(translator.source, [" ".join(source) for source, _ in pairs])
-    return [row for row, one in enumerate(ids) if len(one) <= translator.longest]
+    ids = encode_texts(translator.source, [" ".join(source) for source, _ in pairs])
+    return [row for row, one in enumerate(ids) if len(one) <= translator.max_source_tokens]
 
 
 def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float]]:
@@ -143,9 +145,9 @@ def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float
         theirs = [Gold(turned(one.sure), turned(one.possible)) for one in gold] if backwards else gold
         kind = f"{languages.model.decoder.kind} {languages.source}-{languages.target}"
         readings = {
-            "mean, naive": Reading("naive"),
-            "mean, shifted": Reading("shifted"),
-            "best": translator.reading("best"),
+            "mean, naive": AlignmentMethod("naive"),
+            "mean, shifted": AlignmentMethod("shifted"),
+            "best": translator.alignment_method("best"),
         }
         rates = {
             name: shown(f"{kind}: {name}", agreement(links, theirs))
@@ -216,7 +218,7 @@ def quick() -> int:
             ]
             return float(np.mean(judged))
 
-        found = aligned(translator, pairs, {"best": translator.reading("best")})["best"]
+        found = aligned(translator, pairs, {"best": translator.alignment_method("best")})["best"]
         return verdict(
             [("share of known words linked rightly, above the diagonal's", right(found) - right(diagonal(pairs)), -0.3)]
         )

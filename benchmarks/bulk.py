@@ -25,12 +25,12 @@ from itertools import count
 from pathlib import Path
 
 from heedful.corpus.shards import Local
-from heedful.translation.bulk import WINDOW, translate_file
-from heedful.translation.translator import Options, load
+from heedful.translation.bulk import WINDOW_LINES, translate_file
+from heedful.translation.translator import TranslationOptions, load
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
-SMALL = "import heedful.translation.bulk as bulk; bulk.SMALLEST = {}; from heedful.cli import main; main()"
+SMALL = "import heedful.translation.bulk as bulk; bulk.MIN_PIECE_BYTES = {}; from heedful.cli import main; main()"
 PIECES = 40  # of the text that is killed at
 
 
@@ -98,9 +98,11 @@ def cost(model: str, given: Path, folder: Path, rounds: int) -> float:
         pieces = time.perf_counter() - begin
         begin = time.perf_counter()
         translator = load(model, threads=1)
-        windows = (lines[at : at + WINDOW] for at in range(0, len(lines), WINDOW))
+        windows = (lines[at : at + WINDOW_LINES] for at in range(0, len(lines), WINDOW_LINES))
         with (folder / f"plain{turn}").open("w", encoding="utf-8") as out:
-            out.writelines(f"{one.text}\n" for one in translator.stream(windows, Options(beam=1, tokens=False)))
+            out.writelines(
+                f"{one.text}\n" for one in translator.stream(windows, TranslationOptions(beam=1, tokens=False))
+            )
         plain = time.perf_counter() - begin
         print(
             f"turn {turn}: {len(lines) / pieces:,.0f} sentences a second in pieces, {len(lines) / plain:,.0f} in one "

@@ -28,7 +28,7 @@ from torch import Tensor
 from bare import Bare
 from heedful.data.batch import padded
 from heedful.model.seq2seq import Seq2Seq
-from heedful.search import Beam, Greedy, Rules
+from heedful.search import Beam, DecodingLimits, Greedy
 from report import header, verdict
 from step import SIZES, ours
 
@@ -51,7 +51,7 @@ def sentences(vocabulary: int, count: int) -> list[list[int]]:
 
 def heedful(model: Seq2Seq, beam: int) -> Decode:
     search = Greedy() if beam == 1 else Beam(beam)
-    rules = Rules(BOS, EOS, STEPS, minimum=STEPS)
+    rules = DecodingLimits(BOS, EOS, STEPS, min_length=STEPS)
 
     def decode(batch: list[list[int]]) -> Any:
         with torch.inference_mode():

@@ -35,13 +35,13 @@ import torch
 
 from heedful import config
 from heedful.bundle import open_bundle, read_weights
-from heedful.engines.base import Question, Search
+from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters.api import FORMATS, Probes, export, validation_of
 from heedful.exporters.parity import ProofError, prove, tied
 from heedful.importers.api import import_model
 from heedful.text.normalize import normalize
-from heedful.translation.translator import Options, Translator, load
+from heedful.translation.translator import TranslationOptions, Translator, load
 from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -121,7 +121,7 @@ def row(
     export(model, out, to=to, rounding=rounding, probes=probes)
     ours, theirs = load(model), load(out)
     rule = FORMATS[to].stopping
-    search = replace(ours.search(Options()), stopping=rule, spread=rule == "ctranslate2")
+    search = replace(ours.search_options(TranslationOptions()), stopping=rule, renormalize=rule == "ctranslate2")
     proof = prove(ours, theirs, texts, gold, stopping=search.stopping, rounded=rounding != "float32")
     cut = explained(ours, theirs, texts, search)
     bleu = proof.bleu or (0.0, 0.0)
@@ -144,11 +144,13 @@ def row(
     )  # fmt: skip
 
 
-def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search: Search) -> int:
+def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search: SearchOptions) -> int:
     """Print the first answers that differ, with what our model thinks of both; gives how many never end."""
-    lines = enumerate(ours.segmented([normalize(text)[0] for text in texts], Options(), 0), 1)
-    numbers, some = zip(*((number, one.question) for number, part in lines for one in part), strict=True)
-    pairs = zip(numbers, some, ours.answered(some, search), theirs.answered(some, search), strict=True)
+    lines = enumerate(ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0), 1)
+    numbers, some = zip(*((number, one.source) for number, part in lines for one in part), strict=True)
+    pairs = zip(
+        numbers, some, ours.translate_sources(some, search), theirs.translate_sources(some, search), strict=True
+    )
     shown = cut = 0
     for number, question, (mine, *_), (other, *_) in pairs:
         one, two = mine.hypothesis.tokens, other.hypothesis.tokens
@@ -159,7 +161,7 @@ def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search
         shown += 1
         if shown > 3:
             continue
-        told = [answer.hypothesis.score for answer in ours.engine.given([question] * 2, [one, two])]
+        told = [answer.hypothesis.score for answer in ours.engine.score_targets([question] * 2, [one, two])]
         kind = f"log p {told[0]:.4f} and {told[1]:.4f}"
         if endless or tied(ours, question, one, two, search):
             kind = "neither ends" if endless else "a tie"
@@ -194,8 +196,8 @@ def known() -> dict[str, tuple[int, int]]:
         names = load(import_model(AREN, Path(made) / "aren", languages=("ar", "en")).folder)
         rows = table(AREN / "expected-ar2en-test.tsv")
         ids = names.source.encode([one["source"] for one in rows])
-        questions = [Question(tuple(one), 2 * len(one) + 10) for one in ids]
-        answers = names.answered(questions, Search(beam=4, stopping="ctranslate2"))
+        questions = [EncodedSource(tuple(one), 2 * len(one) + 10) for one in ids]
+        answers = names.translate_sources(questions, SearchOptions(beam=4, stopping="ctranslate2"))
         said = names.target.decode([some[0].hypothesis.tokens for some in answers])
         found["names"] = (sum(a == b["beam4"] for a, b in zip(said, rows, strict=True)), len(rows))
         words = load(import_model(G2P, Path(made) / "g2p").folder)

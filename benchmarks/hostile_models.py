@@ -202,15 +202,15 @@ class Parrot:
 
     name = "parrot"
 
-    def given(self, *_: Any, **__: Any) -> Any:
+    def score_targets(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
-    def answers(self, questions: Any, search: Any) -> Any:
-        from heedful.engines.base import Answer
+    def translate(self, sources: Any, options: Any) -> Any:
+        from heedful.engines.base import EngineResult
         from heedful.types import Hypothesis
 
-        looked = [np.ones((1, 1, 3, len(one.tokens))) if search.attention else None for one in questions]
-        return [(Answer(Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.3, -0.2), True), one),) for one in looked]
+        looked = [np.ones((1, 1, 3, len(one.tokens))) if options.attention else None for one in sources]
+        return [(EngineResult(Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.3, -0.2), True), one),) for one in looked]
 
 
 def child() -> None:

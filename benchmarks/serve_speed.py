@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import heedful
-from heedful.translation.translator import BATCH_TOKENS, ROWS, Options
+from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions
 from report import header, verdict
 from serving import Client, Reply, closed_loop, requests_of, sentences, served
 
@@ -39,9 +39,9 @@ def bare(model: Path, seconds: float) -> None:
     """In a process of its own: at every line of its input, work so long, and say how many sentences a second."""
     translator = heedful.load(model, threads=THREADS)
     engine, penalty = translator.engine, translator.bundle.generation.length_penalty
-    asked = translator.segmented(sentences(), Options(beam=BEAM), 0)
-    rows = engine.spelled([segment.question for some in asked for segment in some])
-    limit = max(segment.question.limit for some in asked for segment in some)
+    asked = translator.make_segments(sentences(), TranslationOptions(beam=BEAM), 0)
+    rows = engine.spell([segment.source for some in asked for segment in some])
+    limit = max(segment.source.max_length for some in asked for segment in some)
 
     def work(some: Sequence[Sequence[str]]) -> None:
         engine.engine.translate_batch(
@@ -64,7 +64,7 @@ def bare(model: Path, seconds: float) -> None:
             continue
         begin, done = time.perf_counter(), 0
         while time.perf_counter() - begin < seconds:
-            some = [rows[(done + at) % len(rows)] for at in range(ROWS)]
+            some = [rows[(done + at) % len(rows)] for at in range(BATCH_SENTENCES)]
             work(some)
             done += len(some)
         print(done / (time.perf_counter() - begin), flush=True)

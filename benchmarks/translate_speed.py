@@ -34,7 +34,7 @@ from heedful import export
 from heedful.cli.translate import Told, rendered, windows
 from heedful.data.batch import padded
 from heedful.text.tokenizer import EOS, PAD
-from heedful.translation.translator import Options, Translator, encoded
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
@@ -52,9 +52,9 @@ class Timed:
     def __init__(self, engine: Any) -> None:
         self.engine, self.name, self.seconds = engine, engine.name, 0.0
 
-    def answers(self, *given: Any) -> Any:
+    def translate(self, *given: Any) -> Any:
         begin = time.perf_counter()
-        found = self.engine.answers(*given)
+        found = self.engine.translate(*given)
         self.seconds += time.perf_counter() - begin
         return found
 
@@ -63,7 +63,9 @@ def piped(translator: Translator, texts: list[str]) -> None:
     """As `heedful translate` does it: bytes are read, cut into lines and windows, and lines of text are written."""
     told, stream = Told(), BytesIO("".join(f"{text}\n" for text in texts).encode())
     with Path(os.devnull).open("w", encoding="utf-8") as out:
-        for number, found in enumerate(translator.stream(told.between(windows(stream, told)), Options(beam=BEAM))):
+        for number, found in enumerate(
+            translator.stream(told.between(windows(stream, told)), TranslationOptions(beam=BEAM))
+        ):
             out.write(rendered(number, found, None, False) + "\n")
 
 
@@ -78,7 +80,7 @@ def marian(translator: Translator) -> Any:
 
 def hugging_face(model: Any, translator: Translator, texts: list[str]) -> list[str]:
     """From text to text, as one would with `generate`."""
-    ids = [[*row, EOS] for row in encoded(translator.source, texts)]
+    ids = [[*row, EOS] for row in encode_texts(translator.source, texts)]
     order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
     found: dict[int, str] = {}
     for begin in range(0, len(order), ROWS):
@@ -107,7 +109,7 @@ def serve(model: str, threads: int, count: int) -> None:
         number = {word: index for index, word in enumerate(words)}
         for _ in sys.stdin:
             begin = time.perf_counter()
-            rows = [translator.source.pieces(ids) for ids in encoded(translator.source, texts)]
+            rows = [translator.source.pieces(ids) for ids in encode_texts(translator.source, texts)]
             answers = engine.translate_batch(
                 rows,
                 beam_size=BEAM,

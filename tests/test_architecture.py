@@ -20,7 +20,13 @@ NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "language
 NEEDS_TORCH = (
     "nn",
     "model",
-    "search",
+    "search.attribute_cache",
+    "search.beam",
+    "search.decoding",
+    "search.filters",
+    "search.generation",
+    "search.maps",
+    "search.topk",
     "training",
     "build",
     "exporters.onnx",
@@ -123,6 +129,14 @@ def test_what_needs_torch_says_how_to_install_it(part, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"needs torch.*pip install 'heedful\[train\]'"):
         import_module(f"heedful.{part}")
+
+
+def test_a_lazy_name_that_needs_torch_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr("heedful.errors.find_spec", lambda name: None if name == "torch" else object())
+    with pytest.raises(MissingExtra, match=r"needs torch.*pip install 'heedful\[train\]'"):
+        from heedful.search import Beam  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'Beem'"):
+        from heedful.search import Beem  # noqa: F401
 
 
 def test_require_is_silent_when_the_package_is_there():

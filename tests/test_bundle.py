@@ -44,7 +44,7 @@ from heedful.bundle.verify import min_parameters
 from heedful.config import RENAMED_KEYS
 from heedful.data.store import MANIFEST, SIDES
 from heedful.errors import HeedfulError
-from heedful.stopping import LENGTHS
+from heedful.search.stopping import LENGTH_RULES
 from heedful.text.tokenizer import TOKENIZERS, BorrowedTokenizer, train
 
 TEXTS = ["the old man sees a house", "tom paints two dogs", "my sister has lost the answer", "über die straße"] * 3
@@ -596,7 +596,7 @@ def test_what_cannot_be_written_leaves_the_old_one_alone(copied):
 
 
 def test_lengths_are_the_lines_of_the_table():
-    assert set(GenerationSettings.model_fields["length_rule"].annotation.__args__) == set(LENGTHS)
+    assert set(GenerationSettings.model_fields["length_rule"].annotation.__args__) == set(LENGTH_RULES)
 
 
 def test_kinds_are_the_lines_of_the_table(whole):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import heedful
-from heedful.alignment import word_of
+from heedful.alignment import word_indices
 from heedful.errors import HeedfulError
 from heedful.text.normalize import escape_invisible
 
@@ -418,4 +418,4 @@ def _letters(pieces: list[str]) -> str:
 
 
 def _words(pieces: list[str], text: str) -> list[int | None]:
-    return list(word_of(pieces)) if text.strip() else [None] * len(pieces)
+    return list(word_indices(pieces)) if text.strip() else [None] * len(pieces)

@@ -14,23 +14,23 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful import config
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.build import build
 from heedful.bundle import GenerationSettings, open_export
 from heedful.cli.app import app
-from heedful.engines.base import Draw, Question, Search
+from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters import api as act
 from heedful.exporters import ctranslate2, marian
 from heedful.exporters.api import FORMATS, Format, export
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.text.tokenizer import BOS, EOS
-from heedful.translation.translator import Options, Translator, load
+from heedful.translation.translator import TranslationOptions, Translator, load
 from test_bundle import MADE, TEXTS, made
 
 LAYER = {"kind": "transformer", "layers": 2, "heads": 4, "feedforward_size": 24}
 PROBES = [*TEXTS[:4], "the old dog has two sisters", "a house", "tom sees tom"]
-SEARCH = Search(beam=4, best=2, length_penalty=1.0)
+SEARCH = SearchOptions(beam=4, num_best=2, length_penalty=1.0)
 
 
 def model(norm="pre", activation="relu", positions="sinusoidal", tied="all", bias=False, scale=True):
@@ -90,16 +90,18 @@ def same(bundle, folder, engine, stopping):
     """Both engines, the same questions."""
     ours, theirs = load(bundle.folder), Translator(bundle, act.ENGINES[engine](bundle, folder))
     ids = ours.source.encode(PROBES)
-    questions = [Question((*row, EOS), 20, number=number) for number, row in enumerate(ids)]
+    questions = [EncodedSource((*row, EOS), 20, index=number) for number, row in enumerate(ids)]
     search = replace(SEARCH, stopping=stopping)
-    mine, other = ours.engine.answers(questions, search), theirs.engine.answers(questions, search)
+    mine, other = ours.engine.translate(questions, search), theirs.engine.translate(questions, search)
     for some, more in zip(mine, other, strict=True):
         assert [one.hypothesis.tokens for one in some] == [one.hypothesis.tokens for one in more]
         for one, two in zip(some, more, strict=True):
             assert one.hypothesis.score == pytest.approx(two.hypothesis.score, abs=1e-4)
             assert one.hypothesis.finished == two.hypothesis.finished
     said = [some[0].hypothesis.tokens for some in mine]
-    for one, two in zip(ours.engine.given(questions, said), theirs.engine.given(questions, said), strict=True):
+    for one, two in zip(
+        ours.engine.score_targets(questions, said), theirs.engine.score_targets(questions, said), strict=True
+    ):
         assert one.hypothesis.log_probabilities == pytest.approx(two.hypothesis.log_probabilities, abs=1e-4)
 
 
@@ -199,9 +201,9 @@ def test_an_export_is_a_translator(to, tmp_path):
 
 
 def answers(translator, stopping):
-    search = replace(translator.search(Options()), stopping=stopping)
-    questions = [one.question for some in translator.segmented(PROBES, Options(), 0) for one in some]
-    return [some[0].hypothesis.tokens for some in translator.answered(questions, search)]
+    search = replace(translator.search(TranslationOptions()), stopping=stopping)
+    questions = [one.source for some in translator.make_segments(PROBES, TranslationOptions(), 0) for one in some]
+    return [some[0].hypothesis.tokens for some in translator.translate_sources(questions, search)]
 
 
 def test_ctranslate2_needs_no_torch(tmp_path):
@@ -217,18 +219,20 @@ print(heedful.load(sys.argv[1])("the old man sees a house", alignment="naive").t
     assert ran.stdout.rstrip("\n") == load(tmp_path / "out")("the old man sees a house").text
 
 
-@pytest.mark.parametrize("reading", [Reading("shifted", 1, 2), Reading("naive", 0, 3), Reading("naive", 1, None)])
+@pytest.mark.parametrize(
+    "reading", [AlignmentMethod("shifted", 1, 2), AlignmentMethod("naive", 0, 3), AlignmentMethod("naive", 1, None)]
+)
 def test_ctranslate2_shows_the_head_that_aligns_best(reading, tmp_path):
     bundle = bundle_of(tmp_path / "model", model())
     chosen = replace(
         bundle, statistics={"alignment": {"step": reading.step, "layer": reading.layer, "head": reading.head}}
     )
     told = ctranslate2.write(chosen, tmp_path / "out")
-    assert told == Reading(reading.step, 0, 0)
+    assert told == AlignmentMethod(reading.step, 0, 0)
     ours, theirs = load(bundle.folder), Translator(bundle, act.ENGINES["ctranslate2"](bundle, tmp_path / "out"))
-    question = Question((*ours.source.encode([PROBES[0]])[0], EOS), 20)
-    search = Search(beam=1, attention=True)
-    (mine,), (other,) = ours.engine.answers([question], search)[0], theirs.engine.answers([question], search)[0]
+    question = EncodedSource((*ours.source.encode([PROBES[0]])[0], EOS), 20)
+    search = SearchOptions(beam=1, attention=True)
+    (mine,), (other,) = ours.engine.translate([question], search)[0], theirs.engine.translate([question], search)[0]
     assert mine.hypothesis.tokens == other.hypothesis.tokens
     count = len(mine.hypothesis.tokens)
     looked = mine.attention[reading.layer, reading.head if reading.head is not None else slice(None), :count]
@@ -249,7 +253,7 @@ def test_a_model_that_says_nothing_has_no_links(to, tokens, tmp_path):
     if to:
         FORMATS[to].write(bundle, tmp_path / "out", "float32")
     translator = load(bundle.folder) if to is None else Translator(bundle, act.ENGINES[to](bundle, tmp_path / "out"))
-    for found in translator(PROBES, alignment="naive", soft=True, tokens=tokens):
+    for found in translator(PROBES, alignment="naive", soft_alignment=True, tokens=tokens):
         assert found.text == ""
         assert found.alignment == ()
 
@@ -431,17 +435,17 @@ def test_ctranslate2_keeps_every_limit_and_sorts_by_the_score_it_shows(tmp_path)
     ctranslate2.write(bundle, tmp_path / "out")
     engine = act.ENGINES["ctranslate2"](bundle, tmp_path / "out")
     questions = [
-        Question((*row, EOS), limit) for row, limit in zip(MADE["bpe"].encode(PROBES[:3]), (3, 9, 30), strict=True)
+        EncodedSource((*row, EOS), limit) for row, limit in zip(MADE["bpe"].encode(PROBES[:3]), (3, 9, 30), strict=True)
     ]
-    together = engine.answers(questions, SEARCH)
-    alone = [engine.answers([question], SEARCH)[0] for question in questions]
+    together = engine.translate(questions, SEARCH)
+    alone = [engine.translate([question], SEARCH)[0] for question in questions]
     for question, some, more in zip(questions, together, alone, strict=True):
         assert [one.hypothesis.tokens for one in some] == [one.hypothesis.tokens for one in more]
         scores = [one.hypothesis.score for one in some]
         assert scores == sorted(scores, reverse=True)
         assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.limit for one in some)
     with pytest.raises(HeedfulError, match="whatever the seed"):
-        engine.answers(questions, replace(SEARCH, draw=Draw(seed=3)))
+        engine.translate(questions, replace(SEARCH, sampling=SamplingOptions(seed=3)))
 
 
 def test_ours_proves_itself(tmp_path):

@@ -16,9 +16,9 @@ import heedful
 from heedful import config
 from heedful.build import build
 from heedful.bundle.format import MAX_FILE_BYTES
-from heedful.engines.base import Draw, Question, Search
-from heedful.engines.onnx import ENCODER, STEP, Onnx, opened
-from heedful.engines.torch import Torch
+from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
+from heedful.engines.onnx import ENCODER, STEP, OnnxEngine, open_engine
+from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.exporters.api import export
 from heedful.exporters.onnx import graphs, write
@@ -89,11 +89,11 @@ TRANSFORMERS = {
 }  # fmt: skip
 MODELS = RECURRENT | TRANSFORMERS
 QUESTIONS = [
-    Question((5, 9, 4, 77, 30, 12, 8, 99, 4, 4, EOS), 9, number=0),
-    Question((EOS,), 5, prefix=(7, 9), number=1),
-    Question((130, 7, EOS), 12, prefix=(6,), number=2),
-    Question((11, 12, 13, 14, EOS), 3, number=3),
-    Question((61, 5, 61, 8, EOS), 10, number=4),
+    EncodedSource((5, 9, 4, 77, 30, 12, 8, 99, 4, 4, EOS), 9, index=0),
+    EncodedSource((EOS,), 5, prefix=(7, 9), index=1),
+    EncodedSource((130, 7, EOS), 12, prefix=(6,), index=2),
+    EncodedSource((11, 12, 13, 14, EOS), 3, index=3),
+    EncodedSource((61, 5, 61, 8, EOS), 10, index=4),
 ]
 TARGETS = [(5, 9, 11), (), (7,) * 9, (8, 8), (100, 4)]
 
@@ -142,11 +142,19 @@ def test_every_table_has_all_its_entries_here():
 def test_graphs_say_what_the_model_says(kind, capfd):
     model = modeled(kind)
     made = graphs(model)
-    ours, theirs = Torch(model), Onnx(session(made[ENCODER]), session(made[STEP]))
-    close(ours.given(QUESTIONS, TARGETS, attention=True), theirs.given(QUESTIONS, TARGETS, attention=True), True)
-    for search in (Search(beam=1), Search(beam=5, best=5, attention=True), Search(beam=3, stopping="exact")):
+    ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER]), session(made[STEP]))
+    close(
+        ours.score_targets(QUESTIONS, TARGETS, attention=True),
+        theirs.score_targets(QUESTIONS, TARGETS, attention=True),
+        True,
+    )
+    for search in (
+        SearchOptions(beam=1),
+        SearchOptions(beam=5, num_best=5, attention=True),
+        SearchOptions(beam=3, stopping="exact"),
+    ):
         for some in (QUESTIONS, QUESTIONS[1:2]):  # the other has one row and one slot
-            found = zip(ours.answers(some, search), theirs.answers(some, search), strict=True)
+            found = zip(ours.translate(some, search), theirs.translate(some, search), strict=True)
             for one, other in found:
                 close(one, other, search.attention)
     assert capfd.readouterr() == ("", "")
@@ -176,12 +184,12 @@ BLOCKED = """
 import sys
 sys.modules["torch"] = None
 import heedful
-from heedful.engines.base import Draw
+from heedful.engines.base import SamplingOptions
 translator = heedful.load({folder!r}, threads=1)
 assert translator.engine.name == "onnx"
 for beam in (1, 4):
     print(*(found.text for found in translator({texts!r}, beam=beam)), sep="|")
-assert translator(["the old man"], draw=Draw())[0].text is not None
+assert translator(["the old man"], sampling=SamplingOptions())[0].text is not None
 assert translator("the old man", alignment="naive").alignment is not None
 """
 
@@ -212,11 +220,11 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
 
 def test_what_is_drawn_is_scored_as_given():
     made = graphs(modeled(next(iter(RECURRENT))))
-    engine = Onnx(session(made[ENCODER]), session(made[STEP]))
-    found = engine.answers(QUESTIONS, Search(best=2, draw=Draw(1.3, top_k=20, top_p=0.95)))
+    engine = OnnxEngine(session(made[ENCODER]), session(made[STEP]))
+    found = engine.translate(QUESTIONS, SearchOptions(num_best=2, sampling=SamplingOptions(1.3, top_k=20, top_p=0.95)))
     for question, some in zip(QUESTIONS, found, strict=True):
         for one in some:
-            (told,) = engine.given([question], [one.hypothesis.tokens])
+            (told,) = engine.score_targets([question], [one.hypothesis.tokens])
             each = one.hypothesis.log_probabilities
             np.testing.assert_allclose(told.hypothesis.log_probabilities[: len(each)], each, atol=1e-5)
 
@@ -225,22 +233,22 @@ def test_nothing_asked_is_nothing_answered(tmp_path):
     made = graphs(modeled(next(iter(RECURRENT))))
     for name, graph in made.items():
         (tmp_path / name).write_bytes(graph)
-    engine = opened(tmp_path, threads=1)
-    assert engine.answers([], Search()) == engine.given([], []) == []
+    engine = open_engine(tmp_path, threads=1)
+    assert engine.translate([], SearchOptions()) == engine.score_targets([], []) == []
     with pytest.raises(HeedfulError, match="threads must be 1 to 1,024, not 0"):
-        opened(tmp_path, threads=0)
+        open_engine(tmp_path, threads=0)
     with pytest.raises(HeedfulError, match="runs ONNX on the CPU only: leave out --device"):
-        opened(tmp_path, device="cuda")
+        open_engine(tmp_path, device="cuda")
 
 
 def test_what_is_no_export_is_refused_in_words(tmp_path):
     with pytest.raises(HeedfulError, match=r"encoder.onnx: ONNX Runtime cannot read it.*Export the model again"):
-        opened(tmp_path)
+        open_engine(tmp_path)
     made = graphs(modeled(next(iter(RECURRENT))))
     for name in (ENCODER, STEP):
         (tmp_path / name).write_bytes(made[ENCODER])
     with pytest.raises(HeedfulError, match="do not fit together"):
-        opened(tmp_path)
+        open_engine(tmp_path)
     assert {ENCODER, STEP} <= set(MAX_FILE_BYTES)  # files of weights may be large
 
 
@@ -253,6 +261,6 @@ def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):
 def test_what_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("heedful.errors.find_spec", lambda name: None if name.startswith("onnx") else object())
     with pytest.raises(HeedfulError, match=r"needs onnxruntime.*pip install 'heedful\[onnx\]'"):
-        opened(tmp_path)
+        open_engine(tmp_path)
     with pytest.raises(HeedfulError, match=r"needs onnx,.*pip install 'heedful\[export\]'"):
         write(made(tmp_path / "model"), tmp_path / "out")

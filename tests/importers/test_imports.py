@@ -20,7 +20,7 @@ import heedful
 from heedful.bundle import read_weights
 from heedful.cli.app import app
 from heedful.config import ModelSettings
-from heedful.engines.base import Question, Search
+from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters import ctranslate2 as to_ctranslate2
 from heedful.exporters import marian as to_marian
@@ -112,7 +112,7 @@ def test_marian_says_the_same(opus, tmp_path):
         found = theirs.generate(inputs, max_new_tokens=20)[0].tolist()
         said = [order["target"][number] for number in found[1:]]
         said = tuple(said[: said.index(EOS)] if EOS in said else said)
-        answer = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=4))[0][0].hypothesis
+        answer = ours.engine.translate([EncodedSource((*ids, EOS), 20)], SearchOptions(beam=4))[0][0].hypothesis
         assert answer.tokens == said
         text_there = tokenizer.decode(found, skip_special_tokens=True).replace(">>deu<<", "")
         assert ours.target.decode([said])[0].replace("\u2047", " ").split() == text_there.split()
@@ -141,7 +141,7 @@ def test_a_start_that_is_the_end_becomes_a_token_of_its_own(opus, tmp_path):
         ids = ours.source.encode([text])[0]
         numbers = torch.tensor([[orders[0].index(one) for one in (*ids, EOS)]])
         found = [orders[1][number] for number in theirs.generate(numbers, max_new_tokens=20)[0].tolist()[1:]]
-        answer = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=4))[0][0].hypothesis
+        answer = ours.engine.translate([EncodedSource((*ids, EOS), 20)], SearchOptions(beam=4))[0][0].hypothesis
         assert answer.tokens == tuple(found[: found.index(EOS)] if EOS in found else found)
     with pytest.raises(HeedfulError, match="the same token"):
         to_marian.write(bundle, tmp_path / "out")
@@ -236,9 +236,9 @@ def test_the_real_transformer_says_all_1590_names(tmp_path):
     rows = table(AREN / "expected-ar2en-test.tsv")
     assert len(rows) == 1590
     ids = translator.source.encode([row["source"] for row in rows])
-    questions = [Question(tuple(one), 2 * len(one) + 10) for one in ids]
+    questions = [EncodedSource(tuple(one), 2 * len(one) + 10) for one in ids]
     for name, beam in (("beam4", 4), ("greedy", 1)):
-        answers = translator.answered(questions, Search(beam=beam, stopping="ctranslate2"))
+        answers = translator.translate_sources(questions, SearchOptions(beam=beam, stopping="ctranslate2"))
         said = [some[0].hypothesis for some in answers]
         assert translator.target.decode([one.tokens for one in said]) == [row[name] for row in rows]
         apart = [
@@ -344,7 +344,7 @@ def test_ctranslate2s_ways_to_start_are_understood(change, spec_of, tmp_path):
     for text in TEXTS[:4]:
         ids = ours.source.encode([text])[0]
         (found,) = theirs.translate_batch([ours.source.pieces(ids)], beam_size=1, max_decoding_length=20)
-        (answer,) = ours.engine.answers([Question((*ids, EOS), 20)], Search(beam=1))[0]
+        (answer,) = ours.engine.translate([EncodedSource((*ids, EOS), 20)], SearchOptions(beam=1))[0]
         assert ours.target.pieces(answer.hypothesis.tokens) == found.hypotheses[0]
 
 

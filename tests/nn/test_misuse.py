@@ -22,7 +22,7 @@ from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.encoders import RecurrentEncoder
 from heedful.nn.layers import Embed, Residual, output_layer
 from heedful.nn.positions import Given, Learned, Sinusoidal
-from heedful.search import Beam, Greedy, Rules
+from heedful.search import Beam, DecodingLimits, Greedy
 from support.zoo import Case
 
 
@@ -117,7 +117,7 @@ def test_a_whole_model_in_bf16_trains_and_decodes(decoder):
     with torch.no_grad():
         memory = model.encoder(*batch.source)
     for search in (Greedy(), Beam(size=2)):
-        assert len(search(model.decoder, memory, Rules(1, 2, 5))) == 2
+        assert len(search(model.decoder, memory, DecodingLimits(1, 2, 5))) == 2
 
 
 def test_silencing_a_head_is_zeroing_its_part_of_the_output_matrix():

@@ -20,7 +20,7 @@ from heedful.data.batch import padded
 from heedful.exporters.ctranslate2 import filled
 from heedful.exporters.marian import tensors
 from heedful.model.seq2seq import Seq2Seq
-from heedful.search import Beam, Rules
+from heedful.search import Beam, DecodingLimits
 
 V, WIDTH, HEADS, INNER, LAYERS = 40, 32, 4, 48, 2
 PAD, BOS, EOS = 0, 1, 2
@@ -64,7 +64,7 @@ def sources() -> list[list[int]]:
 def ours(made: Seq2Seq, search: Beam) -> list[list[tuple[tuple[int, ...], float]]]:
     with torch.inference_mode():
         memory = made.encoder(*padded(sources(), PAD))
-    found = search(made.decoder, memory, Rules(BOS, EOS, LIMIT))
+    found = search(made.decoder, memory, DecodingLimits(BOS, EOS, LIMIT))
     return [[(answer.tokens, answer.score) for answer in answers.hypotheses] for answers in found]
 
 

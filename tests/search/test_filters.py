@@ -3,16 +3,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.search.filters import FILTERS, Forbid, Forced, NoRepeat, Temperature, TopK, TopP
+from heedful.search.filters import FILTERS, ForcedPrefix, NoRepeatNgram, SuppressTokens, Temperature, TopK, TopP
 
 NOTHING = torch.empty(3, 0, dtype=torch.long)
 EXAMPLES = {
     "temperature": [Temperature(0.3), Temperature(4.0)],
     "top_k": [TopK(1), TopK(3), TopK(100)],
     "top_p": [TopP(0.01), TopP(0.5), TopP(1.0)],
-    "forbid": [Forbid(()), Forbid((0, 2)), Forbid(tuple(range(6)))],
-    "no_repeat": [NoRepeat(1), NoRepeat(2), NoRepeat(3)],
-    "forced": [Forced(((1,), (), (4, 5))), Forced(((), (), ()))],
+    "suppress_tokens": [SuppressTokens(()), SuppressTokens((0, 2)), SuppressTokens(tuple(range(6)))],
+    "no_repeat_ngram": [NoRepeatNgram(1), NoRepeatNgram(2), NoRepeatNgram(3)],
+    "forced_prefix": [ForcedPrefix(((1,), (), (4, 5))), ForcedPrefix(((), (), ()))],
 }
 
 
@@ -50,7 +50,7 @@ def test_top_k_keeps_exactly_k_of_equals():
 
 def test_no_repeat_bans_what_would_complete_an_n_gram():
     tokens = torch.tensor([[1, 2, 3, 1, 2], [1, 2, 3, 2, 2]])
-    after, _ = NoRepeat(3)(torch.zeros(2, 5), tokens, None)
+    after, _ = NoRepeatNgram(3)(torch.zeros(2, 5), tokens, None)
     assert after[0].tolist() == [0, 0, 0, -torch.inf, 0]  # 1 2 -> 3 was said before
     assert after[1].isfinite().all()
 
@@ -62,10 +62,10 @@ def test_no_repeat_bans_what_would_complete_an_n_gram():
         (lambda: TopK(0), "keeps at least 1 token, got 0"),
         (lambda: TopP(0.0), r"in \(0, 1\], got 0.0"),
         (lambda: TopP(1.5), r"in \(0, 1\], got 1.5"),
-        (lambda: NoRepeat(0), "at least 1 token, got 0"),
+        (lambda: NoRepeatNgram(0), "at least 1 token, got 0"),
         (
-            lambda: Forced(((1,),)).start(torch.empty(2, 0, dtype=torch.long)),
-            "1 forced beginnings were given for 2 sentences",
+            lambda: ForcedPrefix(((1,),)).start(torch.empty(2, 0, dtype=torch.long)),
+            "got 1 forced prefixes for 2 sentences",
         ),
     ],
 )

@@ -16,9 +16,9 @@ from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import Embed, output_layer
 from heedful.nn.positions import Sinusoidal
-from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Rules, Sample
+from heedful.search import LENGTH_RULES, SEARCHES, STOPPING_RULES, Beam, DecodingLimits, Greedy, Sample
 from heedful.search.attribute_cache import quick
-from heedful.search.filters import Forbid, NoRepeat, Temperature
+from heedful.search.filters import NoRepeatNgram, SuppressTokens, Temperature
 from support.law import EVERYTHING, forced, replays, same_maps
 from support.zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
 
@@ -57,17 +57,17 @@ def every_sequence(model, memory, limit, penalty, alpha):
     return sorted(found, reverse=True)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", LENGTH_RULES)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_wide_beam_is_brute_force(tiny, length, alpha):
     limit, best = 4, 5
     with torch.no_grad():
         memory = tiny.encoder(*padded([[3, 1, 2], [1, 2]], PAD))
-        search = Beam(size=TINY**limit, best=best, length=length, length_penalty=alpha)
-        found = search(tiny.decoder, memory, Rules(BOS, EOS, limit))
+        search = Beam(size=TINY**limit, num_best=best, length_rule=length, length_penalty=alpha)
+        found = search(tiny.decoder, memory, DecodingLimits(BOS, EOS, limit))
         for row, answers in enumerate(found):
             one = Memory(memory.states[row : row + 1], memory.mask[row : row + 1])
-            expected = every_sequence(tiny, one, limit, LENGTHS[length], alpha)[:best]
+            expected = every_sequence(tiny, one, limit, LENGTH_RULES[length], alpha)[:best]
             assert [(answer.tokens, answer.finished) for answer in answers.hypotheses] == [e[1:] for e in expected]
             for answer, (score, _, _) in zip(answers.hypotheses, expected, strict=True):
                 assert abs(answer.score - score) < 1e-9
@@ -98,7 +98,7 @@ def test_a_hundred_thousand_samples_follow_the_distribution():
     torch.manual_seed(0)
     logits = torch.randn(8, 8)
     logits[:, EOS] = -torch.inf  # one step is enough
-    found = Sample(seed=5)(Fixed(logits), nothing(100_000), Rules(BOS, EOS, 1))
+    found = Sample(seed=5)(Fixed(logits), nothing(100_000), DecodingLimits(BOS, EOS, 1))
     counts = torch.bincount(torch.tensor([one.best.tokens[0] for one in found]), minlength=8)
     expected = logits[BOS].softmax(-1) * 100_000
     real = expected > 0
@@ -117,7 +117,7 @@ def test_a_hundred_thousand_samples_follow_the_distribution():
 def test_samples_follow_the_shaped_distribution(options, shape):
     p = torch.tensor([0.5, 0.25, 0.0, 0.15, 0.07, 0.03])
     logits = p.log().expand(6, 6)
-    found = Sample(seed=6, **options)(Fixed(logits), nothing(50_000), Rules(BOS, EOS, 1))
+    found = Sample(seed=6, **options)(Fixed(logits), nothing(50_000), DecodingLimits(BOS, EOS, 1))
     counts = torch.bincount(torch.tensor([one.best.tokens[0] for one in found]), minlength=6).double()
     wanted = torch.tensor([0.5, 0.25, 0, 0, 0, 0]) if shape is None else shape(p)
     wanted = (wanted / wanted.sum() * 50_000).double()
@@ -130,7 +130,7 @@ def test_samples_follow_the_shaped_distribution(options, shape):
 
 def test_the_same_seed_gives_the_same_sample_and_another_gives_another():
     torch.manual_seed(0)
-    model, memory, rules = Fixed(torch.randn(9, 9)), nothing(20), Rules(BOS, EOS, 12)
+    model, memory, rules = Fixed(torch.randn(9, 9)), nothing(20), DecodingLimits(BOS, EOS, 12)
     one, same, other = (Sample(seed=seed)(model, memory, rules) for seed in (1, 1, 2))
     assert one == same
     assert one != other
@@ -140,14 +140,16 @@ def test_a_student_s_model_of_three_methods_gets_every_search():
     torch.manual_seed(0)
     model = Fixed(torch.randn(7, 7))
     for search in SEARCHES.values():
-        for answers in search()(model, nothing(3), Rules(BOS, EOS, 5), trace=True):
-            assert answers.trace.replay()[0].tokens == answers.best.tokens
+        for answers in search()(model, nothing(3), DecodingLimits(BOS, EOS, 5), trace=True):
+            assert answers.trace.rebuild_hypotheses()[0].tokens == answers.best.tokens
 
 
 class TestPrefix:
-    rules = Rules(BOS, EOS, 6, prefix=((4, 5), (6,), (7, 8)))
+    rules = DecodingLimits(BOS, EOS, 6, prefix=((4, 5), (6,), (7, 8)))
 
-    @pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=3, best=3)], ids=lambda s: type(s).__name__)
+    @pytest.mark.parametrize(
+        "search", [Greedy(), Sample(seed=2), Beam(size=3, num_best=3)], ids=lambda s: type(s).__name__
+    )
     @pytest.mark.parametrize("name", ["lstm-previous-feeds", "transformer-pre-sinusoidal"])
     def test_answers_begin_with_it_and_pay_for_it(self, search, name):
         model = Case("lstm-bi-1", kind(name), "concat", "scaled_dot", "soft", "greedy").model()
@@ -166,41 +168,41 @@ class TestPrefix:
         """Of all sequences with this beginning a wide beam finds the best, whether it was read at once or forced."""
         torch.manual_seed(0)
         model = Fixed(torch.randn(6, 6))
-        at_once = Beam(size=50)(model, nothing(2), Rules(BOS, EOS, 5, prefix=((3, 4), (3, 4))))
-        ragged = Beam(size=50)(model, nothing(2), Rules(BOS, EOS, 5, prefix=((3, 4), ())))
+        at_once = Beam(size=50)(model, nothing(2), DecodingLimits(BOS, EOS, 5, prefix=((3, 4), (3, 4))))
+        ragged = Beam(size=50)(model, nothing(2), DecodingLimits(BOS, EOS, 5, prefix=((3, 4), ())))
         assert at_once[0].best.tokens == at_once[1].best.tokens == ragged[0].best.tokens
         assert abs(at_once[0].best.score - ragged[0].best.score) < 1e-5
 
     def test_misuse_is_explained(self):
         model = Fixed(torch.randn(6, 6))
-        with pytest.raises(ValueError, match="1 prefixes were given for 2 sentences"):
-            Greedy()(model, nothing(2), Rules(BOS, EOS, 5, prefix=((3,),)))
+        with pytest.raises(ValueError, match="got 1 prefixes for 2 sentences"):
+            Greedy()(model, nothing(2), DecodingLimits(BOS, EOS, 5, prefix=((3,),)))
         with pytest.raises(ValueError, match="a prefix cannot contain the end token"):
-            Greedy()(model, nothing(1), Rules(BOS, EOS, 5, prefix=((3, EOS),)))
-        with pytest.raises(ValueError, match="leaves nothing to say within a limit of 2"):
-            Greedy()(model, nothing(1), Rules(BOS, EOS, 2, prefix=((3, 4),)))
+            Greedy()(model, nothing(1), DecodingLimits(BOS, EOS, 5, prefix=((3, EOS),)))
+        with pytest.raises(ValueError, match="leaves no room within a maximum length of 2"):
+            Greedy()(model, nothing(1), DecodingLimits(BOS, EOS, 2, prefix=((3, 4),)))
 
 
-@pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=3, best=2)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=3, num_best=2)], ids=lambda s: type(s).__name__)
 def test_lengths_stay_within_the_rules(search):
     torch.manual_seed(0)
     logits = torch.randn(7, 7)
     logits[:, EOS] += 3.0  # eager to end
     limits = (3, 8, 5, 4)
     for answers, limit in zip(
-        search(Fixed(logits), nothing(4), Rules(BOS, EOS, limits, minimum=3)), limits, strict=True
+        search(Fixed(logits), nothing(4), DecodingLimits(BOS, EOS, limits, min_length=3)), limits, strict=True
     ):
         for answer in answers.hypotheses:
             assert 3 <= len(answer.tokens) <= limit
             assert answer.finished or len(answer.tokens) == limit
 
 
-@pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=4, best=4)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("search", [Greedy(), Sample(seed=2), Beam(size=4, num_best=4)], ids=lambda s: type(s).__name__)
 def test_filters_act_in_every_search(search):
     torch.manual_seed(0)
     logits = torch.randn(8, 8) / 2
     logits[:, EOS] -= 5.0
-    rules = Rules(BOS, EOS, 9, filters=(Forbid((0, 1, 5)), NoRepeat(2)))
+    rules = DecodingLimits(BOS, EOS, 9, filters=(SuppressTokens((0, 1, 5)), NoRepeatNgram(2)))
     for answers in search(Fixed(logits), nothing(5), rules):
         for answer in answers.hypotheses:
             assert not {0, 1, 5} & set(answer.tokens)
@@ -220,12 +222,14 @@ class Countdown:
         return torch.where((state == tokens.size(1)).unsqueeze(1), only, log_probs), state
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(size=3, best=3)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=3, num_best=3)], ids=lambda s: type(s).__name__)
 def test_the_state_of_a_filter_moves_with_its_hypothesis(search):
     torch.manual_seed(0)
     logits = torch.randn(8, 8)
     logits[:, EOS] -= 9.0
-    for row, answers in enumerate(search(Fixed(logits), nothing(5), Rules(BOS, EOS, 6, filters=(Countdown(),)))):
+    for row, answers in enumerate(
+        search(Fixed(logits), nothing(5), DecodingLimits(BOS, EOS, 6, filters=(Countdown(),)))
+    ):
         assert all(answer.tokens[row] == 3 for answer in answers.hypotheses)
 
 
@@ -233,9 +237,9 @@ def test_exact_stopping_finds_no_worse_than_searching_to_the_limit():
     for seed in range(20):
         torch.manual_seed(seed)
         model, memory = Fixed(torch.randn(9, 9) * 2), nothing(1)
-        rules = Rules(BOS, EOS, 7)
-        for length, alpha in itertools.product(LENGTHS, (0.0, 1.0, 1.5)):
-            search = Beam(size=4, best=2, length=length, length_penalty=alpha)
+        rules = DecodingLimits(BOS, EOS, 7)
+        for length, alpha in itertools.product(LENGTH_RULES, (0.0, 1.0, 1.5)):
+            search = Beam(size=4, num_best=2, length_rule=length, length_penalty=alpha)
             stopped = search(model, memory, rules)[0]
             patient = replace(search, stopping="never")(model, memory, rules)[0]
             assert [a.tokens for a in stopped.hypotheses] == [a.tokens for a in patient.hypotheses]
@@ -243,7 +247,7 @@ def test_exact_stopping_finds_no_worse_than_searching_to_the_limit():
 
 @pytest.fixture(autouse=True)
 def _never(monkeypatch):
-    monkeypatch.setitem(STOPPINGS, "never", lambda now: False)
+    monkeypatch.setitem(STOPPING_RULES, "never", lambda now: False)
 
 
 def test_sentences_that_are_done_leave_the_batch():
@@ -255,10 +259,10 @@ def test_sentences_that_are_done_leave_the_batch():
             return super().forward(tokens, state, look)
 
     logits = torch.zeros(6, 6)
-    Greedy()(Counting(logits), nothing(4), Rules(BOS, EOS, (1, 2, 3, 4), minimum=9))
+    Greedy()(Counting(logits), nothing(4), DecodingLimits(BOS, EOS, (1, 2, 3, 4), min_length=9))
     assert rows == [4, 3, 2, 1]
     rows.clear()
-    Beam(size=2)(Counting(logits), nothing(4), Rules(BOS, EOS, (1, 2, 3, 4), minimum=9))
+    Beam(size=2)(Counting(logits), nothing(4), DecodingLimits(BOS, EOS, (1, 2, 3, 4), min_length=9))
     assert rows == [4, 6, 4, 2]
 
 
@@ -268,20 +272,20 @@ def test_a_beam_keeps_its_sources_apart_when_row_counts_coincide():
     sources = [[3 + row % 8, 4 + row % 7, 2] for row in range(10)]
     limits = tuple(1 if row < 8 else 6 for row in range(10))
     with torch.no_grad():
-        together = Beam(size=5)(model.decoder, model.encoder(*padded(sources, PAD)), Rules(BOS, EOS, limits))
+        together = Beam(size=5)(model.decoder, model.encoder(*padded(sources, PAD)), DecodingLimits(BOS, EOS, limits))
         alone = [
-            Beam(size=5)(model.decoder, model.encoder(*padded([source], PAD)), Rules(BOS, EOS, limit))[0]
+            Beam(size=5)(model.decoder, model.encoder(*padded([source], PAD)), DecodingLimits(BOS, EOS, limit))[0]
             for source, limit in zip(sources, limits, strict=True)
         ]
     assert [one.best.tokens for one in together] == [one.best.tokens for one in alone]
 
 
 def test_the_end_token_counts_or_not():
-    assert LENGTHS["power"](4, True, 1.0) == 5
-    assert LENGTHS["power_without_end"](4, True, 1.0) == 4
-    assert LENGTHS["power_without_end"](0, True, 1.0) == 1  # an empty answer must not divide by zero
-    assert LENGTHS["gnmt"](1, True, 0.5) == pytest.approx((7 / 6) ** 0.5)
-    assert LENGTHS["none"](4, True, 1.0) == 1
+    assert LENGTH_RULES["power"](4, True, 1.0) == 5
+    assert LENGTH_RULES["power_without_end"](4, True, 1.0) == 4
+    assert LENGTH_RULES["power_without_end"](0, True, 1.0) == 1  # an empty answer must not divide by zero
+    assert LENGTH_RULES["gnmt"](1, True, 0.5) == pytest.approx((7 / 6) ** 0.5)
+    assert LENGTH_RULES["none"](4, True, 1.0) == 1
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -297,14 +301,14 @@ def test_single_precision_and_a_vocabulary_of_blocks_keep_the_laws_too(bias, siz
     ).eval()
     with torch.no_grad():
         memory = model.encoder(*padded([[5, 3, 9, 2], [7, 2]], PAD), look=EVERYTHING)
-        for search in (Greedy(), Beam(size=3, best=3), Sample(seed=1), Beam(size=1, length="none")):
-            found = search(model.decoder, memory, Rules(BOS, EOS, 6), look=EVERYTHING, trace=True)
+        for search in (Greedy(), Beam(size=3, num_best=3), Sample(seed=1), Beam(size=1, length_rule="none")):
+            found = search(model.decoder, memory, DecodingLimits(BOS, EOS, 6), look=EVERYTHING, trace=True)
             for row, answers in enumerate(found):
                 replays(answers)
                 for answer in answers.hypotheses:
                     each, _ = forced(model, memory, answer, row, EVERYTHING)
                     torch.testing.assert_close(torch.tensor(answer.log_probabilities), each, rtol=0, atol=1e-5)
-        greedy = Greedy()(model.decoder, memory, Rules(BOS, EOS, 6))
+        greedy = Greedy()(model.decoder, memory, DecodingLimits(BOS, EOS, 6))
         assert [one.best.tokens for one in found] == [one.best.tokens for one in greedy]  # the last was a beam of 1
 
 
@@ -331,12 +335,12 @@ class Keeps(nn.Module):
         return states
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(size=3, best=3)], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("search", [Greedy(), Beam(size=3, num_best=3)], ids=lambda s: type(s).__name__)
 def test_a_search_never_writes_into_what_the_model_holds(search):
     torch.manual_seed(0)
     model, memory = Keeps(), nothing(2)
     with torch.no_grad():
-        for row, answers in enumerate(search(model, memory, Rules(BOS, EOS, 6, minimum=3))):
+        for row, answers in enumerate(search(model, memory, DecodingLimits(BOS, EOS, 6, min_length=3))):
             for answer in answers.hypotheses:
                 each, _ = forced(type("M", (), {"decoder": model}), memory, answer, row, None)
                 torch.testing.assert_close(torch.tensor(answer.log_probabilities), each, rtol=0, atol=1e-5)
@@ -357,7 +361,7 @@ def test_project_is_asked_whatever_else_a_model_has():
     torch.manual_seed(0)
     model = Deep(torch.randn(9, 9))
     with torch.no_grad():
-        (found,) = Greedy()(model, nothing(1), Rules(BOS, EOS, 5))
+        (found,) = Greedy()(model, nothing(1), DecodingLimits(BOS, EOS, 5))
         each, _ = forced(type("M", (), {"decoder": model}), nothing(1), found.best, 0, None)
     torch.testing.assert_close(torch.tensor(found.best.log_probabilities), each, rtol=0, atol=1e-5)
 
@@ -377,7 +381,7 @@ class Watch:
 def test_a_filter_with_state_starts_after_what_a_prefix_gave(prefix):
     torch.manual_seed(0)
     model = Fixed(torch.randn(8, 8))
-    rules = Rules(BOS, EOS, 6, prefix=prefix, filters=(Watch(), Temperature(0.5), Forbid((4,))))
+    rules = DecodingLimits(BOS, EOS, 6, prefix=prefix, filters=(Watch(), Temperature(0.5), SuppressTokens((4,))))
     first = [search(model, nothing(2), rules)[0].best for search in (Greedy(), Beam(size=20))]
     alone = [
         search(model, nothing(1), replace(rules, prefix=prefix[:1]))[0].best for search in (Greedy(), Beam(size=20))
@@ -408,7 +412,7 @@ class TestQuick:
         model = Case("gru-uni-1", "transformer-pre-sinusoidal", "concat", "scaled_dot", "soft", "greedy").model()
         with torch.no_grad():
             memory = model.encoder(*padded([[3, 4, 5, 2]], PAD))
-        search = lambda _: Beam(size=3)(model.decoder, memory, Rules(BOS, EOS, 8))[0].best.tokens  # noqa: E731
+        search = lambda _: Beam(size=3)(model.decoder, memory, DecodingLimits(BOS, EOS, 8))[0].best.tokens  # noqa: E731
         with ThreadPoolExecutor(4) as pool:
             assert len(set(pool.map(search, range(24)))) == 1
         assert not self.mirrored(model)
@@ -421,18 +425,18 @@ class TestQuick:
 
 
 def test_misuse_is_explained():
-    with pytest.raises(ValueError, match="at least 1 place, got 0"):
+    with pytest.raises(ValueError, match="beam size must be at least 1, got 0"):
         Beam(size=0)
-    with pytest.raises(ValueError, match="cannot give the best 3: ask for 1 to 2"):
-        Beam(size=2, best=3)
-    with pytest.raises(ValueError, match="length 'lenght' is unknown; choose from none, power"):
-        Beam(length="lenght")
+    with pytest.raises(ValueError, match="num_best must be 1 to 2, the beam size, got 3"):
+        Beam(size=2, num_best=3)
+    with pytest.raises(ValueError, match="length_rule 'lenght' is unknown; choose from none, power"):
+        Beam(length_rule="lenght")
     with pytest.raises(ValueError, match="stopping 'soon' is unknown; choose from exact"):
         Beam(stopping="soon")
-    with pytest.raises(ValueError, match="2 limits were given for 3 sentences"):
-        Greedy()(Fixed(torch.zeros(4, 4)), nothing(3), Rules(BOS, EOS, (2, 2)))
-    with pytest.raises(ValueError, match="at least 1 token, got 0"):
-        Greedy()(Fixed(torch.zeros(4, 4)), nothing(1), Rules(BOS, EOS, 0))
+    with pytest.raises(ValueError, match="got 2 maximum lengths for 3 sentences"):
+        Greedy()(Fixed(torch.zeros(4, 4)), nothing(3), DecodingLimits(BOS, EOS, (2, 2)))
+    with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
+        Greedy()(Fixed(torch.zeros(4, 4)), nothing(1), DecodingLimits(BOS, EOS, 0))
 
 
 def test_without_a_look_nothing_is_computed_for_maps(monkeypatch):
@@ -449,6 +453,6 @@ def test_without_a_look_nothing_is_computed_for_maps(monkeypatch):
     with torch.no_grad():
         memory = model.encoder(*padded([[3, 4, 2]], PAD))
         for search in (Greedy(), Beam(size=2)):
-            search(model.decoder, memory, Rules(BOS, EOS, 4))
+            search(model.decoder, memory, DecodingLimits(BOS, EOS, 4))
         with pytest.raises(AssertionError, match="scores were formed"):
-            Greedy()(model.decoder, memory, Rules(BOS, EOS, 4), look=Look())
+            Greedy()(model.decoder, memory, DecodingLimits(BOS, EOS, 4), look=Look())

@@ -108,7 +108,7 @@ def test_it_says_what_heedful_translate_says(running, exported):
         "/v1/translate", {"texts": SENTENCES, "tokens": True, "alternatives": 2, "alignment": "naive"}
     )
     assert status == 200
-    for one, here in zip(found["translations"], translator(SENTENCES, best=3, alignment="naive"), strict=True):
+    for one, here in zip(found["translations"], translator(SENTENCES, num_best=3, alignment="naive"), strict=True):
         assert one["text"] == here.text
         assert one["alternatives"] == [other.text for other in here.alternatives]
         assert one["score"] == pytest.approx(here.score)

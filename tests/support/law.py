@@ -8,8 +8,8 @@ from torch import Tensor
 from heedful.data.batch import padded
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import RECORDS, Look, Maps, Memory, State, select
-from heedful.search import Greedy, Rules
-from heedful.types import FATES, Found, Hypothesis
+from heedful.search import DecodingLimits, Greedy
+from heedful.types import FATES, Hypothesis, SearchResult
 from support.zoo import BOS, EOS, PAD, SEARCH_CASES, Case, V
 
 SOURCE = [[5, 3, 9, 4, 2], [7, 8, 2], [6, 2]]
@@ -174,7 +174,7 @@ def forced(model: Seq2Seq, memory: Memory, answer: Hypothesis, row: int, look: L
 
 
 def check_search(case: Case, model: Seq2Seq) -> None:
-    search, rules = SEARCH_CASES[case.search], Rules(BOS, EOS, LIMIT)
+    search, rules = SEARCH_CASES[case.search], DecodingLimits(BOS, EOS, LIMIT)
     memory = read(model, look=EVERYTHING)
     found = search(model.decoder, memory, rules, look=EVERYTHING, trace=True)
     assert len(found) == len(SOURCE)
@@ -200,11 +200,11 @@ def check_search(case: Case, model: Seq2Seq) -> None:
             assert abs(one.best.score - other.best.score) < 1e-9
 
 
-def tokens(found: Found) -> list[tuple[int, ...]]:
+def tokens(found: SearchResult) -> list[tuple[int, ...]]:
     return [answer.tokens for answer in found.hypotheses]
 
 
-def well_ordered(found: Found, best: int) -> None:
+def well_ordered(found: SearchResult, best: int) -> None:
     answers = found.hypotheses
     assert 1 <= len(answers) <= best
     scores = [answer.score for answer in answers]
@@ -218,9 +218,9 @@ def well_ordered(found: Found, best: int) -> None:
         assert len(answer.log_probabilities) == len(answer.tokens) + answer.finished
 
 
-def replays(found: Found) -> None:
+def replays(found: SearchResult) -> None:
     assert found.trace is not None
-    again = found.trace.replay()[: len(found.hypotheses)]
+    again = found.trace.rebuild_hypotheses()[: len(found.hypotheses)]
     for one, other in zip(again, found.hypotheses, strict=True):
         assert (one.tokens, one.finished) == (other.tokens, other.finished)
         assert one.score == other.score

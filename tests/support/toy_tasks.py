@@ -16,7 +16,7 @@ from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import Embed, initialize, output_layer
 from heedful.nn.positions import Sinusoidal
-from heedful.search import Greedy, Rules
+from heedful.search import DecodingLimits, Greedy
 from heedful.training.schedules import linear
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3
@@ -135,7 +135,7 @@ def exact(model: Seq2Seq, task: str, longest: int, count: int = 500) -> float:
     unseen = pairs(task, count, longest, seed=10**6)
     with torch.no_grad():
         memory = model.encoder(*padded([[*source, EOS] for source, _ in unseen], PAD))
-    found = Greedy()(model.decoder, memory, Rules(BOS, EOS, longest + 5))
+    found = Greedy()(model.decoder, memory, DecodingLimits(BOS, EOS, longest + 5))
     right = sum(answer.best.tokens == tuple(target) for answer, (_, target) in zip(found, unseen, strict=True))
     return right / count
 

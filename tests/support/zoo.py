@@ -17,7 +17,7 @@ from heedful.nn.decoders.rnn import ASKS
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, output_layer
 from heedful.nn.positions import POSITIONS, Given
-from heedful.search import LENGTHS, SEARCHES, STOPPINGS, Beam, Greedy, Sample
+from heedful.search import LENGTH_RULES, SEARCHES, STOPPING_RULES, Beam, Greedy, Sample
 
 V, WIDTH = 11, 8
 PAD, BOS, EOS = 0, 1, 2
@@ -150,11 +150,11 @@ SEARCH_CASES = {
     "greedy": Greedy(),
     "sample": Sample(temperature=0.8, top_k=7, top_p=0.95, seed=3),
     **{
-        f"beam-{stopping}-{length}": Beam(size=3, best=2, length=length, stopping=stopping)
-        for stopping, length in zip(STOPPINGS, itertools.cycle(LENGTHS), strict=False)
+        f"beam-{stopping}-{length}": Beam(size=3, num_best=2, length_rule=length, stopping=stopping)
+        for stopping, length in zip(STOPPING_RULES, itertools.cycle(LENGTH_RULES), strict=False)
     },
-    "beam-1": Beam(size=1, length="none"),
-    "beam-wide": Beam(size=7, best=7, length="gnmt", length_penalty=0.6),
+    "beam-1": Beam(size=1, length_rule="none"),
+    "beam-wide": Beam(size=7, num_best=7, length_rule="gnmt", length_penalty=0.6),
 }
 assert {type(search) for search in SEARCH_CASES.values()} == set(SEARCHES.values())
 

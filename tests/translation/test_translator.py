@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heedful
-from heedful.alignment import hard
-from heedful.engines.base import Answer, Draw
+from heedful.alignment import hard_links
+from heedful.engines.base import EngineResult, SamplingOptions
 from heedful.errors import HeedfulError
 from heedful.training.loop import train
-from heedful.translation.translator import BATCH_TOKENS, ROWS, Options, Part, Translator, batches
+from heedful.translation.translator import (
+    BATCH_SENTENCES,
+    BATCH_TOKENS,
+    TranslatedSegment,
+    TranslationOptions,
+    Translator,
+    make_batches,
+)
 from heedful.types import Hypothesis
 from support.training_runs import MODEL, RECURRENT, WORDS, settings_of, write_corpus
 
@@ -39,10 +46,10 @@ def translator(model):
 
 @given(st.lists(st.integers(1, 3 * BATCH_TOKENS), max_size=200))
 def test_every_question_is_in_one_batch_that_is_not_too_large(lengths):
-    found = batches(lengths)
+    found = make_batches(lengths)
     assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
     for rows in found:
-        assert len(rows) <= ROWS
+        assert len(rows) <= BATCH_SENTENCES
         assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= BATCH_TOKENS
 
 
@@ -71,9 +78,9 @@ def test_lines_stay_lines_and_blank_ones_blank(translator):
 
 def test_a_long_line_is_cut_into_parts_that_were_seen_in_training(translator):
     line = " ".join(["the old man sees a red house."] * 20)
-    (parts,) = translator.segmented([line], Options(), 0)
+    (parts,) = translator.make_segments([line], TranslationOptions(), 0)
     assert len(parts) > 1
-    assert all(len(part.ids) <= translator.longest for part in parts)
+    assert all(len(part.ids) <= translator.max_source_tokens for part in parts)
     assert "".join(part.text + part.gap for part in parts) == line
     assert "long" not in {flag.name for flag in translator(line).flags}
 
@@ -89,14 +96,14 @@ def test_probabilities_add_up(translator):
 def test_what_was_said_has_the_probability_it_was_said_with(translator):
     said = translator(SENTENCES, beam=3)
     finished = [one for one in said if not {flag.name for flag in one.flags} & {"unfinished", "empty"}]
-    given = translator.given([one.source for one in finished], [one.text for one in finished])
+    given = translator.score_targets([one.source for one in finished], [one.text for one in finished])
     for one, answer in zip(finished, given, strict=True):
         if len(answer.hypothesis.tokens) == len(one.tokens):  # else the text is cut into other pieces than were said
             assert answer.hypothesis.log_probability == pytest.approx(one.log_probability, abs=1e-3)
 
 
 def test_the_n_best(translator):
-    found = translator("the old man", best=4)
+    found = translator("the old man", num_best=4)
     scores = [one.score for one in (found, *found.alternatives)]
     assert len(scores) == 4
     assert scores == sorted(scores, reverse=True)
@@ -105,7 +112,7 @@ def test_the_n_best(translator):
 
 def test_a_draw_depends_on_its_seed_and_place_alone(translator):
     def draw(seed, texts):
-        return [one.text for one in translator(texts, draw=Draw(temperature=2.0, seed=seed))]
+        return [one.text for one in translator(texts, sampling=SamplingOptions(temperature=2.0, seed=seed))]
 
     first = draw(1, SENTENCES)
     assert draw(1, SENTENCES) == first
@@ -126,11 +133,11 @@ def test_links_are_between_words_that_are_there(translator, alignment):
 
 
 def test_weights_are_of_words_and_decide_the_links(translator):
-    for found in translator([*SENTENCES, "", "the old man. " * 20], alignment="naive", soft=True):
+    for found in translator([*SENTENCES, "", "the old man. " * 20], alignment="naive", soft_alignment=True):
         assert {len(row) for row in found.weights} <= {len(found.source.split())}
         assert len(found.weights) == len(found.text.split())
         assert all(min(row) >= 0 and sum(row) <= 1.01 for row in found.weights)
-        assert found.alignment == hard(np.array(found.weights))
+        assert found.alignment == hard_links(np.array(found.weights))
 
 
 def test_a_line_break_that_a_model_spells_is_no_line_break(translator):
@@ -138,13 +145,13 @@ def test_a_line_break_that_a_model_spells_is_no_line_break(translator):
     newline = [number for number in range(300) if translator.target.pieces([number])[0] in ("<0x0A>", "<0x0D>")]
     assert len(newline) == 2
     tokens = (*spelled[0], *newline, *spelled[1])
-    said = Answer(Hypothesis(tokens, -1.0, -1.0, (-0.1,) * len(tokens), True))
+    said = EngineResult(Hypothesis(tokens, -1.0, -1.0, (-0.1,) * len(tokens), True))
 
     class Spelling:
         name = "spelling"
 
-        def answers(self, questions, search):
-            return [(said,) for _ in questions]
+        def translate(self, sources, options):
+            return [(said,) for _ in sources]
 
     assert Translator(translator.bundle, Spelling())("the house").text == "das   haus"
 
@@ -153,7 +160,7 @@ def test_given_translations_are_aligned(translator):
     targets = [" ".join(WORDS.get(word, word) for word in text.split()) for text in SENTENCES]
     found = translator.align(SENTENCES, targets)
     assert [len(links) for links in found] == [len(target.split()) for target in targets]
-    soft = translator.align(SENTENCES, targets, least=1e-6)
+    soft = translator.align(SENTENCES, targets, threshold=1e-6)
     assert all(set(some) <= set(more) for some, more in zip(found, soft, strict=True))
     assert translator.align([""], [""]) == [()]
 
@@ -168,8 +175,8 @@ def test_a_model_that_does_not_say_its_best_head(translator, told):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"beam": 0}, "1 or more"),
-        ({"best": 0}, "1 or more"),
+        ({"beam": 0}, "must be at least 1"),
+        ({"num_best": 0}, "must be at least 1"),
         ({"alignment": "shiftet"}, "shifted"),
         ({"tag": "<2de>"}, "not a tag"),
     ],
@@ -182,7 +189,7 @@ def test_misuse_is_answered_in_words(translator, options, told):
 @pytest.mark.parametrize("wrong", [{"temperature": 0}, {"temperature": nan}, {"top_k": 0}, {"top_p": 1.5}])
 def test_a_draw_from_nothing_is_refused(wrong):
     with pytest.raises(HeedfulError, match=r"temperature|top-"):
-        Draw(**wrong)
+        SamplingOptions(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"device": "xpu:99"}, {"device": "gpu"}, {"threads": 0}])
@@ -197,8 +204,8 @@ def test_an_engine_that_is_not_there(model):
 
 
 def test_unequal_numbers_are_refused(translator):
-    with pytest.raises(HeedfulError, match="as many"):
-        translator.given(["a"], [])
+    with pytest.raises(HeedfulError, match="got 1 sources but 0 translations"):
+        translator.score_targets(["a"], [])
 
 
 def test_a_model_without_attention_says_so(tmp_path):
@@ -213,48 +220,50 @@ def test_a_model_without_attention_says_so(tmp_path):
 
 def test_a_draw_depends_on_its_line_and_not_on_the_lines_before(translator):
     def second(first):
-        return translator([first, "a red house"], draw=Draw(temperature=2.0, seed=3))[1].text
+        return translator([first, "a red house"], sampling=SamplingOptions(temperature=2.0, seed=3))[1].text
 
     assert len({second(text) for text in ("the dog", "", "the old man sees a house. " * 20)}) == 1
 
 
 def test_a_full_stop_without_a_space_gets_one_where_the_target_has_spaces(translator):
-    (parts,) = translator.segmented(["。".join(["the old man sees a red house"] * 8) + "。"], Options(), 0)
+    (parts,) = translator.make_segments(
+        ["。".join(["the old man sees a red house"] * 8) + "。"], TranslationOptions(), 0
+    )
     assert len(parts) > 1
-    assert {translator.gap(part) for part in parts[:-1] if part.text.endswith("。")} <= {" "}
+    assert {translator.gap_after(part) for part in parts[:-1] if part.text.endswith("。")} <= {" "}
     wide = replace(translator.bundle, statistics={"scripts": {"target": {"CJK": 0.9}}})
-    assert Translator(wide, translator.engine).gap(parts[0]) == parts[0].gap
+    assert Translator(wide, translator.engine).gap_after(parts[0]) == parts[0].gap
 
 
 def test_words_are_counted_through_segments_that_say_nothing(translator):
     blocks = iter([np.ones((3, 3)), np.ones((0, 1)), np.ones((2, 2))])
     translator = Translator(translator.bundle, translator.engine)
-    translator.looked = lambda *_: next(blocks)  # type: ignore[method-assign]
-    (parts,) = translator.segmented(["the old man"], Options(), 0)
-    part = Part(parts[0], Answer(Hypothesis((), 0.0, 0.0, (), True)), "")
+    translator.segment_attention = lambda *_: next(blocks)  # type: ignore[method-assign]
+    (parts,) = translator.make_segments(["the old man"], TranslationOptions(), 0)
+    part = TranslatedSegment(parts[0], EngineResult(Hypothesis((), 0.0, 0.0, (), True)), "")
     glued = [replace(part, segment=replace(parts[0], gap=gap)) for gap in ("", " ", "")]
-    assert translator.weights(glued, None).shape == (5, 5)
+    assert translator.line_attention(glued, None).shape == (5, 5)
 
 
 @pytest.mark.parametrize("given", ["the dog", b"the dog", [b"x"], [None]])
 def test_what_is_not_a_list_of_texts(translator, given):
     with pytest.raises(HeedfulError, match="list of texts"):
-        translator.given(given, given)
+        translator.score_targets(given, given)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"length_penalty": nan}, {"length_penalty": -5.0}, {"least": 5.0, "alignment": "naive"}]
+    "wrong", [{"length_penalty": nan}, {"length_penalty": -5.0}, {"alignment_threshold": 5.0, "alignment": "naive"}]
 )
 def test_numbers_out_of_range(translator, wrong):
-    with pytest.raises(HeedfulError, match=r"between|above"):
+    with pytest.raises(HeedfulError, match=r"length penalty must be 0 to 8|alignment threshold must be above 0"):
         translator("a", **wrong)
 
 
 def test_more_than_a_model_can_hold_is_said(translator):
-    if translator.most > 10_000:
+    if translator.max_tokens > 10_000:
         return  # a recurrent model holds any length
     with pytest.raises(HeedfulError, match="line 1 has"):
-        translator.given(["the dog " * 1500], ["der hund"])
+        translator.score_targets(["the dog " * 1500], ["der hund"])
     with pytest.raises(HeedfulError, match="prefix has"):
         translator("a", prefix="das haus " * 1500)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.bundle.format import (
     CARD_FILE,
     CONFIG_FILE,
@@ -95,7 +95,7 @@ def write_inner_folder(
     quantization: str,
     line: str,
     proof: Mapping[str, Any],
-    alignment: Reading | None,
+    alignment: AlignmentMethod | None,
 ) -> None:
     """Write the model directory without its weights beside the engine's files; `line` is the proof for the card."""
     inner = folder / INNER_FOLDER

@@ -109,7 +109,7 @@ def evaluate(
 def perplexity(translator: "Translator", given: Given) -> float | None:
     """exp(-log p of the first reference / its tokens, ends included); None where a line is too long for the model."""
     try:
-        answers = [one.hypothesis for one in translator.given(given.sources or [], given.references[0])]
+        answers = [one.hypothesis for one in translator.score_targets(given.sources or [], given.references[0])]
     except HeedfulError as error:
         warn([f"no perplexity: {error}"])
         return None
@@ -129,11 +129,11 @@ def show_aligned(
             f"{hypotheses} is a model: give the two texts that it shall align, such as test.de --source test.en"
         )
     else:
-        from heedful.alignment import READINGS
+        from heedful.alignment import STEP_CHOICES
         from heedful.translation.translator import load
 
         translator, texts = load(hypotheses), (texts_of(source), texts_of(references[0]))
-        ways = [*READINGS, *(["best"] if translator.bundle.statistics.get("alignment") else [])]
+        ways = [*STEP_CHOICES, *(["best"] if translator.bundle.statistics.get("alignment") else [])]
         found = {way: [frozenset(one) for one in translator.align(*texts, way)] for way in ways}
     agreed = {name: alignment.agreement(links, wanted) for name, links in found.items()}
     if as_json:

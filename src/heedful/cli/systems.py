@@ -30,7 +30,7 @@ class Used:
     def summary(self) -> dict[str, float]:
         """Its size, and how fast it was here."""
         bundle = self.translator.bundle
-        size = sum(one.stat().st_size for one in self.translator.place.rglob("*") if one.is_file())
+        size = sum(one.stat().st_size for one in self.translator.location.rglob("*") if one.is_file())
         return {
             "weights": bundle.description.parameters,
             "megabytes": round(size / 1e6, 1),
@@ -96,12 +96,12 @@ def used(folder: str, sources: Sequence[str] | None) -> Used:
     if sources is None:
         raise ConfigError(f"{folder} is a model: say what it shall translate, such as --source test.en")
     from heedful.cli.translate import Told
-    from heedful.translation.translator import Options, load
+    from heedful.translation.translator import TranslationOptions, load
 
     translator, told, said = load(folder), Told(), []
     begin = time.perf_counter()
     windows = (list(sources[at : at + WINDOW]) for at in range(0, len(sources), WINDOW))
-    for found in translator.stream(told.between(windows), Options()):
+    for found in translator.stream(told.between(windows), TranslationOptions()):
         said.append(found.text)
         told.lines += 1
     return Used(translator, said, time.perf_counter() - begin)

@@ -16,10 +16,10 @@ import typer
 from heedful import __version__
 from heedful.errors import ConfigError, DataError
 from heedful.text.normalize import decode_line, escape_invisible
-from heedful.types import plain
+from heedful.types import translation_to_dict
 
 if TYPE_CHECKING:
-    from heedful.translation.translator import Options, Translator
+    from heedful.translation.translator import TranslationOptions, Translator
     from heedful.types import Translation
 
 WINDOW = 2000  # lines that are sorted by length and translated together, where so many are waiting
@@ -109,21 +109,21 @@ def translate(
         typer.echo(
             "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
         )
-    from heedful.engines.base import Draw
-    from heedful.translation.translator import Options, load
+    from heedful.engines.base import SamplingOptions
+    from heedful.translation.translator import TranslationOptions, load
 
     machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
     translator = load(model, others=others, **machine)
-    options = Options(
+    options = TranslationOptions(
         beam=beam,
-        best=1 if nbest is None else nbest,
+        num_best=1 if nbest is None else nbest,
         length_penalty=length_penalty,
-        draw=Draw(temperature, top_k, top_p, seed) if sample else None,
+        sampling=SamplingOptions(temperature, top_k, top_p, seed) if sample else None,
         prefix=prefix,
         tag=tag,
         alignment=alignment,
-        least=least,
-        soft=soft,
+        alignment_threshold=least,
+        soft_alignment=soft,
     )
     told = Told()
     if isinstance(sys.stdout, TextIOWrapper):
@@ -142,7 +142,7 @@ def translate(
     told.end()
 
 
-def fill_memory(translator: "Translator", given: str, out: str, options: "Options", told: "Told") -> None:
+def fill_memory(translator: "Translator", given: str, out: str, options: "TranslationOptions", told: "Told") -> None:
     """A translation memory, filled."""
     from heedful.corpus.tmx import fill
 
@@ -175,14 +175,18 @@ def in_bulk(
 
     from heedful.cli.prepare import stages_shown
     from heedful.corpus.shards import launcher
-    from heedful.translation.bulk import cores, translate_file
+    from heedful.translation.bulk import count_cores, translate_file
 
     begin = time.monotonic()
-    place = launcher(on, cores() if on is None and workers is None else workers)
+    place = launcher(on, count_cores() if on is None and workers is None else workers)
     with stages_shown(Console(stderr=True)) as tell:
         done = translate_file(model, given, out, **search, as_json=as_json, launcher=place, progress=tell)
     seconds = time.monotonic() - begin
-    counted = {"blank": done.blank, "not UTF-8, and replaced": done.replaced, "from before": done.lines - done.made}
+    counted = {
+        "blank": done.blank,
+        "not UTF-8, and replaced": done.replaced,
+        "from before": done.lines - done.new_lines,
+    }
     apart = ", ".join(f"{number:,} {name}" for name, number in counted.items() if number)
     flags = ", ".join(f"{number:,} {name}" for name, number in done.flags.items())
     then = (
@@ -192,7 +196,7 @@ def in_bulk(
     )
     typer.echo(
         f"{out}: {done.lines:,} lines{f' ({apart})' if apart else ''}; flags: {flags or 'none'}; "
-        f"{done.made / max(seconds, 1e-9):,.0f} sentences a second in {seconds:,.1f} s. Next: {then}",
+        f"{done.new_lines / max(seconds, 1e-9):,.0f} sentences a second in {seconds:,.1f} s. Next: {then}",
         err=True,
     )
 
@@ -257,7 +261,7 @@ def line_of(line: bytes, number: int, told: "Told") -> str:
 def rendered(number: int, found: "Translation", nbest: int | None, as_json: bool) -> str:
     """One line of output; of the n best, one line each."""
     if as_json:
-        return json.dumps(plain(found), ensure_ascii=False)
+        return json.dumps(translation_to_dict(found), ensure_ascii=False)
     if nbest is None:
         return with_links(found)
     return "\n".join(
@@ -268,12 +272,12 @@ def rendered(number: int, found: "Translation", nbest: int | None, as_json: bool
 
 def with_links(found: "Translation") -> str:
     """The text, and after it its links, where they were asked for."""
-    from heedful.alignment import pharaoh
+    from heedful.alignment import format_pharaoh
 
     if found.alignment is None:
         return found.text
     rows = None if found.weights is None else " ".join(",".join(f"{one:.4g}" for one in row) for row in found.weights)
-    return f"{found.text} ||| {pharaoh(found.alignment) if rows is None else rows}"
+    return f"{found.text} ||| {format_pharaoh(found.alignment) if rows is None else rows}"
 
 
 def write(text: str) -> None:

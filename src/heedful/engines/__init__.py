@@ -1,1 +1,4 @@
-"""Engines: what computes. All have one face, and know tokens only; text is the translator's."""
+"""Engines compute translations: PyTorch, CTranslate2, ONNX Runtime, Hugging Face, all behind the protocol of `base`.
+
+An engine maps tokens to hypotheses; text is the translator's concern.
+"""

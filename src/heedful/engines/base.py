@@ -1,12 +1,13 @@
-"""The face that all engines have: sources as tokens in, hypotheses out.
+"""The protocol of all engines: sources as tokens in, hypotheses out.
 
-    answers = engine.answers([Question(tokens=(57, 12, EOS), limit=20)], Search(beam=5))
+    results = engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
-`Question`, `Search` and `Answer` are plain values, so an engine may live in another process or another language.
+`EncodedSource`, `SearchOptions` and `EngineResult` are plain values, so an engine may run in another process or be
+written in another language.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, inf
 from typing import Any, Protocol
 
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 from heedful.errors import HeedfulError
 from heedful.types import Hypothesis
 
-COLDEST = 1e-3
-MOST_THREADS = 1024
+MIN_TEMPERATURE = 1e-3
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p; the seed and the question's number decide."""
+class SamplingOptions:
+    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p; a function of seed and source index."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -29,84 +30,106 @@ class Draw:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not COLDEST <= self.temperature < inf:
+        if not MIN_TEMPERATURE <= self.temperature < inf:
             raise HeedfulError(
-                f"a temperature must be at least {COLDEST}, not {self.temperature}; for the best token, do not draw"
+                f"temperature must be at least {MIN_TEMPERATURE}, not {self.temperature}; for the best token, do not "
+                "sample"
             )
         if self.top_k is not None and self.top_k < 1:
-            raise HeedfulError(f"top-k must leave at least 1 token, not {self.top_k}")
+            raise HeedfulError(f"top-k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise HeedfulError(f"top-p is a share of all probability, above 0 and up to 1, not {self.top_p}")
+            raise HeedfulError(f"top-p must be above 0 and at most 1, not {self.top_p}")
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """How to look for answers: the `best` of a beam, or `best` draws."""
+class SearchOptions:
+    """How an engine searches: the `num_best` hypotheses of a beam, or `num_best` samples."""
 
     beam: int = 5
-    best: int = 1
-    length: str = "power"
+    num_best: int = 1
+    length_rule: str = "power"
     length_penalty: float = 1.0
-    draw: Draw | None = None
-    attention: bool = False  # whether answers come with their cross-attention
-    tokens: bool = True  # whether log p of every token is wanted, which may cost an engine a second pass
-    stopping: str = "likely"  # when a beam is done; an engine that has only a rule of its own follows that
-    spread: bool = False  # whether what is never said shares out its probability, as in CTranslate2's own searches
+    sampling: SamplingOptions | None = None
+    attention: bool = False  # whether results include cross-attention
+    token_scores: bool = True  # whether log p of every token is needed, which may cost an engine a second pass
+    stopping: str = "likely"  # when a beam is done; an engine with only one rule ignores it
+    renormalize: bool = False  # whether other tokens share the probability of suppressed ones, as in CTranslate2
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One source as the model reads it: with a tag before it and the end token after it, where it expects them."""
+class EncodedSource:
+    """One source as the model reads it: after its tag and with the end token, if the model expects them."""
 
     tokens: tuple[int, ...]
-    limit: int  # most steps of an answer
-    prefix: tuple[int, ...] = ()  # what an answer must begin with
-    number: int = 0  # its place among all that is asked: draws depend on it, and not on the batch it is in
+    max_length: int  # of a hypothesis, in steps
+    prefix: tuple[int, ...] = ()  # tokens that a hypothesis must begin with
+    index: int = 0  # among all sources of the caller: sampling depends on it, and not on the batch
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A hypothesis, and (on request) where each of its steps looked."""
+class EngineResult:
+    """A hypothesis, and (on request) the cross-attention of each of its steps."""
 
     hypothesis: Hypothesis
     attention: NDArray[Any] | None = None  # [layers, heads, steps, slots]
 
 
-def score_of(log_probabilities: Sequence[float], search: Search) -> float:
-    """L / n^alpha, the end counted, which a beam ranks by; of one place in the beam, and of draws, L alone."""
-    ranked = search.length == "power" and search.draw is None and max(search.beam, search.best) > 1
-    return fsum(log_probabilities) / float(max(1, len(log_probabilities)) ** (search.length_penalty if ranked else 0.0))
+def normalized_score(log_probs: Sequence[float], options: SearchOptions) -> float:
+    """L / n^alpha, the end token counted, by which a beam ranks; L alone for greedy search and samples."""
+    ranked = options.length_rule == "power" and options.sampling is None and max(options.beam, options.num_best) > 1
+    return fsum(log_probs) / float(max(1, len(log_probs)) ** (options.length_penalty if ranked else 0.0))
 
 
-def by_limit(
-    questions: Sequence[Question], searched: Callable[[Sequence[Question], int], list[tuple[Answer, ...]]]
-) -> list[tuple[Answer, ...]]:
-    """For engines that have one limit for a batch: questions of one limit go together; answers in their order."""
-    found: dict[int, tuple[Answer, ...]] = {}
-    for limit in {question.limit for question in questions}:
-        rows = [row for row, question in enumerate(questions) if question.limit == limit]
-        found |= zip(rows, searched([questions[row] for row in rows], limit), strict=True)
-    return [found[row] for row in range(len(questions))]
+def translate_by_max_length(
+    sources: Sequence[EncodedSource],
+    translate_group: Callable[[Sequence[EncodedSource], int], list[tuple[EngineResult, ...]]],
+) -> list[tuple[EngineResult, ...]]:
+    """Call `translate_group` once per maximum length, for engines with one limit per batch; results in input order."""
+    results: dict[int, tuple[EngineResult, ...]] = {}
+    for max_length in {source.max_length for source in sources}:
+        rows = [row for row, source in enumerate(sources) if source.max_length == max_length]
+        results |= zip(rows, translate_group([sources[row] for row in rows], max_length), strict=True)
+    return [results[row] for row in range(len(sources))]
 
 
-def usable_threads(threads: int | None) -> int | None:
-    """A number of threads that a machine can have; None leaves it to the engine."""
-    if threads is not None and not 1 <= threads <= MOST_THREADS:
-        raise HeedfulError(f"threads must be 1 to {MOST_THREADS:,}, not {threads:,}")
+def repeat_sources(sources: Sequence[EncodedSource], num_samples: int) -> list[EncodedSource]:
+    """Each source `num_samples` times, every copy with an index of its own."""
+    return [
+        replace(source, index=num_samples * source.index + sample)
+        for source in sources
+        for sample in range(num_samples)
+    ]
+
+
+def group_samples(results: Sequence[EngineResult], num_samples: int) -> list[tuple[EngineResult, ...]]:
+    """The results of each `num_samples` consecutive samples, best first."""
+    groups = (results[first : first + num_samples] for first in range(0, len(results), num_samples))
+    return [sort_by_score(group) for group in groups]
+
+
+def sort_by_score(results: Sequence[EngineResult]) -> tuple[EngineResult, ...]:
+    """The results, best first."""
+    return tuple(sorted(results, key=lambda result: -result.hypothesis.score))
+
+
+def check_threads(threads: int | None) -> int | None:
+    """`threads` if a machine can have so many; None leaves the number to the engine."""
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise HeedfulError(f"threads must be 1 to {MAX_THREADS:,}, not {threads:,}")
     return threads
 
 
 class Engine(Protocol):
-    """Anything that can answer."""
+    """Translates tokens, and scores given translations."""
 
     name: str
 
-    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """Up to `search.best` answers to each question, best first; the questions are one batch."""
+    def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
+        """Up to `options.num_best` results for each source, best first; the sources are one batch."""
         ...
 
-    def given(
-        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
-    ) -> list[Answer]:
-        """What the model says of given answers: log p of every token and of the end after them, and where it looked."""
+    def score_targets(
+        self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[EngineResult]:
+        """Log p of every token of the targets and of the end after them, and (on request) the cross-attention."""
         ...

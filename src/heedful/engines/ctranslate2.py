@@ -1,129 +1,150 @@
-"""CTranslate2's engine behind the same face: C++, no PyTorch.
+"""CTranslate2's engine: C++, no PyTorch.
 
-Its vocabulary is the pieces of our tokenizers in the order of their ids, so tokens are translated by position. It
-draws by a generator of its own, which no seed decides; and it shows one map of cross-attention.
+Its vocabulary is the pieces of our tokenizers in the order of their ids, so tokens are mapped by position. It samples
+with its own generator, which cannot be seeded, and it returns one map of cross-attention.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import fsum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heedful.engines.base import Answer, Question, Search, by_limit, score_of, usable_threads
+from heedful.engines.base import (
+    EncodedSource,
+    EngineResult,
+    SearchOptions,
+    check_threads,
+    normalized_score,
+    sort_by_score,
+    translate_by_max_length,
+)
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, PAD
 from heedful.types import Hypothesis
 
 
-class CTranslate2:
+class CTranslate2Engine:
     """A model that CTranslate2 reads."""
 
     name = "ctranslate2"
 
-    def __init__(self, engine: Any, source: Sequence[str], target: Sequence[str], *, ends: bool = True) -> None:
-        self.engine, self.source, self.target = engine, list(source), list(target)
+    def __init__(self, model: Any, source: Sequence[str], target: Sequence[str], *, ends: bool = True) -> None:
+        self.model, self.source_pieces, self.target_pieces = model, list(source), list(target)
         self.ends = ends  # whether it puts the end token after every source
-        self.numbers = {piece: number for number, piece in enumerate(self.target)}
+        self.target_ids = {piece: number for number, piece in enumerate(self.target_pieces)}
 
-    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """Up to `search.best` answers to each question, best first; questions of one limit go together."""
-        return by_limit(questions, lambda some, limit: self.searched(some, search, limit))
+    def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
+        """Up to `options.num_best` results for each source, best first; one batch per maximum length."""
+        return translate_by_max_length(
+            sources, lambda group, max_length: self.translate_group(group, options, max_length)
+        )
 
-    def searched(self, questions: Sequence[Question], search: Search, limit: int) -> list[tuple[Answer, ...]]:
-        """One batch of the engine's."""
-        if search.length not in ("power", "none"):
-            raise HeedfulError(f"CTranslate2 knows no length rule `{search.length}`: use the model directory itself")
-        options: dict[str, Any] = {"beam_size": search.beam}
-        if search.draw:
-            if search.draw.seed:
-                raise HeedfulError("CTranslate2 draws as it likes, whatever the seed: use the model directory itself")
-            options = {
+    def translate_group(
+        self, sources: Sequence[EncodedSource], options: SearchOptions, max_length: int
+    ) -> list[tuple[EngineResult, ...]]:
+        """Translate sources of one maximum length."""
+        if options.length_rule not in ("power", "none"):
+            raise HeedfulError(
+                f"CTranslate2 has no length rule `{options.length_rule}`: use the model directory itself"
+            )
+        search: dict[str, Any] = {"beam_size": options.beam}
+        if sampling := options.sampling:
+            if sampling.seed:
+                raise HeedfulError("CTranslate2 cannot seed its sampling: use the model directory itself")
+            search = {
                 "beam_size": 1,
-                "sampling_temperature": search.draw.temperature,
-                "sampling_topk": search.draw.top_k or 0,
-                "sampling_topp": search.draw.top_p or 1.0,
+                "sampling_temperature": sampling.temperature,
+                "sampling_topk": sampling.top_k or 0,
+                "sampling_topp": sampling.top_p or 1.0,
             }
-        rows = self.spelled(questions)
-        prefixes = [[self.target[one] for one in question.prefix] for question in questions]
-        found = self.engine.translate_batch(
+        rows = self.spell(sources)
+        prefixes = [[self.target_pieces[token] for token in source.prefix] for source in sources]
+        found = self.model.translate_batch(
             rows,
             target_prefix=prefixes if any(prefixes) else None,
-            num_hypotheses=search.best,
-            length_penalty=search.length_penalty if search.length == "power" else 0.0,
-            max_decoding_length=limit,
-            return_scores=not search.tokens,
-            return_attention=search.attention,
-            min_decoding_length=0,  # as ours: an empty answer is not forbidden
-            suppress_sequences=[[self.target[PAD]], [self.target[BOS]]],
-            **options,
+            num_hypotheses=options.num_best,
+            length_penalty=options.length_penalty if options.length_rule == "power" else 0.0,
+            max_decoding_length=max_length,
+            return_scores=not options.token_scores,
+            return_attention=options.attention,
+            min_decoding_length=0,  # as ours: an empty hypothesis is allowed
+            suppress_sequences=[[self.target_pieces[PAD]], [self.target_pieces[BOS]]],
+            **search,
         )
-        said = [[list(one) for one in some.hypotheses] for some in found]
-        if not search.tokens:
+        maps = [
+            [self.pad_attention(weights, len(row)) for weights in result.attention or [None] * len(result.hypotheses)]
+            for row, result in zip(rows, found, strict=True)
+        ]
+        if not options.token_scores:
             return [
                 tuple(
-                    self.unscored(one, score, self.map(looked, len(row)), search, limit)
-                    for one, score, looked in zip(
-                        some, result.scores, result.attention or [None] * len(some), strict=True
-                    )
+                    self.result_without_token_scores(pieces, score, weights, options, max_length)
+                    for pieces, score, weights in zip(result.hypotheses, result.scores, result_maps, strict=True)
                 )
-                for row, some, result in zip(rows, said, found, strict=True)
+                for result, result_maps in zip(found, maps, strict=True)
             ]
-        flat = [(row, one) for row, some in zip(rows, said, strict=True) for one in some]
-        told = iter(self.engine.score_batch([row for row, _ in flat], [one for _, one in flat]))
+        pairs = [(row, list(pieces)) for row, result in zip(rows, found, strict=True) for pieces in result.hypotheses]
+        scored = iter(self.model.score_batch([row for row, _ in pairs], [pieces for _, pieces in pairs]))
         return [
-            best_first(
-                self.answer(one, next(told).log_probs, self.map(looked, len(row)), search, limit)
-                for one, looked in zip(some, result.attention or [None] * len(some), strict=True)
+            sort_by_score(
+                [
+                    self.result(pieces, next(scored).log_probs, weights, options, max_length)
+                    for pieces, weights in zip(result.hypotheses, result_maps, strict=True)
+                ]
             )
-            for row, some, result in zip(rows, said, found, strict=True)
+            for result, result_maps in zip(found, maps, strict=True)
         ]
 
-    def given(
-        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
-    ) -> list[Answer]:
-        """What the model says of given answers."""
+    def score_targets(
+        self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[EngineResult]:
+        """Log p of every token of the targets and of the end after them."""
         if attention:
-            raise HeedfulError("CTranslate2 does not show where it looked in a given answer: use the model directory")
-        wanted = [[self.target[one] for one in some] for some in targets]
-        found = self.engine.score_batch(self.spelled(questions), wanted)
+            raise HeedfulError("CTranslate2 returns no attention for a given translation: use the model directory")
+        pieces = [[self.target_pieces[token] for token in target] for target in targets]
+        scored = self.model.score_batch(self.spell(sources), pieces)
         return [
-            Answer(Hypothesis(tuple(some), fsum(one.log_probs), fsum(one.log_probs), tuple(one.log_probs), True))
-            for some, one in zip(targets, found, strict=True)
+            EngineResult(
+                Hypothesis(tuple(target), fsum(score.log_probs), fsum(score.log_probs), tuple(score.log_probs), True)
+            )
+            for target, score in zip(targets, scored, strict=True)
         ]
 
-    def spelled(self, questions: Sequence[Question]) -> list[list[str]]:
-        """Sources as the engine reads them: without the end token, which it adds."""
-        rows = [question.tokens[:-1] if self.ends else question.tokens for question in questions]
-        return [[self.source[one] for one in row] for row in rows]
+    def spell(self, sources: Sequence[EncodedSource]) -> list[list[str]]:
+        """Sources as pieces, without the end token if the engine adds it."""
+        rows = [source.tokens[:-1] if self.ends else source.tokens for source in sources]
+        return [[self.source_pieces[token] for token in row] for row in rows]
 
-    def unscored(self, said: list[str], score: float, looked: Any, search: Search, limit: int) -> Answer:
-        """One of its hypotheses with its own score: log p of the whole, but not of every token."""
-        tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit
-        whole = score * max(1, len(said) + finished) ** (search.length_penalty if search.length == "power" else 0.0)
-        return Answer(Hypothesis(tokens, score, whole, (), finished), looked)
+    def result_without_token_scores(
+        self, pieces: Sequence[str], score: float, attention: Any, options: SearchOptions, max_length: int
+    ) -> EngineResult:
+        """A hypothesis with the engine's own score: log p of the whole, but not of every token."""
+        tokens, finished = tuple(self.target_ids[piece] for piece in pieces), len(pieces) < max_length
+        alpha = options.length_penalty if options.length_rule == "power" else 0.0
+        log_prob = score * max(1, len(pieces) + finished) ** alpha
+        return EngineResult(Hypothesis(tokens, score, log_prob, (), finished), attention)
 
-    def map(self, looked: Any, slots: int) -> Any:
-        """Where each step looked, with a column for the end token that it added and leaves out; None: nobody asked."""
-        if looked is None:
+    def result(
+        self, pieces: Sequence[str], log_probs: Sequence[float], attention: Any, options: SearchOptions, max_length: int
+    ) -> EngineResult:
+        """A hypothesis with our score: the engine's own leaves out suppressed tokens."""
+        tokens = tuple(self.target_ids[piece] for piece in pieces)
+        finished = len(pieces) < max_length  # the end token is a step too
+        token_log_probs = tuple(log_probs[: len(tokens) + finished])
+        score = normalized_score(token_log_probs, options)
+        return EngineResult(Hypothesis(tokens, score, fsum(token_log_probs), token_log_probs, finished), attention)
+
+    def pad_attention(self, attention: Any, slots: int) -> Any:
+        """[1, 1, steps, slots], with a zero column for the end token that the engine added; None stays None."""
+        if attention is None:
             return None
-        weights = np.asarray(looked, np.float32).reshape(len(looked), slots)  # of an empty answer there are no rows
+        weights = np.asarray(attention, np.float32).reshape(len(attention), slots)  # an empty hypothesis has no rows
         return np.pad(weights, ((0, 0), (0, int(self.ends))))[None, None]
 
-    def answer(self, said: list[str], logps: Sequence[float], looked: Any, search: Search, limit: int) -> Answer:
-        """One of its hypotheses, with our score: its own leaves out what it was told never to say."""
-        tokens, finished = tuple(self.numbers[one] for one in said), len(said) < limit  # saying the end is a step too
-        each = tuple(logps[: len(tokens) + finished])
-        return Answer(Hypothesis(tokens, score_of(each, search), fsum(each), each, finished), looked)
 
-
-def best_first(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    """By the scores that are shown."""
-    return tuple(sorted(answers, key=lambda one: -one.hypothesis.score))
-
-
-def opened(
+def open_engine(
     folder: Path,
     source: Sequence[str],
     target: Sequence[str],
@@ -131,13 +152,13 @@ def opened(
     ends: bool = True,
     device: str = "cpu",
     threads: int | None = None,
-) -> CTranslate2:
-    """The model in a folder that CTranslate2 reads."""
+) -> CTranslate2Engine:
+    """The model in a folder that CTranslate2 reads; `threads` are of this engine only."""
     require("ctranslate2", extra="serve", whose="this export")
     import ctranslate2
 
     try:
-        engine = ctranslate2.Translator(str(folder), device=device, intra_threads=usable_threads(threads) or 0)
+        model = ctranslate2.Translator(str(folder), device=device, intra_threads=check_threads(threads) or 0)
     except (RuntimeError, ValueError) as error:
         raise HeedfulError(f"CTranslate2 cannot open {folder} on `{device}`: {error}") from None
-    return CTranslate2(engine, source, target, ends=ends)
+    return CTranslate2Engine(model, source, target, ends=ends)

@@ -1,7 +1,6 @@
-"""Hugging Face's own Marian (or Pegasus) behind the same face: what an export says there.
+"""Hugging Face's own Marian (or Pegasus) as an engine: what an export translates there, by their search.
 
-Its search is theirs. Ids are theirs too, where the vocabulary was borrowed from them: `order[n]` is our id of their
-number n.
+Where the vocabulary was borrowed from them, ids are theirs: `order[n]` is our id of their id n.
 """
 
 from collections.abc import Sequence
@@ -12,101 +11,117 @@ from typing import Any
 import torch
 
 from heedful.data.batch import padded
-from heedful.engines.base import Answer, Question, Search, by_limit, score_of, usable_threads
+from heedful.engines.base import (
+    EncodedSource,
+    EngineResult,
+    SearchOptions,
+    normalized_score,
+    translate_by_max_length,
+)
+from heedful.engines.torch import set_process_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS
 from heedful.types import Hypothesis
 
 
-class HuggingFace:
+class HuggingFaceEngine:
     """A model that `from_pretrained` has read."""
 
     name = "hugging_face"
 
     def __init__(self, model: Any, source: Sequence[int], target: Sequence[int]) -> None:
         self.model = model.eval()
-        self.target = list(target)
-        self.numbers = [{ours: theirs for theirs, ours in enumerate(order)} for order in (source, target)]
+        self.target_order = list(target)
+        self.source_ids, self.target_ids = (
+            {ours: theirs for theirs, ours in enumerate(order)} for order in (source, target)
+        )
 
-    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """Up to `search.best` answers to each question, best first; questions of one limit go together."""
-        if search.draw or search.attention or any(question.prefix for question in questions):
-            raise HeedfulError("an export for Hugging Face searches and no more: load the model directory for the rest")
-        return by_limit(questions, lambda some, limit: self.searched(some, search, limit))
+    def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
+        """Up to `options.num_best` results for each source, best first; one batch per maximum length."""
+        if options.sampling or options.attention or any(source.prefix for source in sources):
+            raise HeedfulError(
+                "an export for Hugging Face supports no sampling, attention or prefix: load the model directory itself"
+            )
+        return translate_by_max_length(
+            sources, lambda group, max_length: self.translate_group(group, options, max_length)
+        )
 
     @torch.inference_mode()
-    def searched(self, questions: Sequence[Question], search: Search, limit: int) -> list[tuple[Answer, ...]]:
-        """Their beam search."""
-        tokens, mask = self.sources(questions)
+    def translate_group(
+        self, sources: Sequence[EncodedSource], options: SearchOptions, max_length: int
+    ) -> list[tuple[EngineResult, ...]]:
+        """Translate sources of one maximum length by their beam search."""
+        tokens, mask = self.source_tensors(sources)
         found = self.model.generate(
             tokens,
             attention_mask=mask,
-            num_beams=search.beam,
-            num_return_sequences=search.best,
-            max_new_tokens=limit,
-            **self.ranked(search),
+            num_beams=options.beam,
+            num_return_sequences=options.num_best,
+            max_new_tokens=max_length,
+            **self.beam_arguments(options),
         )
-        rows = [[self.target[one] for one in row.tolist()[1:]] for row in found]
-        said = [row[: row.index(EOS)] if EOS in row else row for row in rows]
-        golds = [[*one, EOS] if EOS in row else one for one, row in zip(said, rows, strict=True)]
-        told = self.log_probs([question for question in questions for _ in range(search.best)], golds)
-        every = [
-            Answer(Hypothesis(tuple(one), score_of(each, search), fsum(each), each, EOS in row))
-            for one, each, row in zip(said, told, rows, strict=True)
+        rows = [[self.target_order[theirs] for theirs in row.tolist()[1:]] for row in found]
+        targets = [row[: row.index(EOS)] if EOS in row else row for row in rows]
+        golds = [[*target, EOS] if EOS in row else target for target, row in zip(targets, rows, strict=True)]
+        log_probs = self.token_log_probs([source for source in sources for _ in range(options.num_best)], golds)
+        results = [
+            EngineResult(Hypothesis(tuple(target), normalized_score(values, options), fsum(values), values, EOS in row))
+            for target, values, row in zip(targets, log_probs, rows, strict=True)
         ]
-        return [tuple(every[at : at + search.best]) for at in range(0, len(every), search.best)]
+        return [tuple(results[first : first + options.num_best]) for first in range(0, len(results), options.num_best)]
 
-    def ranked(self, search: Search) -> dict[str, Any]:
-        """What only a beam knows; without one, they are warned of."""
-        if max(search.beam, search.best) == 1:
+    def beam_arguments(self, options: SearchOptions) -> dict[str, Any]:
+        """Arguments that only a beam uses; `generate` warns about them without one."""
+        if max(options.beam, options.num_best) == 1:
             return {"length_penalty": None, "early_stopping": None}
-        penalty = search.length_penalty if search.length == "power" else 0.0
-        return {"length_penalty": penalty, "early_stopping": search.stopping == "enough"}
+        penalty = options.length_penalty if options.length_rule == "power" else 0.0
+        return {"length_penalty": penalty, "early_stopping": options.stopping == "enough"}
 
-    def given(
-        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
-    ) -> list[Answer]:
-        """What the model says of given answers."""
+    def score_targets(
+        self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[EngineResult]:
+        """Log p of every token of the targets and of the end after them."""
         if attention:
-            raise HeedfulError("to look inside, load the model directory itself, not an export of it")
-        told = self.log_probs(questions, [[*some, EOS] for some in targets])
+            raise HeedfulError("an export returns no attention: load the model directory itself")
+        log_probs = self.token_log_probs(sources, [[*target, EOS] for target in targets])
         return [
-            Answer(Hypothesis(tuple(some), fsum(each), fsum(each), each, True))
-            for some, each in zip(targets, told, strict=True)
+            EngineResult(Hypothesis(tuple(target), fsum(values), fsum(values), values, True))
+            for target, values in zip(targets, log_probs, strict=True)
         ]
 
     @torch.inference_mode()
-    def log_probs(self, questions: Sequence[Question], golds: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """log p of every token."""
-        tokens, mask = self.sources(questions)
-        numbers = [[self.numbers[1][one] for one in gold] for gold in golds]
-        start, end = self.numbers[1][BOS], self.numbers[1][EOS]
-        inputs, _ = padded([[start, *row[:-1]] for row in numbers], end)
+    def token_log_probs(
+        self, sources: Sequence[EncodedSource], golds: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        """Log p of every token of `golds`."""
+        tokens, mask = self.source_tensors(sources)
+        rows = [[self.target_ids[token] for token in gold] for gold in golds]
+        start, end = self.target_ids[BOS], self.target_ids[EOS]
+        inputs, _ = padded([[start, *row[:-1]] for row in rows], end)
         logits = self.model(input_ids=tokens, attention_mask=mask, decoder_input_ids=inputs).logits
         return [
-            tuple(logits[at, range(len(row))].float().log_softmax(-1)[range(len(row)), row].tolist())
-            for at, row in enumerate(numbers)
+            tuple(logits[index, range(len(row))].float().log_softmax(-1)[range(len(row)), row].tolist())
+            for index, row in enumerate(rows)
         ]
 
-    def sources(self, questions: Sequence[Question]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sources in their numbers, and which of them are real."""
-        number = self.numbers[0]
-        tokens, mask = padded([[number[one] for one in question.tokens] for question in questions], number[EOS])
+    def source_tensors(self, sources: Sequence[EncodedSource]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sources in their ids, and which of them are real."""
+        ids = self.source_ids
+        tokens, mask = padded([[ids[token] for token in source.tokens] for source in sources], ids[EOS])
         return tokens, mask.long()
 
 
-def opened(
+def open_engine(
     folder: Path, source: Sequence[int], target: Sequence[int], *, device: str = "cpu", threads: int | None = None
-) -> HuggingFace:
-    """The model in a folder that `from_pretrained` reads."""
+) -> HuggingFaceEngine:
+    """The model in a folder that `from_pretrained` reads; `threads` are of the whole process, as PyTorch's are."""
     require("torch", extra="train", whose="this export")
     require("transformers", extra="hugging-face", whose="this export")
     import transformers
 
     if device != "cpu":
         raise HeedfulError("heedful runs an export for Hugging Face on the CPU only")
-    if count := usable_threads(threads):
-        torch.set_num_threads(count)
+    set_process_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True)
-    return HuggingFace(model, source, target)
+    return HuggingFaceEngine(model, source, target)

@@ -1,15 +1,13 @@
-"""The searches of `heedful.search` in NumPy: no PyTorch, no knowledge of what computes a step.
+"""The searches of `heedful.search` in NumPy, for engines without PyTorch that only compute steps.
 
-    answers = found(step, source, past, questions, Search(beam=5))
+    results = run_search(step, source, past, sources, SearchOptions(beam=5))
 
-`step(tokens [R], source, past) -> (log p [R, V], past, attention [R, layers, heads, S] or None)` is all of the model
-there is. `source` and `past` are arrays whose axis 0 is the row; `source` never changes, `past` with every token. The
-rules are those of the searches in PyTorch, and a law says that both give the same answers.
+`step(tokens [R], source, past) -> (log p [R, V], past, attention [R, layers, heads, S] or None)` is the model. `source`
+and `past` are arrays whose axis 0 is the row; `source` never changes, `past` with every token. Hypotheses are kept by
+`search.hypotheses`, as in the PyTorch searches, and a law says that both give the same results.
 """
 
-from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, TypeAlias
@@ -17,336 +15,252 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.engines.base import Answer, Draw, Question, Search
+from heedful.engines.base import (
+    EncodedSource,
+    EngineResult,
+    SamplingOptions,
+    SearchOptions,
+    group_samples,
+    repeat_sources,
+)
 from heedful.errors import HeedfulError, did_you_mean
-from heedful.stopping import LENGTHS, STOPPINGS, Standing
+from heedful.search.hypotheses import BeamOptions, SentenceBeam, SentencePath, check_prefix
+from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
 from heedful.text.tokenizer import BOS, EOS, PAD
-from heedful.types import Hypothesis
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = Sequence[Array]
-Step: TypeAlias = Callable[[Array, Arrays, Arrays], tuple[Array, Arrays, Array | None]]
-Choose: TypeAlias = Callable[[Array, Sequence[int]], Array]  # log p [R, V] of those sentences -> tokens [R]
+StepFunction: TypeAlias = Callable[[Array, Arrays, Arrays], tuple[Array, Arrays, Array | None]]
+TokenChoice: TypeAlias = Callable[[Array, Sequence[int]], Array]  # log p [R, V], sentence of each row -> tokens [R]
 
-BLOCK = 128
+BLOCK_SIZE = 128  # of the vocabulary, for `top_sums`
 
 
-def found(
-    step: Step, source: Arrays, past: Arrays, questions: Sequence[Question], search: Search
-) -> list[tuple[Answer, ...]]:
-    """Up to `search.best` answers to each question, best first; row i of source and past is question i's."""
-    for what, name, table in (("length", search.length, LENGTHS), ("stopping", search.stopping, STOPPINGS)):
+def run_search(
+    step: StepFunction, source: Arrays, past: Arrays, sources: Sequence[EncodedSource], options: SearchOptions
+) -> list[tuple[EngineResult, ...]]:
+    """Up to `options.num_best` results for each source, best first; row i of `source` and `past` is of sources[i]."""
+    for kind, name, table in (
+        ("length", options.length_rule, LENGTH_RULES),
+        ("stopping", options.stopping, STOPPING_RULES),
+    ):
         if name not in table:
-            raise HeedfulError(f"unknown {what} rule `{name}`" + did_you_mean(name, table))
-    step = partial(worded, step, search.spread)
-    for question in questions:
-        if EOS in question.prefix:
-            raise ValueError("a prefix cannot contain the end token: nothing would follow it")
-        if len(question.prefix) >= question.limit:
-            raise ValueError(f"{len(question.prefix)} tokens of prefix leave nothing to say within {question.limit}")
-    if search.draw is None and max(search.beam, search.best) > 1:
-        return beam(step, source, past, questions, search)
-    if search.draw is None:
-        return [(one,) for one in one_by_one(step, source, past, questions, greedy, search.attention)]
-    times = search.best  # every draw is a question of its own
-    asked = [replace(one, number=times * one.number + at) for one in questions for at in range(times)]
-    again = np.repeat(np.arange(len(questions)), times)
-    chances = [chance(search.draw.seed, question.number) for question in asked]
-    choose = partial(drawn, draw=search.draw, chances=chances)
-    told = one_by_one(step, picked(source, again), picked(past, again), asked, choose, search.attention)
-    groups = (told[at : at + times] for at in range(0, len(told), times))
-    return [tuple(sorted(some, key=lambda one: -one.hypothesis.score)) for some in groups]
+            raise HeedfulError(f"unknown {kind} rule `{name}`" + did_you_mean(name, table))
+    for encoded in sources:
+        check_prefix(encoded.prefix, encoded.max_length, EOS)
+    step = partial(step_without_special_tokens, step, options.renormalize)
+    if options.sampling is None and max(options.beam, options.num_best) > 1:
+        return beam_search(step, source, past, sources, options)
+    if options.sampling is None:
+        return [(result,) for result in generate(step, source, past, sources, choose_best, options.attention)]
+    repeated = repeat_sources(sources, options.num_best)
+    rows = np.repeat(np.arange(len(sources)), options.num_best)
+    generators = [make_generator(options.sampling.seed, encoded.index) for encoded in repeated]
+    choose = partial(sample_tokens, sampling=options.sampling, generators=generators)
+    samples = generate(step, select_rows(source, rows), select_rows(past, rows), repeated, choose, options.attention)
+    return group_samples(samples, options.num_best)
 
 
-def worded(step: Step, spread: bool, tokens: Array, source: Arrays, past: Arrays) -> tuple[Array, Arrays, Array | None]:
-    """A step in which what is no word is never said; its probability may be spread over what is."""
-    log_probs, past, looked = step(tokens, source, past)
+def step_without_special_tokens(
+    step: StepFunction, renormalize: bool, tokens: Array, source: Arrays, past: Arrays
+) -> tuple[Array, Arrays, Array | None]:
+    """A step that suppresses padding and start tokens; other tokens share their probability if `renormalize`."""
+    log_probs, past, attention = step(tokens, source, past)
     log_probs[:, [PAD, BOS]] = -inf
-    if spread:
+    if renormalize:
         log_probs = log_probs - np.logaddexp.reduce(log_probs, -1, keepdims=True)
-    return log_probs, past, looked
+    return log_probs, past, attention
 
 
-def picked(arrays: Arrays, rows: Array | Sequence[int]) -> list[Array]:
+def select_rows(arrays: Arrays, rows: Array | Sequence[int]) -> list[Array]:
     """Those rows of every array."""
     return [array.take(rows, 0) for array in arrays]
 
 
-def followed(seen: Iterable[tuple[Array | None, int]], slots: int) -> Array | None:
-    """One row of the attention of each step -> [layers, heads, steps, slots]; None of a model that does not look."""
-    rows = [looked[row][..., :slots] for looked, row in seen if looked is not None]
+def stack_attention(steps: Iterable[tuple[Array | None, int]], slots: int) -> Array | None:
+    """(attention, row) of each step -> [layers, heads, steps, slots]; None if there is no attention."""
+    rows = [attention[row][..., :slots] for attention, row in steps if attention is not None]
     return np.stack(rows, 2) if rows else None
 
 
-def forced(log_probs: Array, wanted: Sequence[int]) -> Array:
-    """Log p where row r may only say wanted[r], or anything if that is -1."""
-    rows = [row for row, token in enumerate(wanted) if token >= 0]
+def force_tokens(log_probs: Array, tokens: Sequence[int]) -> Array:
+    """Log p in which only tokens[r] is left of row r, or everything if that is -1."""
+    rows = [row for row, token in enumerate(tokens) if token >= 0]
     if not rows:
         return log_probs
-    shaped, must = log_probs.copy(), [wanted[row] for row in rows]
-    shaped[rows] = -inf
-    shaped[rows, must] = log_probs[rows, must]
-    return shaped
+    forced, columns = log_probs.copy(), [tokens[row] for row in rows]
+    forced[rows] = -inf
+    forced[rows, columns] = log_probs[rows, columns]
+    return forced
 
 
-def due(question: Question, length: int) -> int:
-    """What a prefix says after so many tokens; -1 when it is over."""
-    return question.prefix[length] if length < len(question.prefix) else -1
+def forced_token(source: EncodedSource, length: int) -> int:
+    """The token of the prefix after `length` tokens; -1 after its end."""
+    return source.prefix[length] if length < len(source.prefix) else -1
 
 
-# ------------------------------------------------------------------------------------------------------ one by one
+# ---------------------------------------------------------------------------------------------- greedy and sampling
 
 
-@dataclass(slots=True)
-class _Line:
-    """One sentence under way."""
-
-    tokens: list[int] = field(default_factory=list)
-    each: list[float] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)  # where it stood in the batch at each step
-    ended: bool = False
-
-
-def one_by_one(
-    step: Step, source: Arrays, past: Arrays, questions: Sequence[Question], choose: Choose, attention: bool = False
-) -> list[Answer]:
-    """One token per step, `choose` deciding where no prefix does; sentences that end leave the batch."""
-    lines = [_Line() for _ in questions]
-    alive = list(range(len(questions)))
-    tokens = np.full(len(alive), BOS)
-    seen: list[Array | None] = []
-    while alive:
-        log_probs, past, looked = step(tokens, source, past)
-        seen.append(looked if attention else None)
-        length = len(seen) - 1
-        tokens = choose(forced(log_probs, [due(questions[sentence], length) for sentence in alive]), alive)
+def generate(
+    step: StepFunction,
+    source: Arrays,
+    past: Arrays,
+    sources: Sequence[EncodedSource],
+    choose: TokenChoice,
+    with_attention: bool = False,
+) -> list[EngineResult]:
+    """Extend every sentence by the token that `choose` or its prefix picks; finished sentences leave the batch."""
+    paths = [SentencePath(EOS, encoded.max_length) for encoded in sources]
+    active = list(range(len(sources)))  # the sentence of each row
+    tokens = np.full(len(active), BOS)
+    attentions: list[Array | None] = []  # of each step
+    while active:
+        log_probs, past, attention = step(tokens, source, past)
+        forced = [forced_token(sources[sentence], len(attentions)) for sentence in active]
+        attentions.append(attention if with_attention else None)
+        tokens = choose(force_tokens(log_probs, forced), active)
         values = log_probs[np.arange(len(tokens)), tokens].tolist()
-        stay = []
-        for row, (sentence, token, value) in enumerate(zip(alive, tokens.tolist(), values, strict=True)):
-            line = lines[sentence]
-            line.rows.append(row)
-            line.each.append(value)
-            line.ended = token == EOS
-            if not line.ended:
-                line.tokens.append(token)
-                if len(line.tokens) < questions[sentence].limit:
-                    stay.append(row)
-        if len(stay) < len(alive):
-            alive = [alive[row] for row in stay]
-            tokens, source, past = tokens[stay], picked(source, stay), picked(past, stay)
+        staying = []
+        for row, (sentence, token, value) in enumerate(zip(active, tokens.tolist(), values, strict=True)):
+            paths[sentence].append(row, token, value)
+            if not paths[sentence].done:
+                staying.append(row)
+        if len(staying) < len(active):
+            active = [active[row] for row in staying]
+            tokens, source, past = tokens[staying], select_rows(source, staying), select_rows(past, staying)
     return [
-        Answer(
-            Hypothesis(tuple(line.tokens), sum(line.each), sum(line.each), tuple(line.each), line.ended),
-            followed(zip(seen, line.rows, strict=False), len(question.tokens)),
-        )
-        for line, question in zip(lines, questions, strict=True)
+        EngineResult(path.hypothesis(), stack_attention(zip(attentions, path.rows, strict=False), len(encoded.tokens)))
+        for path, encoded in zip(paths, sources, strict=True)
     ]
 
 
-def greedy(log_probs: Array, sentences: Sequence[int]) -> Array:  # noqa: ARG001
+def choose_best(log_probs: Array, sentences: Sequence[int]) -> Array:  # noqa: ARG001
     """y_t = argmax p(y | y_<t, x)"""
     chosen: Array = log_probs.argmax(-1)
     return chosen
 
 
-def chance(seed: int, number: int) -> np.random.Generator:
-    """What decides the draws of one sentence, wherever it stands."""
-    return np.random.Generator(np.random.Philox(key=[seed % 2**64, number % 2**64]))
+def make_generator(seed: int, index: int) -> np.random.Generator:
+    """The random generator of one sentence, whatever batch it is in."""
+    return np.random.Generator(np.random.Philox(key=[seed % 2**64, index % 2**64]))
 
 
-def drawn(log_probs: Array, sentences: Sequence[int], *, draw: Draw, chances: Sequence[np.random.Generator]) -> Array:
-    """y_t ~ p(y | y_<t, x) as shaped: the first token at which the sum of p passes a number drawn from [0, sum)"""
-    reached = shares(log_probs.astype(np.float64), draw).cumsum(-1)
-    level = np.array([chances[sentence].random() for sentence in sentences]) * reached[:, -1]
-    chosen: Array = np.minimum((reached <= level[:, None]).sum(-1), log_probs.shape[1] - 1)
+def sample_tokens(
+    log_probs: Array,
+    sentences: Sequence[int],
+    *,
+    sampling: SamplingOptions,
+    generators: Sequence[np.random.Generator],
+) -> Array:
+    """y_t ~ p(y | y_<t, x) as filtered: the first token at which the sum of p passes a number drawn from [0, sum)"""
+    cumulative = filtered_probabilities(log_probs.astype(np.float64), sampling).cumsum(-1)
+    drawn = np.array([generators[sentence].random() for sentence in sentences]) * cumulative[:, -1]
+    chosen: Array = np.minimum((cumulative <= drawn[:, None]).sum(-1), log_probs.shape[1] - 1)
     return chosen
 
 
-def shares(log_probs: Array, draw: Draw) -> Array:
-    """In proportion to p^(1/t); of the k best only; of the fewest best only that together reach p"""
-    shaped = log_probs / draw.temperature
-    found: Array = np.exp(shaped - shaped.max(-1, keepdims=True))
-    if draw.top_k is None and draw.top_p is None:
-        return found
-    order = np.argsort(-found, axis=-1, kind="stable")
-    best_first = np.take_along_axis(found, order, -1)
-    if draw.top_k is not None:
-        best_first[:, draw.top_k :] = 0.0
-    if draw.top_p is not None:
+def filtered_probabilities(log_probs: Array, sampling: SamplingOptions) -> Array:
+    """In proportion to p^(1/t); of the k best only; of the fewest best only that together reach p; not normalized"""
+    scaled = log_probs / sampling.temperature
+    probs: Array = np.exp(scaled - scaled.max(-1, keepdims=True))
+    if sampling.top_k is None and sampling.top_p is None:
+        return probs
+    order = np.argsort(-probs, axis=-1, kind="stable")
+    best_first = np.take_along_axis(probs, order, -1)
+    if sampling.top_k is not None:
+        best_first[:, sampling.top_k :] = 0.0
+    if sampling.top_p is not None:
         share = best_first / best_first.sum(-1, keepdims=True)
-        before = share.cumsum(-1) - share  # what the better tokens reach together
+        before = share.cumsum(-1) - share  # the probability of all better tokens
         # A few units of single precision short of p is p: three tokens of .5, .25, .15 do reach .9.
-        out = before >= draw.top_p - 8 * np.finfo(np.float32).eps
-        out[:, 0] = False  # the best always stays
-        best_first[out] = 0.0
-    np.put_along_axis(found, order, best_first, -1)
-    return found
+        removed = before >= sampling.top_p - 8 * np.finfo(np.float32).eps
+        removed[:, 0] = False  # the best always stays
+        best_first[removed] = 0.0
+    np.put_along_axis(probs, order, best_first, -1)
+    return probs
 
 
 # ------------------------------------------------------------------------------------------------------------ beam
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    """A prefix: its last token, what it continues, and the row of the batch that proposed it."""
-
-    before: "_Node | None"
-    token: int
-    value: float  # log p of the token
-    total: float  # of the prefix, as ranked
-    row: int
-    length: int
-
-    def path(self) -> list["_Node"]:
-        """Every prefix on the way here, without the empty one."""
-        nodes, node = [], self
-        while node.before is not None:
-            nodes.append(node)
-            node = node.before
-        return nodes[::-1]
-
-
-@dataclass(slots=True)
-class _Hunt:
-    """The search for one sentence: its live prefixes, and those that have ended, best first."""
-
-    live: list[_Node] = field(default_factory=lambda: [_Node(None, BOS, 0.0, 0.0, 0, 0)])
-    ends: list[tuple[float, bool, _Node]] = field(default_factory=list)  # score, by the end token?, last prefix
-    top_ended: bool = False
-
-
-def beam(
-    step: Step, source: Arrays, past: Arrays, questions: Sequence[Question], search: Search
-) -> list[tuple[Answer, ...]]:
-    """The `best` sequences found by keeping the best few prefixes at each step
-
-    Of the 2 x size best continuations L + log p, an end counts among the first `size`, and `size` others stay alive.
-    An ended one is ranked by L / penalty(n), see LENGTHS; when a sentence is done, see STOPPINGS.
-    """
-    size = max(search.beam, search.best)
-    hunts = [_Hunt() for _ in questions]
-    alive = list(range(len(questions)))  # each has equally many rows, in this order
-    tokens = np.full(len(alive), BOS)
-    own = source  # a copy for each row, made anew only when sentences or widths change
-    seen: list[Array | None] = []
+def beam_search(
+    step: StepFunction, source: Arrays, past: Arrays, sources: Sequence[EncodedSource], options: SearchOptions
+) -> list[tuple[EngineResult, ...]]:
+    """`search.beam.Beam` in NumPy: the `num_best` sequences found by keeping the best few prefixes at each step"""
+    size = max(options.beam, options.num_best)
+    beam_options = BeamOptions(size, options.num_best, options.length_rule, options.length_penalty, options.stopping)
+    beams = [SentenceBeam(beam_options, EOS, encoded.max_length) for encoded in sources]
+    active = list(range(len(sources)))  # sentences that are not done; each has `width` rows, in this order
+    tokens = np.full(len(active), BOS)
+    row_source = source  # a copy for each row, repeated only when sentences or widths change
+    attentions: list[Array | None] = []  # of each step
     width = 1
-    while alive:
-        log_probs, past, looked = step(tokens, own, past)
-        seen.append(looked if search.attention else None)
-        wanted = [due(questions[sentence], len(seen) - 1) for sentence in alive for _ in range(width)]
-        shaped = forced(log_probs, wanted).reshape(len(alive), width, -1)
-        totals = np.array([[node.total for node in hunts[sentence].live] for sentence in alive])
-        sums, parents, said = best_sums(totals, shaped, 2 * size)
-        first = np.arange(0, len(tokens), width)[:, None]
-        values = log_probs[first + parents, said].tolist()
-        everything = zip(sums.tolist(), parents.tolist(), said.tolist(), values, strict=True)
-        stay = [
-            place
-            for place, (sentence, continuations) in enumerate(zip(alive, everything, strict=True))
-            if extend(hunts[sentence], questions[sentence], search, size, place * width, *continuations)
-        ]
-        alive = [alive[place] for place in stay]
-        if not alive:
+    while active:
+        log_probs, past, attention = step(tokens, row_source, past)
+        forced = [forced_token(sources[sentence], len(attentions)) for sentence in active for _ in range(width)]
+        attentions.append(attention if options.attention else None)
+        filtered = force_tokens(log_probs, forced).reshape(len(active), width, -1)
+        totals = np.array([[node.total for node in beams[sentence].live] for sentence in active])
+        sums, parents, words = top_sums(totals, filtered, 2 * size)
+        first_rows = np.arange(0, len(tokens), width)[:, None]
+        values = log_probs[first_rows + parents, words].tolist()
+        columns = zip(active, sums.tolist(), parents.tolist(), words.tolist(), values, strict=True)
+        for place, (sentence, *continuations) in enumerate(columns):
+            beams[sentence].extend(place * width, *continuations)
+        staying = [place for place, sentence in enumerate(active) if not beams[sentence].done]
+        active = [active[place] for place in staying]
+        if not active:
             break
-        wide = max(len(hunts[sentence].live) for sentence in alive)
-        for live in (hunts[sentence].live for sentence in alive):
-            if len(live) < wide:  # where there were fewer continuations, the others follow along without any hope
-                live += [replace(live[-1], total=-inf)] * (wide - len(live))
-        if wide != width or len(stay) < len(sums):
-            source = picked(source, stay)
-            own = picked(source, np.repeat(np.arange(len(stay)), wide))
-            width = wide
-        nodes = [node for sentence in alive for node in hunts[sentence].live]
-        past = picked(past, [node.row for node in nodes])
+        new_width = max(len(beams[sentence].live) for sentence in active)
+        for sentence in active:
+            beams[sentence].pad(new_width)
+        if new_width != width or len(staying) < len(sums):
+            source = select_rows(source, staying)
+            row_source = select_rows(source, np.repeat(np.arange(len(staying)), new_width))
+            width = new_width
+        nodes = [node for sentence in active for node in beams[sentence].live]
+        past = select_rows(past, [node.row for node in nodes])
         tokens = np.array([node.token for node in nodes])
-    return [told(hunt, question, search, seen) for hunt, question in zip(hunts, questions, strict=True)]
+    return [
+        tuple(
+            EngineResult(hypothesis, stack_attention(zip(attentions, rows, strict=False), len(encoded.tokens)))
+            for hypothesis, rows in beam.best_hypotheses()
+        )
+        for beam, encoded in zip(beams, sources, strict=True)
+    ]
 
 
-def extend(
-    hunt: _Hunt,
-    question: Question,
-    search: Search,
-    size: int,
-    first_row: int,
-    totals: Sequence[float],
-    parents: Sequence[int],
-    tokens: Sequence[int],
-    values: Sequence[float],
-) -> bool:
-    """Sort the continuations, best first, into kept, ended and pruned; whether the sentence goes on."""
-    penalty, length = LENGTHS[search.length], hunt.live[0].length + 1
-    kept: list[_Node] = []
-    for rank, (total, parent, token, value) in enumerate(zip(totals, parents, tokens, values, strict=True)):
-        if total == -inf or (len(kept) == size and rank >= size):
-            break
-        ended = token == EOS
-        node = _Node(hunt.live[parent], token, value, total, first_row + parent, length)
-        if rank < size and (ended or length == question.limit):
-            score = total / penalty(length - ended, ended, search.length_penalty)
-            insort(hunt.ends, (score, ended, node), key=lambda end: -end[0])
-            hunt.top_ended = hunt.top_ended or rank == 0
-        elif not ended and len(kept) < size and length < question.limit:
-            kept.append(node)
-    if not kept:
-        return False
-    hunt.live = kept
-    standing = Standing(
-        finished=[score for score, _, _ in hunt.ends],
-        live=kept[0].total,
-        top_ended=hunt.top_ended,
-        step=length,
-        limit=question.limit,
-        size=size,
-        best=search.best,
-        alpha=search.length_penalty,
-        penalty=penalty,
-    )
-    return not STOPPINGS[search.stopping](standing)
-
-
-def told(hunt: _Hunt, question: Question, search: Search, seen: Sequence[Array | None]) -> tuple[Answer, ...]:
-    """The best of those that have ended."""
-    answers = []
-    for score, ended, node in hunt.ends[: search.best]:
-        path = node.path()
-        each = tuple(step.value for step in path)
-        tokens = tuple(step.token for step in (path[:-1] if ended else path))
-        looked = followed(zip(seen, (step.row for step in path), strict=False), len(question.tokens))
-        answers.append(Answer(Hypothesis(tokens, score, sum(each), each, ended), looked))
-    return tuple(answers)
-
-
-def best_sums(bases: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
+def top_sums(bases: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
     """The k largest bases[b, r] + values[b, r, v] of each b, best first, with their r and v; of equals the first.
 
-    [B, R], [B, R, V] -> three of [B, k], or fewer where there are fewer. The k largest lie in the k blocks with the
-    largest maxima, and block maxima are one quick pass.
+    [B, R], [B, R, V] -> three of [B, k], or fewer where there are fewer. The k largest are in the k blocks with the
+    largest maxima, and block maxima are one fast pass.
     """
     groups, _, size = values.shape
-    begins = np.arange(0, size, BLOCK)
-    peaks = np.maximum.reduceat(values, begins, axis=-1) + bases[:, :, None]
-    chosen = largest(peaks.reshape(groups, -1), k)  # [B, k] blocks
-    row, column = chosen // len(begins), chosen % len(begins) * BLOCK
-    near = column[:, :, None] + np.arange(BLOCK)  # [B, k, BLOCK]
-    inside = near < size
-    near = np.where(inside, near, 0)
-    sums = (
-        values[np.arange(groups)[:, None, None], row[:, :, None], near] + np.take_along_axis(bases, row, 1)[..., None]
-    )
+    starts = np.arange(0, size, BLOCK_SIZE)
+    maxima = np.maximum.reduceat(values, starts, axis=-1) + bases[:, :, None]
+    chosen = top_positions(maxima.reshape(groups, -1), k)  # [B, k] blocks
+    row, column = chosen // len(starts), chosen % len(starts) * BLOCK_SIZE
+    columns = column[:, :, None] + np.arange(BLOCK_SIZE)  # [B, k, BLOCK_SIZE]
+    inside = columns < size
+    columns = np.where(inside, columns, 0)
+    block_values = values[np.arange(groups)[:, None, None], row[:, :, None], columns]
+    sums = block_values + np.take_along_axis(bases, row, 1)[..., None]
     sums = np.where(inside, sums, -inf).reshape(groups, -1)
-    at = largest(sums, k)
-    order = np.argsort(-np.take_along_axis(sums, at, 1), axis=-1, kind="stable")
-    at = np.take_along_axis(at, order, 1)
-    pick = partial(np.take_along_axis, indices=at, axis=1)
-    return pick(sums), np.take_along_axis(row, at // BLOCK, 1), pick(near.reshape(groups, -1))
+    top = top_positions(sums, k)
+    order = np.argsort(-np.take_along_axis(sums, top, 1), axis=-1, kind="stable")
+    top = np.take_along_axis(top, order, 1)
+    pick = partial(np.take_along_axis, indices=top, axis=1)
+    return pick(sums), np.take_along_axis(row, top // BLOCK_SIZE, 1), pick(columns.reshape(groups, -1))
 
 
-def largest(values: Array, k: int) -> Array:
-    """Where the k largest of each row are, in the order of their places, of equals the first: [B, n] -> [B, k]"""
+def top_positions(values: Array, k: int) -> Array:
+    """The positions of the k largest of each row, in ascending order; of equals the first: [B, n] -> [B, k]"""
     groups, size = values.shape
     if k >= size:
         return np.broadcast_to(np.arange(size), values.shape)
-    least = np.partition(values, size - k, axis=-1)[:, size - k, None]
-    above, equal = values > least, values == least
+    smallest = np.partition(values, size - k, axis=-1)[:, size - k, None]
+    above, equal = values > smallest, values == smallest
     room = k - above.sum(-1, keepdims=True)
     return np.nonzero(above | (equal & (equal.cumsum(-1) <= room)))[1].reshape(groups, k)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from math import fsum
 from typing import Any
 
@@ -13,19 +12,27 @@ from torch import Tensor
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
 from heedful.data.batch import collate, padded
-from heedful.engines.base import Answer, Question, Search, usable_threads
+from heedful.engines.base import (
+    EncodedSource,
+    EngineResult,
+    SearchOptions,
+    check_threads,
+    group_samples,
+    repeat_sources,
+    sort_by_score,
+)
 from heedful.errors import HeedfulError
 from heedful.model.ensemble import ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
-from heedful.search import Beam, Greedy, Rules, Sample
+from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
 CPU = torch.device("cpu")
 
 
-class Torch:
+class TorchEngine:
     """A model in memory."""
 
     name = "torch"
@@ -34,67 +41,80 @@ class Torch:
         self.model, self.device = model.to(device).eval(), device
 
     @torch.inference_mode()
-    def answers(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """Up to `search.best` answers to each question, best first."""
-        times = search.best if search.draw else 1  # every draw is a question of its own
-        asked = [question for question in questions for _ in range(times)]
-        tokens, mask = padded([list(question.tokens) for question in asked], PAD)
+    def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
+        """Up to `options.num_best` results for each source, best first."""
+        num_samples = options.num_best if options.sampling else 1
+        sources = repeat_sources(sources, num_samples)
+        tokens, mask = padded([list(source.tokens) for source in sources], PAD)
         memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
-        prefixes = tuple(question.prefix for question in asked)
-        limits = tuple(question.limit for question in asked)
-        given = prefixes if any(prefixes) else None
-        rules = Rules(BOS, EOS, limits, prefix=given, never=(PAD, BOS), spread=search.spread)
-        numbers = tuple(times * question.number + again for question in questions for again in range(times))
-        found = search_of(search, numbers)(self.model.decoder, memory, rules, look=Look() if search.attention else None)
-        every = [
-            tuple(answer_of(one, len(question.tokens)) for one in some.hypotheses)
-            for some, question in zip(found, asked, strict=True)
+        prefixes = tuple(source.prefix for source in sources)
+        limits = DecodingLimits(
+            BOS,
+            EOS,
+            tuple(source.max_length for source in sources),
+            prefix=prefixes if any(prefixes) else None,
+            suppress_tokens=(PAD, BOS),
+            renormalize=options.renormalize,
+        )
+        search = make_search(options, tuple(source.index for source in sources))
+        found = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
+        results = [
+            sort_by_score([to_engine_result(hypothesis, len(source.tokens)) for hypothesis in result.hypotheses])
+            for result, source in zip(found, sources, strict=True)
         ]
-        return [
-            tuple(sorted(chain.from_iterable(every[at : at + times]), key=lambda one: -one.hypothesis.score))
-            for at in range(0, len(every), times)
-        ]
+        return group_samples([result for (result,) in results], num_samples) if options.sampling else results
 
     @torch.inference_mode()
-    def given(
-        self, questions: Sequence[Question], targets: Sequence[Sequence[int]], *, attention: bool = False
-    ) -> list[Answer]:
-        """What the model says of given answers: log p of every token and of the end after them, and where it looked."""
-        pairs = [(question.tokens, target) for question, target in zip(questions, targets, strict=True)]
+    def score_targets(
+        self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
+    ) -> list[EngineResult]:
+        """Log p of every token of the targets and of the end after them, and (on request) the cross-attention."""
+        pairs = [(source.tokens, target) for source, target in zip(sources, targets, strict=True)]
         batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD, end_source=False).to(self.device)
         decoder = self.model.decoder
         state = decoder.start(self.model.encoder(*batch.source))
         decoded, _ = decoder(batch.inputs, state, Look() if attention else None)
-        found = []
-        for row, (question, target) in enumerate(zip(questions, targets, strict=True)):
+        results = []
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
             gold = torch.tensor([*target, EOS], device=self.device).unsqueeze(1)
             log_probs = decoder.project(decoded.states[row, : len(gold)]).float().log_softmax(-1)
-            each = tuple(log_probs.gather(1, gold).squeeze(1).tolist())
+            token_log_probs = tuple(log_probs.gather(1, gold).squeeze(1).tolist())
             layers = decoded.maps.cross if decoded.maps else ()
-            looked = [one.weights[row, :, : len(gold)] for one in layers if one.weights is not None]
-            answer = Hypothesis(tuple(target), fsum(each), fsum(each), each, True)
-            found.append(Answer(answer, stacked(looked, len(question.tokens))))
-        return found
+            weights = [layer.weights[row, :, : len(gold)] for layer in layers if layer.weights is not None]
+            total = fsum(token_log_probs)
+            hypothesis = Hypothesis(tuple(target), total, total, token_log_probs, True)
+            results.append(EngineResult(hypothesis, stack_attention(weights, len(source.tokens))))
+        return results
 
 
-def opened(bundle: Bundle, *, others: Sequence[Bundle] = (), device: str = "cpu", threads: int | None = None) -> Torch:
-    """The model of a model directory, or the ensemble of several."""
-    if count := usable_threads(threads):
+def open_engine(
+    bundle: Bundle, *, others: Sequence[Bundle] = (), device: str = "cpu", threads: int | None = None
+) -> TorchEngine:
+    """The model of a model directory, or the ensemble of several.
+
+    PyTorch has one number of threads per process: `threads` sets it for everything in this process that uses PyTorch.
+    """
+    set_process_threads(threads)
+    models = [load_model(member) for member in (bundle, *others)]
+    return TorchEngine(ensemble(models) if others else models[0], find_device(device))
+
+
+def set_process_threads(threads: int | None) -> None:
+    """Set PyTorch's number of threads, which is one per process; None leaves it as it is."""
+    if count := check_threads(threads):
         torch.set_num_threads(count)
-    models = [model_of(one) for one in (bundle, *others)]
-    return Torch(ensemble(models) if others else models[0], usable(device))
 
 
-def model_of(bundle: Bundle) -> Seq2Seq:
-    """Built as the directory says, with its weights."""
+def load_model(bundle: Bundle) -> Seq2Seq:
+    """The model that a model directory describes, with its weights."""
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     weights = {name: torch.from_numpy(array) for name, array in read_float_weights(bundle).items()}
     model.load_state_dict(weights, assign=True)
     return model
 
 
-def usable(name: str) -> torch.device:
-    """The device of that name, tried."""
+def find_device(name: str) -> torch.device:
+    """The device of that name, after a test that it works."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).tolist()
@@ -104,27 +124,28 @@ def usable(name: str) -> torch.device:
     return device
 
 
-def search_of(search: Search, numbers: tuple[int, ...] | None = None) -> Greedy | Sample | Beam:
-    """The search that was asked for; one place in the beam is greedy search, and quicker.
+def make_search(options: SearchOptions, indices: tuple[int, ...] | None = None) -> Greedy | Sample | Beam:
+    """The search that the options describe; a beam of 1 is greedy search, which is faster.
 
-    A beam stops when a better answer is unlikely rather than impossible: on Multi30k that takes 0.57 of the time, and
-    BLEU moves by 0.01.
+    A beam stops when a better hypothesis is unlikely rather than impossible: on Multi30k that takes 0.57 of the time,
+    and BLEU moves by 0.01.
     """
-    if search.draw:
-        return Sample(search.draw.temperature, search.draw.top_k, search.draw.top_p, search.draw.seed, numbers)
-    if search.beam == 1 and search.best == 1:
+    if sampling := options.sampling:
+        return Sample(sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed, indices)
+    if options.beam == 1 and options.num_best == 1:
         return Greedy()
-    return Beam(max(search.beam, search.best), search.best, search.length, search.length_penalty, search.stopping)
+    size = max(options.beam, options.num_best)
+    return Beam(size, options.num_best, options.length_rule, options.length_penalty, options.stopping)
 
 
-def answer_of(found: Hypothesis, slots: int) -> Answer:
-    """The hypothesis without PyTorch's part of it."""
-    if found.maps is None:
-        return Answer(found)
-    looked = [one.weights for one in found.maps.cross if one.weights is not None]
-    return Answer(replace(found, maps=None), stacked(looked, slots))
+def to_engine_result(hypothesis: Hypothesis, slots: int) -> EngineResult:
+    """The hypothesis with its maps as one array instead of tensors."""
+    if hypothesis.maps is None:
+        return EngineResult(hypothesis)
+    weights = [layer.weights for layer in hypothesis.maps.cross if layer.weights is not None]
+    return EngineResult(replace(hypothesis, maps=None), stack_attention(weights, slots))
 
 
-def stacked(layers: Sequence[Tensor], slots: int) -> NDArray[Any] | None:
-    """[heads, steps, padded slots] per layer -> [layers, heads, steps, slots]; None of a model that does not look."""
-    return torch.stack([one[..., :slots] for one in layers]).float().cpu().numpy() if layers else None
+def stack_attention(layers: Sequence[Tensor], slots: int) -> NDArray[Any] | None:
+    """[heads, steps, padded slots] per layer -> [layers, heads, steps, slots]; None if a model has no attention."""
+    return torch.stack([weights[..., :slots] for weights in layers]).float().cpu().numpy() if layers else None

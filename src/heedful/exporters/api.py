@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.bundle import EXPORT_CARD, Bundle, open_bundle, sibling, write_inner_folder
 from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
@@ -28,7 +28,7 @@ PROBES = 200  # sentences at most
 class Format:
     """A line of FORMATS."""
 
-    write: Callable[[Bundle, Path, str], Reading | None]  # gives how to read links off what its engine shows
+    write: Callable[[Bundle, Path, str], AlignmentMethod | None]  # gives how to read links off what its engine shows
     roundings: Sequence[str]  # the usual one first
     engine: str  # that opens it
     stopping: str = "likely"  # the rule by which its engine ends a search, which the proof follows too
@@ -42,7 +42,7 @@ def _onnx(bundle: Bundle, folder: Path, rounding: str) -> None:
     write(bundle, folder, rounding)
 
 
-def _argos(bundle: Bundle, folder: Path, rounding: str) -> Reading | None:
+def _argos(bundle: Bundle, folder: Path, rounding: str) -> AlignmentMethod | None:
     argos.check(bundle)
     return ctranslate2.write(bundle, folder, rounding)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful import config
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.bundle import Bundle, read_float_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError, require
@@ -23,11 +23,11 @@ Array = NDArray[Any]
 ROUNDINGS = ("float32", "int8", "int8_float32", "bfloat16", "float16")
 
 
-def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> Reading | None:
+def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> AlignmentMethod | None:
     """Write model.bin, config.json and the vocabularies; gives how to read links of words off what it will show."""
     require("ctranslate2", extra="export", whose="heedful export --to ctranslate2")
     told = bundle.statistics.get("alignment")
-    reading = Reading(**told) if told else None
+    reading = AlignmentMethod(**told) if told else None
     spec = filled(bundle.model, read_float_weights(bundle), reading)
     for side in SIDES:
         tokenizer = bundle.tokenizer(side)
@@ -41,10 +41,10 @@ def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> Reading | 
     spec.optimize(quantization=None if rounding == "float32" else rounding)
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
-    return Reading(reading.step, 0, 0) if reading else None
+    return AlignmentMethod(reading.step, 0, 0) if reading else None
 
 
-def filled(model: config.ModelSettings, weights: Mapping[str, Array], reading: Reading | None = None) -> Any:
+def filled(model: config.ModelSettings, weights: Mapping[str, Array], reading: AlignmentMethod | None = None) -> Any:
     """Its specification with our numbers in it, showing the head of `reading`."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation

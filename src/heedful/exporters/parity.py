@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 
-from heedful.engines.base import Question, Search
+from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.metrics.score import score
 from heedful.text.normalize import normalize
 from heedful.text.tokenizer import SPECIAL, UNK
-from heedful.translation.translator import Options, Translator, batches
+from heedful.translation.translator import TranslationOptions, Translator, make_batches
 
 SAME = 0.995  # of the answers, where nothing is rounded
 NEAR = 1e-3  # log p of a token, where nothing is rounded
@@ -89,21 +89,23 @@ def prove(
     rounded: bool = False,
 ) -> Proof:
     """Compare two translators of the same model; `stopping` is the rule by which theirs ends a search."""
-    search = replace(ours.search(Options()), stopping=stopping, spread=stopping == "ctranslate2")
-    segmented = ours.segmented([normalize(text)[0] for text in texts], Options(), 0)
-    questions = [segment.question for some in segmented for segment in some]
+    search = replace(
+        ours.search_options(TranslationOptions()), stopping=stopping, renormalize=stopping == "ctranslate2"
+    )
+    segmented = ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0)
+    questions = [segment.source for some in segmented for segment in some]
     if not questions:
         raise ConfigError("there is nothing to prove it with: the probes are empty")
-    mine, other = ours.answered(questions, search), theirs.answered(questions, search)
+    mine, other = ours.translate_sources(questions, search), theirs.translate_sources(questions, search)
     said = [[some[0].hypothesis.tokens for some in one] for one in (mine, other)]
     differ = [row for row in range(len(questions)) if said[0][row] != said[1][row]]
     ties = sum(tied(ours, questions[row], said[0][row], said[1][row], search) for row in differ)
     apart = differences(ours, theirs, questions, said[0])
     nonsense = differences(ours, theirs, *alphabet(ours))
-    own_rule = ours.search(Options())
+    own_rule = ours.search_options(TranslationOptions())
     usual = None
     if own_rule.stopping != stopping:
-        alone = [some[0].hypothesis.tokens for some in ours.answered(questions, own_rule)]
+        alone = [some[0].hypothesis.tokens for some in ours.translate_sources(questions, own_rule)]
         usual = sum(a == b for a, b in zip(alone, said[1], strict=True))
     texts_of = [ours.target.decode(one) for one in said]
     own = score("bleu", texts_of[1], texts_of[0]).value
@@ -125,24 +127,24 @@ def prove(
     )
 
 
-def alphabet(ours: Translator) -> tuple[list[Question], list[list[int]]]:
+def alphabet(ours: Translator) -> tuple[list[EncodedSource], list[list[int]]]:
     """Sources and answers in which every piece occurs: neighbors in the lists are not neighbors here."""
     sides = [[UNK, *range(len(SPECIAL), side.size)] for side in (ours.source, ours.target)]
     count = max(1, *(-(-len(side) // ROW) for side in sides))
     sources, targets = ([side[at::count] for at in range(count)] for side in sides)
-    questions = [Question((*(source or [UNK]), *ours.end), ROW) for source in sources]
+    questions = [EncodedSource((*(source or [UNK]), *ours.source_end), ROW) for source in sources]
     return questions, targets
 
 
 def differences(
-    ours: Translator, theirs: Translator, questions: Sequence[Question], said: Sequence[Sequence[int]]
+    ours: Translator, theirs: Translator, questions: Sequence[EncodedSource], said: Sequence[Sequence[int]]
 ) -> list[float]:
     """How far apart log p of every token of some answers is."""
     lengths = [len(question.tokens) + len(tokens) for question, tokens in zip(questions, said, strict=True)]
     found: list[float] = []
-    for rows in batches(lengths):
+    for rows in make_batches(lengths):
         some = [questions[row] for row in rows], [said[row] for row in rows]
-        for one, two in zip(ours.engine.given(*some), theirs.engine.given(*some), strict=True):
+        for one, two in zip(ours.engine.score_targets(*some), theirs.engine.score_targets(*some), strict=True):
             pairs = zip(one.hypothesis.log_probabilities, two.hypothesis.log_probabilities, strict=True)
             found += [abs(a - b) for a, b in pairs]
     return found
@@ -153,9 +155,11 @@ def largest_of(values: Sequence[float]) -> float:
     return nan if any(map(isnan, values)) else max(values)
 
 
-def tied(ours: Translator, question: Question, one: Sequence[int], other: Sequence[int], search: Search) -> bool:
+def tied(
+    ours: Translator, question: EncodedSource, one: Sequence[int], other: Sequence[int], search: SearchOptions
+) -> bool:
     """Whether our model likes both nearly the same: then the last bits of a sum decided."""
-    first, second = ours.engine.given([question, question], [one, other])
+    first, second = ours.engine.score_targets([question, question], [one, other])
     scores = [
         answer.hypothesis.log_probability / max(1, len(answer.hypothesis.log_probabilities)) ** search.length_penalty
         for answer in (first, second)

@@ -12,7 +12,7 @@ from heedful.inspection.figure import figure
 from heedful.inspection.page import framed, page
 from heedful.text.normalize import normalize
 from heedful.trace import Film, Frame, Reading, Sentence, Trace, parsed
-from heedful.translation.translator import Options, Translator, encoded, load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
 if TYPE_CHECKING:
     from heedful.inspection.record import Search, Subject
@@ -131,13 +131,13 @@ def looked(
     told = what.bundle.statistics.get("alignment")
     more = {**settings, "reading": Reading(**told) if told else None, "about": about(what)}
     lines = [normalize(line)[0] for line in str(text).split("\n")]
-    segments = [segment for some in what.segmented(lines, Options(), 0) for segment in some]
-    wanted = tuple(encoded(what.target, [reference])[0]) if reference is not None else None
+    segments = [segment for some in what.make_segments(lines, TranslationOptions(), 0) for segment in some]
+    wanted = tuple(encode_texts(what.target, [reference])[0]) if reference is not None else None
     if wanted is not None and len(segments) != 1:
         raise HeedfulError("a reference belongs to one sentence that is no longer than those of training")
     for segment in segments:
-        asked = segment.question
-        question = Question(asked.tokens, segment.text, ends=bool(what.end), limit=asked.limit)
+        asked = segment.source
+        question = Question(asked.tokens, segment.text, ends=bool(what.source_end), limit=asked.max_length)
         yield record(subject, question, search, reference=wanted, **more)
         if wanted is not None:
             forced = replace(subject, name=f"{subject.name}, reference")
@@ -160,11 +160,11 @@ def search_of(beam: int, length: str = "power", penalty: float = 1.0) -> "Search
 
 def subject_of(translator: Translator) -> "Subject":
     """The model inside a translator."""
-    from heedful.engines.torch import Torch
+    from heedful.engines.torch import TorchEngine
     from heedful.inspection.record import Subject
     from heedful.text.tokenizer import BOS, EOS
 
-    if not isinstance(translator.engine, Torch):
+    if not isinstance(translator.engine, TorchEngine):
         raise HeedfulError("only PyTorch lets one look inside: load the model directory itself, not an export of it")
     bundle, model = translator.bundle, translator.engine.model
     return Subject(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text as Colored
 
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.errors import HeedfulError, require
 from heedful.text.normalize import escape_invisible
 from heedful.trace import Piece, Sentence
@@ -29,7 +29,7 @@ def map_of(sentence: Sentence, pieces: bool = False) -> tuple[Array, list[str], 
         raise HeedfulError("this model does not look at the words of its source, so there is no map to draw")
     array = blob.array()
     reading = sentence.reading
-    how = Reading(**reading.model_dump()) if reading else Reading()
+    how = AlignmentMethod(**reading.model_dump()) if reading else AlignmentMethod()
     weights = how(array, len(sentence.target.pieces))
     rows, columns = (groups(side.pieces, pieces) for side in (sentence.target, sentence.source))
     joined = np.stack([weights[:, some].sum(1) for _, some in columns], 1)

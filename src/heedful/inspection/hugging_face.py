@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.inspection.record import Question, Subject
 from heedful.nn.contract import Decoded, Look, Map, Maps, Memory, State
-from heedful.search.filters import Forbid
+from heedful.search.filters import SuppressTokens
 
 
 class _Encoder:
@@ -93,7 +93,9 @@ def hugging_face(
         name=name or type(model).__name__,
         languages=languages,
         silences=False,
-        filters=(Forbid((config.pad_token_id,)),) if config.pad_token_id not in (None, config.eos_token_id) else (),
+        filters=(SuppressTokens((config.pad_token_id,)),)
+        if config.pad_token_id not in (None, config.eos_token_id)
+        else (),
         ask=(lambda text: question_of(tokenizer, text)) if tokenizer else None,
     )
 

@@ -23,9 +23,9 @@ from heedful.nn.attention import (
     SelfAttention,
 )
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
-from heedful.search import Beam, Greedy, Rules, Sample
+from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.search.filters import Filter
-from heedful.stopping import LENGTHS
+from heedful.search.stopping import LENGTH_RULES
 from heedful.trace import (
     Node,
     Piece,
@@ -40,7 +40,7 @@ from heedful.trace import (
     spelled,
     weights_blob,
 )
-from heedful.types import Candidate, Found
+from heedful.types import Candidate, SearchResult
 
 LOWEST = -1e4  # stands for -inf, which JSON cannot say
 Search = Beam | Greedy | Sample
@@ -100,7 +100,7 @@ def record(
     mask = torch.ones_like(tokens, dtype=torch.bool)
     memory = subject.encoder(tokens, mask, look=Look(WHOLE if "encoder" in vectors else ONLY_WEIGHTS))
     limit = max(question.limit, len(forced or ()) + 1)
-    rules = Rules(subject.bos, subject.eos, limit, filters=subject.filters)
+    rules = DecodingLimits(subject.bos, subject.eos, limit, filters=subject.filters)
     found = search(subject.decoder, memory, rules, trace=True)[0]
     said = tuple(found.best.tokens) if forced is None else tuple(forced)
     ended = found.best.finished or forced is not None
@@ -191,10 +191,10 @@ def score_of(search: Search, total: float, tokens: int, ended: bool) -> float:
     """How the search ranks an answer: a beam by length, others by log p alone."""
     if not isinstance(search, Beam):
         return total
-    return total / LENGTHS[search.length](tokens, ended, search.length_penalty)
+    return total / LENGTH_RULES[search.length_rule](tokens, ended, search.length_penalty)
 
 
-def tree(subject: Subject, search: Search, found: Found, memory: Memory, rules: Rules) -> Tree:
+def tree(subject: Subject, search: Search, found: SearchResult, memory: Memory, rules: DecodingLimits) -> Tree:
     """What was considered, and what greedy search would have said."""
     assert found.trace is not None
     considered = found.trace.candidates
@@ -211,7 +211,7 @@ def tree(subject: Subject, search: Search, found: Found, memory: Memory, rules: 
     return Tree(
         kind=type(search).__name__.lower(),
         size=getattr(search, "size", 1),
-        length=rule[search.length] if isinstance(search, Beam) else "log p",
+        length=rule[search.length_rule] if isinstance(search, Beam) else "log p",
         nodes=nodes,
         best=-max(ends)[1] if ends else None,
         greedy=subject.say(greedy.tokens),
@@ -234,7 +234,9 @@ def node(one: Candidate, name: str) -> Node:
     )
 
 
-def judged(subject: Subject, search: Search, memory: Memory, reference: Sequence[int], found: Found) -> Reference:
+def judged(
+    subject: Subject, search: Search, memory: Memory, reference: Sequence[int], found: SearchResult
+) -> Reference:
     """Had the model liked the reference better, the search erred; else the model did."""
     gold = (*reference, subject.eos)
     log_probs, _ = passed(subject, memory, gold, None)

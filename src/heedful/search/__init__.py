@@ -1,20 +1,51 @@
-"""Search: from a decoder's distributions to the best sequences, knowing nothing of the model.
+"""Search: from a decoder's distributions to the best sequences, for any model.
 
-Each search is a frozen set of options that is called with a decoder, a memory and the `Rules`:
+Each search is a frozen set of options that is called with a decoder, a memory and `DecodingLimits`:
 
-    Beam(size=5)(decoder, memory, Rules(bos=1, eos=2, limit=50)) -> [Found, ...]   one per sentence
+    Beam(size=5)(decoder, memory, DecodingLimits(bos=1, eos=2, max_length=50)) -> [SearchResult, ...]   one per sentence
+
+What needs torch is imported on first use: `stopping` and `hypotheses` also serve the searches in NumPy.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from heedful.errors import require
+from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
 
-require("torch", extra="train", whose="heedful.search")
+if TYPE_CHECKING:
+    from heedful.search.beam import SEARCHES, Beam
+    from heedful.search.decoding import DecodingLimits
+    from heedful.search.filters import FILTERS, Filter
+    from heedful.search.generation import Greedy, Sample
 
-from heedful.search.beam import Beam  # noqa: E402  # after the message that says how to install torch
-from heedful.search.decoding import Rules  # noqa: E402
-from heedful.search.filters import FILTERS, Filter  # noqa: E402
-from heedful.search.generate import Greedy, Sample  # noqa: E402
-from heedful.stopping import LENGTHS, STOPPINGS  # noqa: E402
+__all__ = [
+    "FILTERS",
+    "LENGTH_RULES",
+    "SEARCHES",
+    "STOPPING_RULES",
+    "Beam",
+    "DecodingLimits",
+    "Filter",
+    "Greedy",
+    "Sample",
+]
 
-SEARCHES = {"greedy": Greedy, "sample": Sample, "beam": Beam}
+TORCH_MODULES = {
+    "Beam": "beam",
+    "DecodingLimits": "decoding",
+    "FILTERS": "filters",
+    "Filter": "filters",
+    "Greedy": "generation",
+    "SEARCHES": "beam",
+    "Sample": "generation",
+}
 
-__all__ = ["FILTERS", "LENGTHS", "SEARCHES", "STOPPINGS", "Beam", "Filter", "Greedy", "Rules", "Sample"]
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+
+    def __getattr__(name: str) -> Any:
+        if name not in TORCH_MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        require("torch", extra="train", whose="heedful.search")
+        return getattr(import_module(f"{__name__}.{TORCH_MODULES[name]}"), name)

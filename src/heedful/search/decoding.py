@@ -1,6 +1,10 @@
-"""What every search obeys, and the steps that every search takes."""
+"""What limits every search, and the decoding steps that every search takes."""
 
 from dataclasses import dataclass
+
+from heedful.errors import require
+
+require("torch", extra="train", whose="heedful.search")
 
 import torch
 from torch import Tensor, nn
@@ -8,133 +12,133 @@ from torch import Tensor, nn
 from heedful.model.seq2seq import output_of
 from heedful.nn.contract import Decoder, Look, Maps, Memory, State, Tree, select
 from heedful.nn.layers import precise
-from heedful.search.filters import Filter, Forced
+from heedful.search.filters import Filter, ForcedPrefix
+from heedful.search.hypotheses import check_prefix
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class DecodingLimits:
     """Where a sequence starts and ends, how long it may be, what it must begin with and what may come next."""
 
     bos: int
     eos: int
-    limit: int | tuple[int, ...]  # most steps, the one that says the end token included; or one limit per sentence
-    minimum: int = 0  # no end token before this many tokens
+    max_length: int | tuple[int, ...]  # in tokens, the end token included; for all sentences, or one for each
+    min_length: int = 0  # no end token before this many tokens
     prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
-    never: tuple[int, ...] = ()  # tokens that are not words, such as the start token
-    spread: bool = False  # whether their probability is shared out among the others, as CTranslate2 does
+    suppress_tokens: tuple[int, ...] = ()  # tokens that are not words, such as the start token
+    renormalize: bool = False  # whether the other tokens share the probability of suppressed ones, as in CTranslate2
     filters: tuple[Filter, ...] = ()
 
-    def limits(self, sentences: int) -> list[int]:
-        """The limit of each sentence."""
-        limits = [self.limit] * sentences if isinstance(self.limit, int) else list(self.limit)
-        if len(limits) != sentences:
-            raise ValueError(f"{len(limits)} limits were given for {sentences} sentences")
-        if min(limits, default=1) < 1:
-            raise ValueError(f"a limit must allow at least 1 token, got {min(limits)}")
-        return limits
+    def max_lengths(self, num_sentences: int) -> list[int]:
+        """The maximum length of each sentence."""
+        lengths = [self.max_length] * num_sentences if isinstance(self.max_length, int) else list(self.max_length)
+        if len(lengths) != num_sentences:
+            raise ValueError(f"got {len(lengths)} maximum lengths for {num_sentences} sentences")
+        if min(lengths, default=1) < 1:
+            raise ValueError(f"max_length must be at least 1, got {min(lengths)}")
+        return lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of all rows: what the model says and what the rules leave of it."""
+class StepOutput:
+    """One step of all rows: the model's distribution and what the limits and filters leave of it."""
 
-    model: Tensor  # [R, V] log-probabilities, -inf for an end token that comes too soon
-    shaped: Tensor  # [R, V] after filters and prefix; the same tensor where there are none
-    given: Tensor | None  # [R, T - 1] log-probabilities of the tokens that were read after the first, if any
+    log_probs: Tensor  # [R, V] by the model, -inf for suppressed tokens and for an end token before min_length
+    filtered: Tensor  # [R, V] after filters and prefix; the same tensor if there are none
+    prefix_log_probs: Tensor | None  # [R, T - 1] of the tokens that were read after the first, if any
     maps: Maps | None
 
 
 @dataclass(slots=True)
-class Walk:
-    """Everything that moves with the rows of one search from step to step."""
+class DecodingState:
+    """Everything that a search carries from step to step for the rows of its batch."""
 
     decoder: Decoder
-    rules: Rules
+    limits: DecodingLimits
     look: Look | None
     state: State
-    tokens: Tensor  # [R, t] said so far
-    memories: tuple[Tree, ...]  # the filters' states
-    forced: Tensor  # [R, most] what the prefixes still say, -1 where a row is free
-    scratch: Tensor  # where logits are written
+    tokens: Tensor  # [R, t] so far
+    filter_states: tuple[Tree, ...]
+    forced: Tensor  # [R, longest prefix] what the prefixes still demand, -1 where a row is free
+    logits_buffer: Tensor
 
-    def step(self, last: Tensor) -> Step:
-        """Read the tokens [R, T], and say what may come next. What it says is gone with the next step."""
+    def step(self, last: Tensor) -> StepOutput:
+        """Read the tokens [R, T] and compute what may come next. The next step overwrites the tensors returned."""
         decoded, state = self.decoder(last, self.state, self.look)
-        given = self._given(decoded.states, last) if last.size(1) > 1 else None
-        model = self._log_probs(decoded.states[:, -1])
-        if self.tokens.size(1) < self.rules.minimum and model.size(1) > 1:
-            model[:, self.rules.eos] = -torch.inf
-        for token in self.rules.never:
-            model[:, token] = -torch.inf
-        if self.rules.spread:
-            model = model.log_softmax(-1)
-        shaped, memories = model, []
-        for rule, memory in zip(self.rules.filters, self.memories, strict=True):
-            shaped, memory = rule(shaped, self.tokens, memory)
-            memories.append(memory)
+        prefix_log_probs = self._prefix_log_probs(decoded.states, last) if last.size(1) > 1 else None
+        log_probs = self._log_probs(decoded.states[:, -1])
+        if self.tokens.size(1) < self.limits.min_length and log_probs.size(1) > 1:
+            log_probs[:, self.limits.eos] = -torch.inf
+        for token in self.limits.suppress_tokens:
+            log_probs[:, token] = -torch.inf
+        if self.limits.renormalize:
+            log_probs = log_probs.log_softmax(-1)
+        filtered, filter_states = log_probs, []
+        for filter_, filter_state in zip(self.limits.filters, self.filter_states, strict=True):
+            filtered, filter_state = filter_(filtered, self.tokens, filter_state)
+            filter_states.append(filter_state)
         if self.tokens.size(1) < self.forced.size(1):  # a prefix overrules every filter
-            must, _ = Forced(())(model, self.tokens, self.forced)
-            shaped = torch.where(self.forced[:, self.tokens.size(1)].unsqueeze(1) < 0, shaped, must)
-        self.state, self.memories = state, tuple(memories)
-        return Step(model, shaped, given, decoded.maps)
+            forced, _ = ForcedPrefix(())(log_probs, self.tokens, self.forced)
+            filtered = torch.where(self.forced[:, self.tokens.size(1)].unsqueeze(1) < 0, filtered, forced)
+        self.state, self.filter_states = state, tuple(filter_states)
+        return StepOutput(log_probs, filtered, prefix_log_probs, decoded.maps)
 
     def _log_probs(self, states: Tensor) -> Tensor:
-        """[R, D] -> log-probabilities [R, V], in a tensor of the walk's own that the next call writes over."""
+        """[R, D] -> log-probabilities [R, V], in a buffer that the next call overwrites."""
         output = output_of(self.decoder)
         if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
             return precise(self.decoder.project(states)).log_softmax(-1)
         # A plain matrix: write into memory that is used again at every step. A fresh tensor of this size costs more.
-        logits = self.scratch.resize_(states.size(0), output.out_features)
+        logits = self.logits_buffer.resize_(states.size(0), output.out_features)
         if output.bias is None:
             torch.mm(states, output.weight.t(), out=logits)
         else:
             torch.addmm(output.bias, states, output.weight.t(), out=logits)
         return torch.log_softmax(logits, -1, out=logits)
 
-    def _given(self, states: Tensor, tokens: Tensor) -> Tensor:
+    def _prefix_log_probs(self, states: Tensor, tokens: Tensor) -> Tensor:
         """Log-probabilities of tokens 1, 2, .. from the states before them; a step at a time, as V may be large."""
-        each = [
+        steps = [
             self._log_probs(states[:, step]).gather(1, tokens[:, step + 1 : step + 2])
             for step in range(tokens.size(1) - 1)
         ]
-        return torch.cat(each, 1)
+        return torch.cat(steps, 1)
 
-    def move(self, rows: Tensor | None, said: Tensor, sentences: Tensor | None) -> None:
-        """Continue the rows `rows` (None: all, in order) with the tokens `said`.
+    def advance(self, rows: Tensor | None, tokens: Tensor, sentences: Tensor | None) -> None:
+        """Continue the rows `rows` (None: all, in order) with one token each.
 
-        `sentences` are the rows of a shared source that go on (None: all, in order).
+        `sentences` are the rows of a shared source that continue (None: all, in order).
         """
         source, past, shared = self.state.source, self.state.past, self.state.shared
-        which = sentences if shared else rows
-        if which is not None:
-            source = select(source, which)
+        source_rows = sentences if shared else rows
+        if source_rows is not None:
+            source = select(source, source_rows)
         if rows is not None:
-            past, self.memories = select(past, rows), select(self.memories, rows)
+            past, self.filter_states = select(past, rows), select(self.filter_states, rows)
             self.tokens, self.forced = self.tokens.index_select(0, rows), self.forced.index_select(0, rows)
         self.state = State(source, past, shared)
-        self.tokens = torch.cat((self.tokens, said.unsqueeze(1)), 1)
+        self.tokens = torch.cat((self.tokens, tokens.unsqueeze(1)), 1)
 
 
-def begin(decoder: Decoder, memory: Memory, rules: Rules, look: Look | None) -> tuple[Walk, Tensor]:
-    """The walk before its first step, and the tokens [B, 1 + c] it starts from.
+def start_decoding(
+    decoder: Decoder, memory: Memory, limits: DecodingLimits, look: Look | None
+) -> tuple[DecodingState, Tensor]:
+    """The state before the first step, and the tokens [B, 1 + c] that this step reads.
 
-    The c tokens that all prefixes have are read at once with the start token; what longer ones have beyond that is
-    forced token by token.
+    The first c tokens, where c is the length of the shortest prefix, are read at once after the start token; the rest
+    of longer prefixes is forced token by token.
     """
     rows, device = memory.mask.size(0), memory.mask.device
-    prefix = rules.prefix or ((),) * rows
-    if len(prefix) != rows:
-        raise ValueError(f"{len(prefix)} prefixes were given for {rows} sentences")
-    for row, limit in zip(prefix, rules.limits(rows), strict=True):
-        if rules.eos in row:
-            raise ValueError("a prefix cannot contain the end token: nothing would follow it")
-        if len(row) >= limit:
-            raise ValueError(f"a prefix of {len(row)} tokens leaves nothing to say within a limit of {limit}")
-    common = min(map(len, prefix), default=0)
-    said = torch.tensor([row[:common] for row in prefix], dtype=torch.long, device=device).view(rows, common)
-    forced = Forced(tuple(row[common:] for row in prefix)).start(said)
-    memories = tuple(rule.start(said) for rule in rules.filters)
-    scratch = torch.empty(0, dtype=torch.float32, device=device)
-    start = torch.full((rows, 1), rules.bos, dtype=torch.long, device=device)
-    walk = Walk(decoder, rules, look, decoder.start(memory), said, memories, forced, scratch)
-    return walk, torch.cat((start, said), 1)
+    prefixes = limits.prefix or ((),) * rows
+    if len(prefixes) != rows:
+        raise ValueError(f"got {len(prefixes)} prefixes for {rows} sentences")
+    for prefix, max_length in zip(prefixes, limits.max_lengths(rows), strict=True):
+        check_prefix(prefix, max_length, limits.eos)
+    common = min(map(len, prefixes), default=0)
+    tokens = torch.tensor([row[:common] for row in prefixes], dtype=torch.long, device=device).view(rows, common)
+    forced = ForcedPrefix(tuple(row[common:] for row in prefixes)).start(tokens)
+    filter_states = tuple(filter_.start(tokens) for filter_ in limits.filters)
+    buffer = torch.empty(0, dtype=torch.float32, device=device)
+    bos = torch.full((rows, 1), limits.bos, dtype=torch.long, device=device)
+    decoding = DecodingState(decoder, limits, look, decoder.start(memory), tokens, filter_states, forced, buffer)
+    return decoding, torch.cat((bos, tokens), 1)

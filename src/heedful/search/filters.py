@@ -1,13 +1,17 @@
-"""Filters: what may come next.
+"""Filters: which tokens may come next.
 
-A filter takes log-probabilities [R, V], the tokens so far [R, t] and its own state, and gives back both changed. It
-removes a token by -inf, never all of a row, raises none above 0, and leaves its input as it is (and does not keep it:
-the next step writes there). Its state is a tree whose dim 0 is the row, moved with the beams by `select`, so a filter
-may remember where in a constraint each hypothesis stands.
+A filter takes log-probabilities [R, V], the tokens so far [R, t] and its own state, and returns new log-probabilities
+and a new state. It removes a token by -inf, never all of a row, raises none above 0, and neither changes nor keeps its
+input (the next step overwrites it). Its state is a tree whose dim 0 is the row, reordered with the beams by `select`,
+so a filter can remember the position of each hypothesis in a constraint.
 """
 
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from heedful.errors import require
+
+require("torch", extra="train", whose="heedful.search")
 
 import torch
 from torch import Tensor
@@ -19,19 +23,19 @@ class Filter(Protocol):
     """(log-probabilities, tokens so far, state) -> (log-probabilities, state)"""
 
     def start(self, tokens: Tensor) -> Tree:
-        """The state after the tokens [R, t] that a prefix has given (mostly none); None for a filter without memory."""
+        """The state after the tokens [R, t] of a prefix (mostly none); None for a stateless filter."""
         ...
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
-        """What is left of the log-probabilities [R, V] after the tokens [R, t]."""
+        """The log-probabilities [R, V] of the tokens that may follow the tokens [R, t]."""
         ...
 
 
 class Stateless:
-    """What a filter without memory has for a start."""
+    """A base for filters without state."""
 
     def start(self, tokens: Tensor) -> Tree:  # noqa: ARG002
-        """Nothing to remember"""
+        """None."""
         return None
 
 
@@ -76,27 +80,27 @@ class TopP(Stateless):
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
         ordered, order = log_probs.sort(stable=True, dim=-1, descending=True)
-        chance = ordered.softmax(-1)
-        before = chance.cumsum(-1) - chance  # what the better tokens reach together
+        probs = ordered.softmax(-1)
+        before = probs.cumsum(-1) - probs  # the probability of all better tokens
         # A few units of rounding short of p is p: three tokens of .5, .25, .15 do reach .9.
-        ordered = ordered.masked_fill(before >= self.p - 8 * torch.finfo(chance.dtype).eps, -torch.inf)
+        ordered = ordered.masked_fill(before >= self.p - 8 * torch.finfo(probs.dtype).eps, -torch.inf)
         ordered[..., 0] = log_probs.amax(-1)
         return torch.full_like(log_probs, -torch.inf).scatter_(-1, order, ordered), state
 
 
 @dataclass(frozen=True, slots=True)
-class Forbid(Stateless):
+class SuppressTokens(Stateless):
     """Never these tokens"""
 
     tokens: tuple[int, ...] = ()
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
         where = torch.tensor(self.tokens, dtype=torch.long, device=log_probs.device)
-        return _spare(log_probs, log_probs.index_fill(-1, where, -torch.inf)), state
+        return _restore_empty_rows(log_probs, log_probs.index_fill(-1, where, -torch.inf)), state
 
 
 @dataclass(frozen=True, slots=True)
-class NoRepeat(Stateless):
+class NoRepeatNgram(Stateless):
     """No sequence of n tokens twice in one hypothesis"""
 
     n: int = 3
@@ -114,45 +118,45 @@ class NoRepeat(Stateless):
         again = (grams[..., :-1] == recent).all(-1)  # [R, length - n + 1]
         banned = torch.zeros_like(log_probs, dtype=torch.bool)
         banned.scatter_reduce_(1, grams[..., -1], again, "amax")
-        return _spare(log_probs, log_probs.masked_fill(banned, -torch.inf)), state
+        return _restore_empty_rows(log_probs, log_probs.masked_fill(banned, -torch.inf)), state
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
-    """The first tokens of each sentence are given: row b must begin with tokens[b]; its state is what is left."""
+class ForcedPrefix:
+    """Row b must begin with tokens[b]; the state is what is left of it"""
 
     tokens: tuple[tuple[int, ...], ...]
 
     def start(self, tokens: Tensor) -> Tree:
-        """What each row has to say at each step, [R, t + most], -1 where it is free."""
-        rows, given = tokens.shape
+        """The token that each row is forced to at each step, [R, t + longest prefix], -1 where it is free."""
+        rows, length = tokens.shape
         if rows != len(self.tokens):
-            raise ValueError(f"{len(self.tokens)} forced beginnings were given for {rows} sentences")
-        most = max(map(len, self.tokens), default=0)
-        wanted = [[*[-1] * given, *row, *[-1] * (most - len(row))] for row in self.tokens]
-        return torch.tensor(wanted, dtype=torch.long, device=tokens.device).view(rows, given + most)
+            raise ValueError(f"got {len(self.tokens)} forced prefixes for {rows} sentences")
+        longest = max(map(len, self.tokens), default=0)
+        forced = [[*[-1] * length, *row, *[-1] * (longest - len(row))] for row in self.tokens]
+        return torch.tensor(forced, dtype=torch.long, device=tokens.device).view(rows, length + longest)
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: D102
         step = tokens.size(1)
         if step >= state.size(1):
             return log_probs, state
-        wanted = state[:, step : step + 1]
-        index = wanted.clamp(min=0)
+        forced = state[:, step : step + 1]
+        index = forced.clamp(min=0)
         only = torch.full_like(log_probs, -torch.inf).scatter_(1, index, log_probs.gather(1, index))
-        return torch.where(wanted < 0, log_probs, _spare(log_probs, only)), state
+        return torch.where(forced < 0, log_probs, _restore_empty_rows(log_probs, only)), state
 
 
 FILTERS: dict[str, type[Filter]] = {
     "temperature": Temperature,
     "top_k": TopK,
     "top_p": TopP,
-    "forbid": Forbid,
-    "no_repeat": NoRepeat,
-    "forced": Forced,
+    "suppress_tokens": SuppressTokens,
+    "no_repeat_ngram": NoRepeatNgram,
+    "forced_prefix": ForcedPrefix,
 }
 
 
-def _spare(before: Tensor, after: Tensor) -> Tensor:
-    """`after`, but rows that would be left with nothing stay as they were."""
+def _restore_empty_rows(before: Tensor, after: Tensor) -> Tensor:
+    """`after`, but rows in which every token was removed are as before."""
     empty = after.amax(-1, keepdim=True) == -torch.inf
     return torch.where(empty, before, after) if bool(empty.any()) else after

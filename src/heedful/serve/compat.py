@@ -70,7 +70,7 @@ async def translated(
 ) -> list[dict[str, Any]]:
     """What the model says."""
     client = served.client(address(request), key or bearer(request.headers))
-    found = await served.translate(client, texts, {"best": best, "tokens": False}, leaving(request))
+    found = await served.translate(client, texts, {"num_best": best, "tokens": False}, leaving(request))
     return found["translations"]  # type: ignore[no-any-return]
 
 

@@ -87,7 +87,7 @@ async def translate(request: Request, served: Served) -> Any:
     """Texts, with all that the model says of them."""
     asked = await read(Asked, request, served)
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
-    options: dict[str, Any] = {"best": asked.alternatives + 1, "alignment": asked.alignment, "prefix": asked.prefix}
+    options: dict[str, Any] = {"num_best": asked.alternatives + 1, "alignment": asked.alignment, "prefix": asked.prefix}
     options |= {"tokens": asked.tokens, "beam": asked.beam, "length_penalty": asked.length_penalty, "tag": asked.tag}
     client = served.client(address(request), bearer(request.headers))
     return await served.translate(client, texts, options, leaving(request), asked.timeout)

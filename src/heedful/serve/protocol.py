@@ -21,7 +21,7 @@ PER_LINE = 8  # tokens that a line costs by being one, however short
 
 def width(options: Mapping[str, Any], usual: int) -> float:
     """How much more a token costs than at the usual beam; a narrow one is no cheaper."""
-    wide: int = max(usual, options.get("beam") or usual, options.get("best", 1))
+    wide: int = max(usual, options.get("beam") or usual, options.get("num_best", 1))
     return wide / usual
 
 

@@ -18,7 +18,7 @@ from heedful.errors import HeedfulError
 from heedful.files import file_sha256
 from heedful.serve.protocol import BEAT, PER_LINE, framed, received, too_much, width
 from heedful.text.normalize import normalize
-from heedful.translation.translator import Options, Translator, load
+from heedful.translation.translator import TranslationOptions, Translator, load
 from heedful.types import Translation
 
 
@@ -79,7 +79,7 @@ def about(translator: Translator) -> dict[str, Any]:
         "engine": translator.engine.name,
         "parameters": described.parameters,
         "beam": translator.bundle.generation.beam,
-        "model": translator.place.name,
+        "model": translator.location.name,
         "version": file_sha256(translator.bundle.folder / MANIFEST)[:12],
         "pid": os.getpid(),
     }
@@ -97,7 +97,7 @@ def answered(translator: Translator, asks: Sequence[Mapping[str, Any]], most: in
             continue
         groups.setdefault(repr(sorted(ask["options"].items())), []).append(number)
     for numbers in groups.values():
-        options = Options(**asks[numbers[0]]["options"])
+        options = TranslationOptions(**asks[numbers[0]]["options"])
         texts = [text for number in numbers for text in asks[number]["texts"]]
         try:
             told = iter([plain(one) for one in translator.stream([texts], options)])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from heedful.alignment import Looked, Reading, association, best_reading
+from heedful.alignment import AlignmentMethod, AttentionExample, correlate_pieces, find_best_method
 from heedful.bundle import GenerationSettings, model_card, open_bundle, write_bundle
 from heedful.data.prepare import Resampled
 from heedful.data.store import MANIFEST
-from heedful.engines.base import Question, Search
-from heedful.engines.torch import Torch, search_of
+from heedful.engines.base import EncodedSource, SearchOptions
+from heedful.engines.torch import TorchEngine, make_search
 from heedful.files import replace_text
 from heedful.metrics.significance import paired
 from heedful.model.seq2seq import Seq2Seq
@@ -145,12 +145,12 @@ def surely_best(said: Mapping[float, Sequence[str]], references: Sequence[str], 
 
 def beam(penalty: float) -> Beam:
     """As `heedful translate` will search."""
-    found = search_of(Search(BEAM, length_penalty=penalty))
+    found = make_search(SearchOptions(BEAM, length_penalty=penalty))
     assert isinstance(found, Beam)
     return found
 
 
-def reading_of(run: "Run", model: Seq2Seq) -> Reading | None:
+def reading_of(run: "Run", model: Seq2Seq) -> AlignmentMethod | None:
     """The head that aligns words best, for `heedful translate --alignment best`; None of a model that does not look."""
     most = slots_of(model)
     rows = [
@@ -160,15 +160,15 @@ def reading_of(run: "Run", model: Seq2Seq) -> Reading | None:
     ][:LOOKED_AT]
     corpus = run.corpora[0].plain if isinstance(run.corpora[0], Resampled) else run.corpora[0]
     pairs = corpus.pairs(range(min(corpus.rows, RELATED)))
-    engine = Torch(model, run.device)
-    looks: list[Looked] = []
+    engine = TorchEngine(model, run.device)
+    looks: list[AttentionExample] = []
     for row in rows:
         source, target = run.held.sources[row], run.held.targets[row]
-        attention = engine.given([Question((*source, EOS), 1)], [target], attention=True)[0].attention
+        attention = engine.score_targets([EncodedSource((*source, EOS), 1)], [target], attention=True)[0].attention
         if attention is None or attention.shape[-1] <= len(source):
             return None
         looks.append((attention[..., :-1], source, target))
-    return best_reading(looks, association((source.tolist(), target.tolist()) for source, target in pairs))
+    return find_best_method(looks, correlate_pieces((source.tolist(), target.tolist()) for source, target in pairs))
 
 
 def write_model(
@@ -178,7 +178,7 @@ def write_model(
     penalty: float,
     scores: dict[str, Any],
     answers: Sequence[Hypothesis],
-    reading: Reading | None,
+    reading: AlignmentMethod | None,
 ) -> None:
     """The model directory, with its card."""
     settings, prepared = run.settings, run.prepared

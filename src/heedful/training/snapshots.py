@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from heedful.engines.base import Question, Search
-from heedful.engines.torch import Torch
+from heedful.engines.base import EncodedSource, SearchOptions
+from heedful.engines.torch import TorchEngine
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.trace import Film, Frame, Take, Text, Trace, dumped, spelled, weights_blob
@@ -44,7 +44,7 @@ class Camera:
         """Add one frame: what the model says of every scene now."""
         was = model.training
         try:
-            takes = tuple(self.takes(Torch(model, self.device), self.scenes))
+            takes = tuple(self.takes(TorchEngine(model, self.device), self.scenes))
         finally:
             model.train(was)
         sources = tuple(self.text(self.source, self.held.sources[row], self.held.texts[row]) for row in self.scenes)
@@ -53,14 +53,14 @@ class Camera:
         with (self.folder / FILM).open("a", encoding="utf-8", newline="\n") as file:
             file.write(line)
 
-    def takes(self, engine: Torch, rows: Sequence[int]) -> list[Take]:
+    def takes(self, engine: TorchEngine, rows: Sequence[int]) -> list[Take]:
         """One answer to each, greedily."""
         most = slots_of(engine.model)
         questions = [
-            Question((*source[: most - 1], EOS), min(2 * len(source) + 10, most), number=row)
+            EncodedSource((*source[: most - 1], EOS), min(2 * len(source) + 10, most), index=row)
             for row, source in ((row, self.held.sources[row]) for row in rows)
         ]
-        found = engine.answers(questions, Search(beam=1, attention=True)) if rows else []
+        found = engine.translate(questions, SearchOptions(beam=1, attention=True)) if rows else []
         takes = []
         for (answer,) in found:
             said, ended, looked = answer.hypothesis.tokens, answer.hypothesis.finished, answer.attention

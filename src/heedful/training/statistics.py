@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.alignment import Reading
+from heedful.alignment import AlignmentMethod
 from heedful.data.plan import BLOCK
 from heedful.data.store import Prepared, Stored
 from heedful.sentinel import usual
@@ -21,7 +21,7 @@ SIDES = ("source", "target")
 
 
 def statistics_of(
-    prepared: Prepared, corpora: Sequence[Stored], answers: Sequence[Hypothesis], reading: Reading | None = None
+    prepared: Prepared, corpora: Sequence[Stored], answers: Sequence[Hypothesis], reading: AlignmentMethod | None = None
 ) -> dict[str, Any]:
     """Pairs, lengths and scripts of both sides; log p per token of what the model said of the validation set; which
     alarms training itself would set off; how to read links of words off the model's attention.

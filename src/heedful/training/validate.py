@@ -16,7 +16,7 @@ from heedful.data.store import Prepared, Stored
 from heedful.errors import DataError
 from heedful.metrics.score import Score, score
 from heedful.model.seq2seq import Seq2Seq
-from heedful.search import Beam, Greedy, Rules
+from heedful.search import Beam, DecodingLimits, Greedy
 from heedful.text.tokenizer import BOS, EOS, PAD, Tokenizer
 from heedful.training.events import Sample, Validated
 from heedful.translation.translator import UNBOUNDED
@@ -122,7 +122,9 @@ def decode(
             memory = model.encoder(tokens.to(device), mask.to(device))
             limits = tuple(min(2 * len(sources[row]) + 10, most) for row in rows)
             for row, found in zip(
-                rows, search(model.decoder, memory, Rules(BOS, EOS, limits, never=(PAD, BOS))), strict=True
+                rows,
+                search(model.decoder, memory, DecodingLimits(BOS, EOS, limits, suppress_tokens=(PAD, BOS))),
+                strict=True,
             ):
                 answers[row] = found.best
     return [answers[row] for row in range(len(sources))]

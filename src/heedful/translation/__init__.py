@@ -1,1 +1,1 @@
-"""Text in, translations out: the translator, and files of any size."""
+"""Text in, translations out: `translator` for texts (`heedful.load` opens one), `bulk` for files of any size."""

@@ -1,20 +1,20 @@
-r"""A file of any size, translated line by line over the shard runner: every line once, resumed by repeating it.
+r"""Translate a file of any size, line by line, over the shard runner; repeating a call resumes it.
 
     from heedful.translation.bulk import translate_file
     translate_file("my-model-int8", "news.en", "news.de")
 
-    news.en               cut at bytes 0, b, 2b, ...: a line belongs to the piece that its first byte lies in
+    news.en               split at bytes 0, b, 2b, ...: a line belongs to the piece that its first byte is in
     news.de.parts/00017/  the translations of piece 17: a shard, which appears whole or not at all
-    news.de               all of them, one after the other; it appears in one act, and then the parts go
+    news.de               all of them, concatenated; it appears in one rename, and then the parts are removed
 
-b = max(SMALLEST, size / MOST), so where a piece ends depends on the size of the file alone: planning reads nothing, a
-piece reads its own bytes and the rest of one line on either side, and joining copies every byte once. Time grows with
-the lines, memory with a piece, the disk needs the translations twice while they are joined. A packed file (.gz, .zst)
-cannot be entered in the middle: it is unpacked once, beside OUT, by one process.
+b = max(MIN_PIECE_BYTES, size / MAX_PIECES), so where a piece ends depends on the size of the file alone: planning reads
+nothing, a piece reads its own bytes and the rest of one line on either side, and joining copies every byte once. Time
+grows with the lines, memory with a piece, the disk needs the translations twice while they are joined. A compressed
+file (.gz, .zst) cannot be entered in the middle: one process decompresses it once, beside the output.
 
-What a line becomes may depend, by rounding, on the lines beside it, on the engine and on its number of threads. So all
-these are fixed: the windows of a piece begin with it, and every worker has one thread. The same bytes come out for any
-number of workers, here or on a cluster, on processors of one kind.
+The translation of a line may depend, by rounding, on the lines beside it, on the engine and on its number of threads.
+All of these are fixed: windows start at the beginning of a piece, and every worker has one thread. So the output has
+the same bytes for any number of workers, here or on a cluster, on processors of one kind.
 """
 
 import json
@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from platform import node
@@ -41,18 +40,15 @@ from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.files import file_sha256, lock_file, sync_path
 from heedful.text.normalize import decode_line
-from heedful.translation.translator import Options, Translator, load
-from heedful.types import plain
+from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.types import translation_to_dict
 
-SMALLEST = 1 << 19  # bytes of a piece: some thousand lines, so that making a shard of them costs little beside them
-MOST = 1 << 14  # pieces; those of larger files are larger
-WINDOW = 2000  # lines that are sorted by length and translated together
-MARK, DONE, TEXT, WHOLE = ".heedful", "done.json", "text", "whole"
-PARTS = (  # of heedful, with a say in what is written
-    "alignment.py", "build.py", "translation", "bundle", "config", "corpus", "data", "engines", "files.py",
-    "model", "nn", "search", "sentinel", "stopping.py", "text", "types.py",
-)  # fmt: skip
-PACKAGES = {  # engine -> the packages that compute
+BULK_VERSION = 1  # increase it when a change of code changes the bytes of a piece: older pieces are then made again
+MIN_PIECE_BYTES = 1 << 19  # some thousand lines, so that the overhead of a shard is small
+MAX_PIECES = 1 << 14  # those of larger files are larger
+WINDOW_LINES = 2000  # that are sorted by length and translated together
+MARKER_FILE, DONE_FILE, TEXT_FILE, JOINED_FILE = ".heedful", "done.json", "text", "whole"
+ENGINE_PACKAGES = {  # the packages that compute
     "torch": ("torch",),
     "ctranslate2": ("ctranslate2",),
     "hugging_face": ("torch", "transformers"),
@@ -61,20 +57,20 @@ PACKAGES = {  # engine -> the packages that compute
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What became of a file."""
+class BulkSummary:
+    """What was counted in a translated file."""
 
     lines: int
     blank: int = 0
     replaced: int = 0  # lines that were not UTF-8
     flags: Mapping[str, int] = field(default_factory=dict)  # "output numbers" -> how many lines have it
-    made: int = 0  # lines translated in this call; the others were there from one before it
+    new_lines: int = 0  # translated in this call; the others were finished by an earlier one
 
 
 def translate_file(
     model: str | Path,
-    given: str | Path,
-    out: str | Path,
+    source: str | Path,
+    output: str | Path,
     *,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -83,262 +79,289 @@ def translate_file(
     as_json: bool = False,
     launcher: Launcher | None = None,
     progress: Progress = lambda _step: None,
-) -> Summary:
-    """Line k of `out` is the translation of line k of `given`; the options are those of `translate.Options`.
+) -> BulkSummary:
+    """Write the translation of line k of `source` to line k of `output`; options as in `TranslationOptions`.
 
-    Killed at any moment, the same call goes on where it was. Another input, model, option or version begins anew.
+    If the process is killed, the same call resumes. A different input, model, option or version starts over.
     """
-    given, out = Path(given).absolute(), Path(out).absolute()
-    check(given, out)
+    source, output = Path(source).absolute(), Path(output).absolute()
+    check_paths(source, output)
     search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
-    makers = Makers(PARTS, ("numpy", "sentencepiece", *PACKAGES[engine_of(model, Options(**search))]))
+    engine = check_model(model, TranslationOptions(**search))
+    versions = Makers((), ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))  # and BULK_VERSION
     settings: dict[str, Any] = {
         "model": str(Path(model).resolve()),
-        "identity": identity_of(model),
+        "model_hash": hash_model(model),
         "search": search,
         "as_json": as_json,
     }
-    key = hash_of([hash_inputs(Shard("all", (given,), out)), hash_code(piece, settings, makers)])
-    parts = out.with_name(f"{out.name}.parts")
-    if out.exists():
-        return found_whole(out, parts, key)
-    launcher = launcher or Local(cores())
-    with owned(parts), launcher.ready():
-        (parts / DONE).unlink(missing_ok=True)
-        text = unpack_once(given, parts, progress)
-        shards, settings["bytes_each"] = cut(text, parts)
-        rows, made = translated(text, shards, settings, makers, launcher, progress)
-        summary = summed(rows, made)
-        join(shards, rows, out, {"key": key, "summary": asdict(summary)})
-        clear(parts)
+    key = hash_of([hash_inputs(Shard("all", (source,), output)), hash_code(translate_piece, settings, versions)])
+    parts = output.with_name(f"{output.name}.parts")
+    if output.exists():
+        return finish_earlier_run(output, parts, key)
+    launcher = launcher or Local(count_cores())
+    with lock_parts(parts), launcher.ready():
+        (parts / DONE_FILE).unlink(missing_ok=True)
+        text = decompress_once(source, parts, progress)
+        shards, settings["piece_bytes"] = plan_pieces(text, parts)
+        rows, new_lines = translate_pieces(text, shards, settings, versions, launcher, progress)
+        summary = summarize(rows, new_lines)
+        join_pieces(shards, rows, output, {"key": key, "summary": asdict(summary)})
+        remove_pieces(parts)
     return summary
 
 
-# --------------------------------------------------------------------------------------------------------- before
+# --------------------------------------------------------------------------------------------------------- checks
 
 
-def check(given: Path, out: Path) -> None:
-    """That one can be read and the other be written, as far as that can be seen."""
-    if given.is_dir():
-        raise ConfigError(f"{given} is a folder; --bulk translates one file: give each of its files a run of its own")
-    if not given.is_file():
+def check_paths(source: Path, output: Path) -> None:
+    """Raise an error if `source` cannot be read or `output` cannot be written, as far as can be seen beforehand."""
+    if source.is_dir():
+        raise ConfigError(f"{source} is a folder; --bulk translates one file: run it once for each file")
+    if not source.is_file():
         raise ConfigError(
-            f"there is no file {given}; --bulk reads a file, and a pipe goes without it: heedful translate"
+            f"there is no file {source}; --bulk reads a file. For a pipe, leave it out: heedful translate"
         )
-    if out.is_dir():
-        raise ConfigError(f"{out} is a folder; name the file that the translations go to")
-    if not out.parent.is_dir():
-        raise ConfigError(f"there is no folder {out.parent} for {out.name}; make it first")
-    if given.resolve() == out.resolve() or (out.exists() and given.samefile(out)):
-        raise ConfigError(f"{given} is to be read and to be written; name another file for the translations")
-    with told(given), unpacked(given) as stream:
+    if output.is_dir():
+        raise ConfigError(f"{output} is a folder; name the file to write the translations to")
+    if not output.parent.is_dir():
+        raise ConfigError(f"there is no folder {output.parent} for {output.name}; create it first")
+    if source.resolve() == output.resolve() or (output.exists() and source.samefile(output)):
+        raise ConfigError(f"{source} is both input and output; name another file for the translations")
+    with told(source), unpacked(source) as stream:
         if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
-            raise DataError(f"{given} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {given} > {given}.utf8   and use that")
+            raise DataError(
+                f"{source} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8   and use that"
+            )
 
 
-def engine_of(model: str | Path, options: Options) -> str:
-    """The engine of a model that was verified, and can follow the options."""
+def check_model(model: str | Path, options: TranslationOptions) -> str:
+    """The engine of a model, after verifying its files and that it supports the options."""
     export = open_export(model) if is_export(Path(model)) else None
-    translator = Translator(export.bundle if export else open_bundle(model), cast(Engine, None))  # who is not asked
-    translator.search(options)
-    translator.segmented([], options, 0)
+    translator = Translator(
+        export.bundle if export else open_bundle(model), cast(Engine, None)
+    )  # nothing is translated
+    translator.search_options(options)
+    translator.make_segments([], options, 0)
     return export.manifest.engine if export else "torch"
 
 
-def identity_of(model: str | Path) -> str:
-    """The hash of its manifest, which has the hashes of all its files (of an export: those that have them)."""
+def hash_model(model: str | Path) -> str:
+    """The hash of a model's manifest, which contains the hashes of its files."""
     folder = Path(model).resolve()
     return file_sha256((folder / INNER_FOLDER if is_export(folder) else find_bundle(folder)) / MANIFEST)
 
 
-def cores() -> int:
-    """The processors that we may use."""
+def count_cores() -> int:
+    """The number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 @contextmanager
-def owned(parts: Path) -> Iterator[None]:
-    """A folder that is nobody else's, and nobody else's at this time; where nothing was finished, it goes again."""
-    if parts.exists() and not (parts / MARK).is_file():
-        raise ConfigError(f"{parts} is in the way: finished pieces go there. Move it, or name another file to write")
+def lock_parts(parts: Path) -> Iterator[None]:
+    """Create the folder for finished pieces and lock it for this process; remove it at the end if it has none."""
+    if parts.exists() and not (parts / MARKER_FILE).is_file():
+        raise ConfigError(f"{parts} is in the way: finished pieces go there. Move it, or name another output file")
     parts.mkdir(exist_ok=True)
-    ours = False
+    locked = False
     try:
-        with (parts / MARK).open("a") as stream:
+        with (parts / MARKER_FILE).open("a") as stream:
             lock_file(stream, parts, "heedful translate --bulk")
-            ours = True
+            locked = True
             yield
     finally:
-        if ours and {path.name for path in parts.iterdir()} <= {MARK, DONE}:
+        if locked and {path.name for path in parts.iterdir()} <= {MARKER_FILE, DONE_FILE}:
             shutil.rmtree(parts)
 
 
 # --------------------------------------------------------------------------------------------------------- pieces
 
 
-def unpack_once(given: Path, parts: Path, progress: Progress) -> Path:
-    """What the pieces are cut from: the file itself or, of a packed one, a shard that holds its text."""
-    if bare(given) == given:
-        return given
-    shard = Shard("unpacked", (given,), parts / "unpacked")
+def decompress_once(source: Path, parts: Path, progress: Progress) -> Path:
+    """The file that pieces are read from: the source itself or, if it is compressed, a shard with its text."""
+    if bare(source) == source:
+        return source
+    shard = Shard("unpacked", (source,), parts / "unpacked")
     progress(Step("unpack", 0, 1, 0))
-    run(unpack, [shard], {})
+    run(decompress, [shard], {})
     progress(Step("unpack", 1, 1, 0))
     return shard.output
 
 
-def unpack(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """The bytes of a packed file."""
+def decompress(shard: Shard, folder: Path) -> Mapping[str, int]:
+    """Stage: the bytes of a compressed file."""
     (path,) = shard.inputs
-    with told(path), unpacked(path) as stream, (folder / TEXT).open("wb") as out:
-        shutil.copyfileobj(stream, out, CHUNK)
+    with told(path), unpacked(path) as stream, (folder / TEXT_FILE).open("wb") as output:
+        shutil.copyfileobj(stream, output, CHUNK)
     return {}
 
 
-def cut(text: Path, parts: Path) -> tuple[list[Shard], int]:
-    """The pieces, and how many bytes each begins after the one before it."""
-    size = (text / TEXT if text.is_dir() else text).stat().st_size
-    bytes_each = max(SMALLEST, -(-size // MOST))
-    names = [f"{number:05}" for number in range(-(-size // bytes_each))]
-    return [Shard(name, (text,), parts / name) for name in names], bytes_each
+def plan_pieces(text: Path, parts: Path) -> tuple[list[Shard], int]:
+    """The pieces, and the number of bytes from the start of one to the start of the next."""
+    size = (text / TEXT_FILE if text.is_dir() else text).stat().st_size
+    piece_bytes = max(MIN_PIECE_BYTES, -(-size // MAX_PIECES))
+    names = [f"{number:05}" for number in range(-(-size // piece_bytes))]
+    return [Shard(name, (text,), parts / name) for name in names], piece_bytes
 
 
-def lines_of(stream: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
-    r"""Every line that begins at a byte in [begin, end), without its \n: a line begins at byte 0 or after a \n."""
-    stream.seek(max(0, begin - 1))
-    if begin and not stream.readline(end - begin).endswith(b"\n"):
+def read_lines(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    r"""Every line that starts at a byte in [start, end), without its \n: a line starts at byte 0 or after a \n."""
+    stream.seek(max(0, start - 1))
+    if start and not stream.readline(end - start).endswith(b"\n"):
         return  # all of it is the middle of one line
     while stream.tell() < end and (line := stream.readline()):
         yield line.removesuffix(b"\n")
 
 
-def translated(
+def translate_pieces(
     text: Path,
     shards: Sequence[Shard],
     settings: Mapping[str, Any],
-    makers: Makers,
+    versions: Makers,
     launcher: Launcher,
     progress: Progress,
 ) -> tuple[list[Row], int]:
-    """The rows of all pieces, and how many lines were translated for them now."""
-    asked = hash_inputs(Shard("all", (text,), text))
+    """The rows of all pieces, and how many lines were translated now."""
+    input_hash = hash_inputs(Shard("all", (text,), text))
     done = lines = 0
-    stood: int | None = None  # lines that were there; all of them, if nothing had to be done
+    lines_before: int | None = None  # of pieces that were finished; None if there was nothing left to do
 
-    def tell(row: Row) -> None:
+    def count(row: Row) -> None:
         nonlocal done, lines
         done, lines = done + 1, lines + row.counts["lines"]
         progress(Step("translate", done, len(shards), lines))
 
     def begin() -> None:
-        nonlocal stood
-        stood = lines
+        nonlocal lines_before
+        lines_before = lines
 
     progress(Step("translate", 0, len(shards), 0))
     try:
-        rows = run(piece, shards, settings, makers=makers, launcher=launcher, done=tell, begin=begin)
+        rows = run(translate_piece, shards, settings, makers=versions, launcher=launcher, done=count, begin=begin)
     finally:
-        opened.cache_clear()  # one worker is this very process
-    if {row.inputs for row in rows} | {hash_inputs(Shard("all", (text,), text))} != {asked}:
-        raise DataError(f"{text} changed while it was translated: repeat the command, which begins anew")
-    return rows, 0 if stood is None else lines - stood
+        WORKER_MODEL.close()  # a single worker is this very process
+    if {row.inputs for row in rows} | {hash_inputs(Shard("all", (text,), text))} != {input_hash}:
+        raise DataError(f"{text} changed while it was translated: repeat the command, which starts over")
+    return rows, 0 if lines_before is None else lines - lines_before
 
 
-def piece(
-    shard: Shard, folder: Path, *, model: str, identity: str, search: Mapping[str, Any], as_json: bool, bytes_each: int
+def translate_piece(
+    shard: Shard,
+    folder: Path,
+    *,
+    model: str,
+    model_hash: str,
+    search: Mapping[str, Any],
+    as_json: bool,
+    piece_bytes: int,
 ) -> Mapping[str, int]:
-    """The lines of one piece, translated."""
-    translator = opened(model, identity)
+    """Stage: the translated lines of one piece."""
+    translator = WORKER_MODEL.open(model, model_hash)
     (path,) = shard.inputs
-    begin = int(shard.name) * bytes_each
+    start = int(shard.name) * piece_bytes
     counts = Counter({"lines": 0, "blank": 0, "replaced": 0})
-    options = Options(**search, tokens=as_json)  # without them, CTranslate2 asks its model once, not twice
-    with (path / TEXT if path.is_dir() else path).open("rb") as stream, (folder / TEXT).open("wb") as out:
-        windows = read(lines_of(stream, begin, begin + bytes_each), counts)
-        for one in translator.stream(windows, options):
-            line = json.dumps(plain(one), ensure_ascii=False) if as_json else one.text
-            out.write(line.encode() + b"\n")
-            counts.update({f"{flag.side} {flag.name}" for flag in one.flags})
+    options = TranslationOptions(**search, tokens=as_json)  # without them, CTranslate2 runs its model only once
+    with (path / TEXT_FILE if path.is_dir() else path).open("rb") as stream, (folder / TEXT_FILE).open("wb") as output:
+        windows = decode_windows(read_lines(stream, start, start + piece_bytes), counts)
+        for translation in translator.stream(windows, options):
+            as_dict = translation_to_dict(translation) if as_json else None
+            line = json.dumps(as_dict, ensure_ascii=False) if as_json else translation.text
+            output.write(line.encode() + b"\n")
+            counts.update({f"{flag.side} {flag.name}" for flag in translation.flags})
     return counts
 
 
-@lru_cache(maxsize=1)
-def opened(model: str, identity: str) -> Translator:
-    """The model, opened once by each process that has pieces to translate."""
-    if identity_of(model) != identity:
-        raise HeedfulError(
-            f"{model} on {node()} is not the model that the command began with. Put the same on all machines, and "
-            "change it only between two runs"
-        )
-    return load(model, threads=1)
+class WorkerModel:
+    """The translator of a worker process: opened for its first piece, kept for the others."""
+
+    def __init__(self) -> None:
+        self.model_hash = ""
+        self.translator: Translator | None = None
+
+    def open(self, model: str, model_hash: str) -> Translator:
+        """The translator of this model; HeedfulError if the model is not the one with this hash."""
+        if self.translator is None or self.model_hash != model_hash:
+            if hash_model(model) != model_hash:
+                raise HeedfulError(
+                    f"{model} on {node()} is not the model that the command started with. Put the same on all "
+                    "machines, and change it only between two runs"
+                )
+            self.translator, self.model_hash = load(model, threads=1), model_hash
+        return self.translator
+
+    def close(self) -> None:
+        """Release the model."""
+        self.translator = None
 
 
-def read(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
-    """Lines as text, so many at a time as are translated together."""
-    while some := [decode_line(line) for line in islice(lines, WINDOW)]:
-        counts["lines"] += len(some)
-        counts["blank"] += sum(not text.strip() for text, _ in some)
-        counts["replaced"] += sum(not whole for _, whole in some)
-        yield [text for text, _ in some]
+WORKER_MODEL = WorkerModel()  # of this process: shards of a stage share nothing else
 
 
-# ---------------------------------------------------------------------------------------------------------- after
+def decode_windows(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
+    """Lines as text, in windows that are translated together; counts are updated."""
+    while window := [decode_line(line) for line in islice(lines, WINDOW_LINES)]:
+        counts["lines"] += len(window)
+        counts["blank"] += sum(not text.strip() for text, _ in window)
+        counts["replaced"] += sum(not is_utf8 for _, is_utf8 in window)
+        yield [text for text, _ in window]
 
 
-def summed(rows: Iterable[Row], made: int) -> Summary:
-    """What all pieces counted."""
+# --------------------------------------------------------------------------------------------------------- output
+
+
+def summarize(rows: Iterable[Row], new_lines: int) -> BulkSummary:
+    """The sums of what all pieces counted."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.counts)
     lines, blank, replaced = (total.pop(name, 0) for name in ("lines", "blank", "replaced"))
-    return Summary(lines, blank, replaced, dict(total.most_common()), made)
+    return BulkSummary(lines, blank, replaced, dict(total.most_common()), new_lines)
 
 
-def join(shards: Sequence[Shard], rows: Sequence[Row], out: Path, told_of_it: Mapping[str, Any]) -> None:
-    """One file of all pieces, put in place in one act; before that, a note that this is what it is."""
-    parts = out.with_name(f"{out.name}.parts")
+def join_pieces(shards: Sequence[Shard], rows: Sequence[Row], output: Path, record: Mapping[str, Any]) -> None:
+    """Concatenate all pieces and rename the result to `output`; `record` is written before that, for a resumed call."""
+    parts = output.with_name(f"{output.name}.parts")
     try:
-        with (parts / WHOLE).open("wb") as whole:
+        with (parts / JOINED_FILE).open("wb") as joined:
             for shard in shards:
-                with (shard.output / TEXT).open("rb") as one:
-                    shutil.copyfileobj(one, whole, CHUNK)
-            size = whole.tell()
-        if size != sum(row.files[TEXT] for row in rows):
+                with (shard.output / TEXT_FILE).open("rb") as piece:
+                    shutil.copyfileobj(piece, joined, CHUNK)
+            size = joined.tell()
+        if size != sum(row.files[TEXT_FILE] for row in rows):
             raise HeedfulError(f"the pieces in {parts} changed while they were joined. Repeat the command")
-        (parts / DONE).write_text(json.dumps({"size": size, **told_of_it}), encoding="utf-8")
-        for path in (parts / WHOLE, parts / DONE, parts):
+        (parts / DONE_FILE).write_text(json.dumps({"size": size, **record}), encoding="utf-8")
+        for path in (parts / JOINED_FILE, parts / DONE_FILE, parts):
             sync_path(path)
-        if out.exists():
-            raise ConfigError(f"{out} appeared meanwhile. Move it and repeat the command: finished pieces are kept")
-        (parts / WHOLE).rename(out)
-        sync_path(out.parent)
+        if output.exists():
+            raise ConfigError(f"{output} appeared meanwhile. Move it and repeat the command: finished pieces are kept")
+        (parts / JOINED_FILE).rename(output)
+        sync_path(output.parent)
     except OSError as error:
         raise HeedfulError(
-            f"{error.strerror or error} ({error.filename or parts}) while {out.name} was joined. Repair the cause and "
+            f"{error.strerror or error} ({error.filename or parts}) while {output.name} was joined. Fix the cause and "
             "repeat the command: finished pieces are kept."
         ) from error
 
 
-def found_whole(out: Path, parts: Path, key: str) -> Summary:
-    """What an earlier run made of the same, if it was killed after it had put all in place; otherwise it is refused."""
+def finish_earlier_run(output: Path, parts: Path, key: str) -> BulkSummary:
+    """The summary of an earlier call with the same key that was killed after it wrote `output`, else ConfigError."""
     try:
-        done = json.loads((parts / DONE).read_text(encoding="utf-8"))
-        ours = (done["key"], done["size"]) == (key, out.stat().st_size)
+        done = json.loads((parts / DONE_FILE).read_text(encoding="utf-8"))
+        is_ours = (done["key"], done["size"]) == (key, output.stat().st_size)
     except (OSError, ValueError, TypeError, KeyError):
-        ours = False
-    if not ours:
+        is_ours = False
+    if not is_ours:
         raise ConfigError(
-            f"there is a file {out} already; --bulk never writes over one, and what it wrote is whole. Move it, or "
-            "name another file to write"
+            f"there is a file {output} already; --bulk never overwrites a file. Move it, or name another output file"
         )
-    with owned(parts):
-        clear(parts)
-    return replace(Summary(**done["summary"]), made=0)
+    with lock_parts(parts):
+        remove_pieces(parts)
+    return replace(BulkSummary(**done["summary"]), new_lines=0)
 
 
-def clear(parts: Path) -> None:
-    """Remove the pieces; who owns the folder removes the rest, and with it the note that they are not needed."""
+def remove_pieces(parts: Path) -> None:
+    """Remove the pieces; `lock_parts` removes the folder, and with it the record that they are not needed."""
     for path in parts.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,13 +1,13 @@
-"""The translator: text in, `Translation` out, order kept.
+"""The translator: text in, `Translation` out, in order.
 
     translator = heedful.load("runs/en-de")
-    translator("Good morning")                                  # Translation(text="Guten Morgen", score=-0.41, ...)
-    translator(["One.", "Two."], beam=1)                        # a list gives a list
-    translator("Good morning", best=3, alignment="shifted")     # .alternatives, .alignment
+    translator("Good morning")                                   # Translation(text="Guten Morgen", score=-0.41, ...)
+    translator(["One.", "Two."], beam=1)                         # a list gives a list
+    translator("Good morning", num_best=3, alignment="shifted")  # .alternatives, .alignment
 
 A text may have several lines and any length: lines are translated one by one and stay lines, a line that is longer than
-those the model was trained on is cut into sentences, and blank lines stay blank. What goes together into a batch is
-decided here alone, in `batches`; engines know tokens only.
+those the model was trained on is split into sentences, and blank lines stay blank. `make_batches` alone decides what is
+translated together; engines know tokens only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from heedful.alignment import SPACE, Array, Links, Reading, hard, soft
+from heedful.alignment import SPACE, AlignmentMethod, Array, Links, hard_links, soft_alignment
 from heedful.bundle import Bundle, is_export, open_bundle, open_export
-from heedful.engines.base import Answer, Draw, Engine, Question, Search
+from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOptions, SearchOptions
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
 from heedful.text.normalize import normalize
@@ -29,123 +29,128 @@ from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
-ROWS = 128  # sentences in one batch at most
+BATCH_SENTENCES = 128  # in one batch at most
 UNBOUNDED = 1 << 30
-ROOM = 64  # limits are multiples of this: engines that have one limit for a batch seldom have to cut it
-LARGEST_PENALTY = 8
+MAX_LENGTH_STEP = 64  # maximum lengths are multiples of this, so that engines with one per batch seldom split a batch
+MAX_LENGTH_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
-PARTS = 1 << 20  # numbers kept for the parts of a line, so that a draw depends on the line's place alone
+INDICES_PER_LINE = 1 << 20  # reserved for the segments of a line, so that sampling depends only on the line's place
 
 
-def _torch(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
+def _open_torch(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same signature for all
     require("torch", extra="train", whose="heedful.load")
-    from heedful.engines.torch import opened
+    from heedful.engines.torch import open_engine
 
-    return opened(bundle, **options)
+    return open_engine(bundle, **options)
 
 
-def _ctranslate2(bundle: Bundle, folder: Path, **options: Any) -> Engine:
-    from heedful.engines.ctranslate2 import opened
+def _open_ctranslate2(bundle: Bundle, folder: Path, **options: Any) -> Engine:
+    from heedful.engines.ctranslate2 import open_engine
 
     sides = (bundle.tokenizer(side) for side in ("source", "target"))
     pieces = [side.pieces(range(side.size)) for side in sides]
-    return opened(folder, *pieces, ends=bundle.description.source_ends, **options)
+    return open_engine(folder, *pieces, ends=bundle.description.source_ends, **options)
 
 
-def _hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
+def _open_hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
     require("torch", extra="train", whose="this export")
-    from heedful.engines.hugging_face import opened
+    from heedful.engines.hugging_face import open_engine
 
-    return opened(folder, *(own_ids_of_foreign(bundle.tokenizer(side)) for side in ("source", "target")), **options)
+    return open_engine(
+        folder, *(own_ids_of_foreign(bundle.tokenizer(side)) for side in ("source", "target")), **options
+    )
 
 
-def _onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same face as the others
-    from heedful.engines.onnx import opened
+def _open_onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same signature for all
+    from heedful.engines.onnx import open_engine
 
-    return opened(folder, **options)
+    return open_engine(folder, **options)
 
 
 ENGINES: dict[str, Callable[..., Engine]] = {
-    "torch": _torch,
-    "ctranslate2": _ctranslate2,
-    "hugging_face": _hugging_face,
-    "onnx": _onnx,
+    "torch": _open_torch,
+    "ctranslate2": _open_ctranslate2,
+    "hugging_face": _open_hugging_face,
+    "onnx": _open_onnx,
 }
 
 
 def load(
     folder: str | Path, *, others: Iterable[str | Path] = (), engine: str | None = None, **options: Any
 ) -> "Translator":
-    """A translator from a model directory, a run or an export; all is verified before anything is allocated.
+    """A translator from a model directory, a run or an export; all files are verified before memory is allocated.
 
-    With `others`, further runs or model directories of the same vocabulary, it is their ensemble.
+    With `others`, further runs or model directories of the same vocabulary, it is their ensemble. `options` are those
+    of the engine's `open_engine`, such as `device` and `threads`.
     """
     if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
     others = list(others)
     if others and engine not in (None, "torch"):
         raise HeedfulError(f"an ensemble runs in PyTorch, not in {engine}")
-    for one in (folder, *others) if others else ():
-        if is_export(Path(one)):
-            raise HeedfulError(f"an ensemble is made of runs or model directories; {one} is an export")
+    for path in (folder, *others) if others else ():
+        if is_export(Path(path)):
+            raise HeedfulError(f"an ensemble is made of runs or model directories; {path} is an export")
     if is_export(Path(folder)):
         export = open_export(folder)
         if engine not in (None, export.manifest.engine):
             raise HeedfulError(f"{folder} is an export for {export.manifest.engine}, not for {engine}")
         translator = Translator(export.bundle, ENGINES[export.manifest.engine](export.bundle, export.folder, **options))
-        translator.place = export.folder
+        translator.location = export.folder
         return translator
     bundle = open_bundle(folder)
     if others:
-        options["others"] = [member(open_bundle(one), bundle) for one in others]
+        members = [open_bundle(path) for path in others]
+        for member in members:
+            check_same_vocabulary(bundle, member)
+        options["others"] = members
     return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
 
 
-def member(bundle: Bundle, first: Bundle) -> Bundle:
-    """Another model of an ensemble, where it speaks the language of the first."""
+def check_same_vocabulary(first: Bundle, member: Bundle) -> None:
+    """Raise HeedfulError unless both models of an ensemble have the same pieces."""
     for side in ("source", "target"):
-        own, other = bundle.tokenizer(side), first.tokenizer(side)
-        if own.size != other.size or own.pieces(range(own.size)) != other.pieces(range(other.size)):
+        ours, theirs = member.tokenizer(side), first.tokenizer(side)
+        if ours.size != theirs.size or ours.pieces(range(ours.size)) != theirs.pieces(range(theirs.size)):
             raise HeedfulError(
-                f"{first.folder} and {bundle.folder} have different vocabularies ({side} side). Models for an ensemble "
+                f"{first.folder} and {member.folder} have different vocabularies ({side} side). Models for an ensemble "
                 "are trained on the same files, such as with --set seed=2"
             )
-    return bundle
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How to translate; what is None is as the model directory says."""
+class TranslationOptions:
+    """How to translate; None means the default of the model directory."""
 
     beam: int | None = None
-    best: int = 1
+    num_best: int = 1
     length_penalty: float | None = None
-    draw: Draw | None = None
+    sampling: SamplingOptions | None = None
     prefix: str = ""  # how the translation must begin
     tag: str | None = None  # put before the source, as in training
     alignment: str | None = None  # naive, shifted, or best: the head that training found to align best
-    least: float | None = None  # of a word's attention that makes a link; None: each word has its strongest
-    tokens: bool = True  # whether log p of every token is wanted; some engines are quicker without
-    soft: bool = False  # whether the weights themselves are given beside the links
+    alignment_threshold: float | None = None  # share of a word's attention that makes a link; None: only the strongest
+    tokens: bool = True  # whether log p of every token is needed; some engines are faster without
+    soft_alignment: bool = False  # whether to return the attention weights of words along with the links
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a line that is translated by itself."""
+    """A part of a line that is translated on its own."""
 
     text: str
     gap: str  # the space after it
     ids: tuple[int, ...]
-    question: Question
+    source: EncodedSource
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A segment and one answer to it."""
+class TranslatedSegment:
+    """A segment and one of its translations."""
 
     segment: Segment
-    answer: Answer
+    result: EngineResult
     text: str
 
 
@@ -155,182 +160,198 @@ class Translator:
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle, self.engine = bundle, engine
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
-        self.place = bundle.folder  # what was loaded; of an export, the whole of it
-        self.unknown = unknown_ids(self.source)
-        self.most = (
+        self.location = bundle.folder  # what was loaded; of an export, its outer folder
+        self.unknown_ids = unknown_ids(self.source)
+        self.max_tokens = (
             bundle.model.max_positions if bundle.model.positions else UNBOUNDED
-        )  # pieces of an answer, start included
-        self.wide = wide(bundle.statistics)
-        self.end = (EOS,) if bundle.description.source_ends else ()
+        )  # of a target, start included
+        self.has_wide_target = is_wide_target(bundle.statistics)
+        self.source_end = (EOS,) if bundle.description.source_ends else ()
         longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
-        self.longest = max(1, min(longest, self.most - len(self.end) - 1))  # and a tag
+        self.max_source_tokens = max(1, min(longest, self.max_tokens - len(self.source_end) - 1))  # room for a tag
 
     @overload
     def __call__(self, texts: str, **options: Any) -> Translation: ...
     @overload
     def __call__(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
     def __call__(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
-        """One text or many; `options` are those of `Options`."""
-        many = [texts] if isinstance(texts, str) else listed(texts)
-        found = list(self.stream([many], Options(**options)))
-        return found[0] if isinstance(texts, str) else found
+        """Translate one text or many; `options` are those of `TranslationOptions`."""
+        window = [texts] if isinstance(texts, str) else check_texts(texts)
+        translations = list(self.stream([window], TranslationOptions(**options)))
+        return translations[0] if isinstance(texts, str) else translations
 
-    def stream(self, windows: Iterable[Sequence[str]], options: Options) -> Iterator[Translation]:
-        """Every text of every window, in order; those of one window are translated together."""
-        asked, search = 0, self.search(options)
+    def stream(self, windows: Iterable[Sequence[str]], options: TranslationOptions) -> Iterator[Translation]:
+        """Translate every text of every window, in order; those of one window are batched together."""
+        first_index, search = 0, self.search_options(options)
         for texts in windows:
-            lines = [[normalize(line)[0] for line in text.split("\n")] for text in texts]
-            flat = [line for some in lines for line in some]
-            segmented = self.segmented(flat, options, asked)
-            every = [segment for some in segmented for segment in some]
-            asked += len(flat) * PARTS
-            answers = iter(self.answered([segment.question for segment in every], search))
-            found = iter(
+            lines_of_texts = [[normalize(line)[0] for line in text.split("\n")] for text in texts]
+            lines = [line for lines in lines_of_texts for line in lines]
+            segments_of_lines = self.make_segments(lines, options, first_index)
+            first_index += len(lines) * INDICES_PER_LINE
+            sources = [segment.source for line in segments_of_lines for segment in line]
+            results = iter(self.translate_sources(sources, search))
+            translations = iter(
                 [
-                    self.line(line, some, [next(answers) for _ in some], options)
-                    for line, some in zip(flat, segmented, strict=True)
+                    self.assemble_line(line, line_segments, [next(results) for _ in line_segments], options)
+                    for line, line_segments in zip(lines, segments_of_lines, strict=True)
                 ]
             )
-            for text, some in zip(texts, lines, strict=True):
-                yield together(text, [next(found) for _ in some])
+            for text, text_lines in zip(texts, lines_of_texts, strict=True):
+                yield join_lines(text, [next(translations) for _ in text_lines])
 
-    def search(self, options: Options) -> Search:
-        """What the engine is told."""
-        usual = self.bundle.generation
-        beam = usual.beam if options.beam is None else options.beam
-        penalty = usual.length_penalty if options.length_penalty is None else options.length_penalty
-        if beam < 1 or options.best < 1:
-            raise HeedfulError("a beam, and the best of it, must be 1 or more")
-        if not 0 <= penalty <= LARGEST_PENALTY:
-            raise HeedfulError(f"a length penalty lies between 0 and {LARGEST_PENALTY}, not {penalty}")
-        if options.least is not None and not 0 < options.least <= 1:
-            raise HeedfulError(f"the least share of attention lies above 0 and up to 1, not {options.least}")
-        return Search(
-            max(beam, options.best),
-            options.best,
-            usual.length_rule,
+    def search_options(self, options: TranslationOptions) -> SearchOptions:
+        """The options of the engine's search, with the model's defaults."""
+        defaults = self.bundle.generation
+        beam = defaults.beam if options.beam is None else options.beam
+        penalty = defaults.length_penalty if options.length_penalty is None else options.length_penalty
+        threshold = options.alignment_threshold
+        if beam < 1 or options.num_best < 1:
+            raise HeedfulError("beam and num_best must be at least 1")
+        if not 0 <= penalty <= MAX_LENGTH_PENALTY:
+            raise HeedfulError(f"length penalty must be 0 to {MAX_LENGTH_PENALTY}, not {penalty}")
+        if threshold is not None and not 0 < threshold <= 1:
+            raise HeedfulError(f"alignment threshold must be above 0 and at most 1, not {threshold}")
+        return SearchOptions(
+            max(beam, options.num_best),
+            options.num_best,
+            defaults.length_rule,
             penalty,
-            options.draw,
+            options.sampling,
             options.alignment is not None,
             options.tokens,
         )
 
-    def segmented(self, lines: Sequence[str], options: Options, asked: int) -> list[list[Segment]]:
-        """What of each line is translated by itself: nothing of a blank one, mostly all of it."""
-        found: list[list[Segment]] = []
-        tag = self.tag(options.tag)
-        prefix = tuple(encoded(self.target, [options.prefix])[0])
-        if len(prefix) + 10 > self.most:
-            raise HeedfulError(f"the prefix has {len(prefix):,} pieces; this model can say {self.most:,} at most")
+    def make_segments(self, lines: Sequence[str], options: TranslationOptions, first_index: int) -> list[list[Segment]]:
+        """The segments of each line: none of a blank line, mostly one."""
+        segments_of_lines: list[list[Segment]] = []
+        tag = self.tag_tokens(options.tag)
+        prefix = tuple(encode_texts(self.target, [options.prefix])[0])
+        if len(prefix) + 10 > self.max_tokens:
+            raise HeedfulError(f"the prefix has {len(prefix):,} pieces; this model can produce {self.max_tokens:,}")
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
-            if len(ids) > self.longest:
-                cut = segment_text(line, self.fits)
+            if len(ids) > self.max_source_tokens:
+                split = segment_text(line, self.fits)
                 parts = [
-                    (text, gap, own)
-                    for (text, gap), own in zip(cut, self.source.encode([text for text, _ in cut]), strict=True)
+                    (text, gap, part_ids)
+                    for (text, gap), part_ids in zip(
+                        split, self.source.encode([text for text, _ in split]), strict=True
+                    )
                 ]
             row: list[Segment] = []
-            for text, gap, own in parts:
-                room = -(-(2 * len(own) + 10) // ROOM) * ROOM
-                limit = max(min(self.bundle.generation.max_length, room), len(prefix) + 10)
-                question = Question(
-                    (*tag, *own, *self.end), min(limit, self.most - 1), () if row else prefix, asked + len(row)
+            for text, gap, part_ids in parts:
+                expected = -(-(2 * len(part_ids) + 10) // MAX_LENGTH_STEP) * MAX_LENGTH_STEP
+                max_length = max(min(self.bundle.generation.max_length, expected), len(prefix) + 10)
+                source = EncodedSource(
+                    (*tag, *part_ids, *self.source_end),
+                    min(max_length, self.max_tokens - 1),
+                    () if row else prefix,
+                    first_index + len(row),
                 )
-                row.append(Segment(text, gap, tuple(own), question))
-            found.append(row)
-            asked += PARTS
-        return found
+                row.append(Segment(text, gap, tuple(part_ids), source))
+            segments_of_lines.append(row)
+            first_index += INDICES_PER_LINE
+        return segments_of_lines
 
-    def gap(self, segment: Segment) -> str:
-        """What stands after its translation: a space also after a full stop that needs none in the source's script."""
+    def gap_after(self, segment: Segment) -> str:
+        """The space after a segment's translation: also after a full stop that needs none in the source's script."""
         ended = segment.text[-1:] in WIDE_STOPS
-        return " " if not segment.gap and ended and not self.wide else segment.gap
+        return " " if not segment.gap and ended and not self.has_wide_target else segment.gap
 
-    def tag(self, name: str | None) -> tuple[int, ...]:
-        """The tokens that a tag is: one, or none."""
+    def tag_tokens(self, name: str | None) -> tuple[int, ...]:
+        """The token of a tag; nothing for None."""
         return () if name is None else (self.source.tag_id(name),)
 
     def fits(self, text: str) -> bool:
-        """Whether it is no longer than what was trained on."""
-        return len(self.source.encode([text])[0]) <= self.longest
+        """Whether a text is no longer than the sources of the training corpus."""
+        return len(self.source.encode([text])[0]) <= self.max_source_tokens
 
-    def answered(self, questions: Sequence[Question], search: Search) -> list[tuple[Answer, ...]]:
-        """The answers to all questions, in their order, batch by batch."""
-        answers: dict[int, tuple[Answer, ...]] = {}
-        for rows in batches([len(question.tokens) for question in questions]):
-            answers |= zip(rows, self.engine.answers([questions[row] for row in rows], search), strict=True)
-        return [answers[row] for row in range(len(questions))]
+    def translate_sources(
+        self, sources: Sequence[EncodedSource], search: SearchOptions
+    ) -> list[tuple[EngineResult, ...]]:
+        """The engine's results for each source, in order, computed batch by batch."""
+        results: dict[int, tuple[EngineResult, ...]] = {}
+        for rows in make_batches([len(source.tokens) for source in sources]):
+            results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
+        return [results[row] for row in range(len(sources))]
 
-    def line(
-        self, line: str, some: Sequence[Segment], answers: Sequence[tuple[Answer, ...]], options: Options
+    def assemble_line(
+        self,
+        line: str,
+        line_segments: Sequence[Segment],
+        results: Sequence[tuple[EngineResult, ...]],
+        options: TranslationOptions,
     ) -> Translation:
-        """One line from its segments: the best answer to each, and as alternatives the second of each, the third ..."""
-        count = max(map(len, answers), default=1)
-        ranked = [[every[min(rank, len(every) - 1)] for every in answers] for rank in range(count)]
-        first, *others = [self.ranked(line, some, chosen, options) for chosen in ranked]
+        """One line from its segments: the best result of each; alternatives have the second of each, the third ..."""
+        count = max(map(len, results), default=1)
+        ranked = [[ranking[min(rank, len(ranking) - 1)] for ranking in results] for rank in range(count)]
+        first, *others = [self.join_segments(line, line_segments, chosen, options) for chosen in ranked]
         return replace(first, alternatives=tuple(others))
 
-    def ranked(self, line: str, some: Sequence[Segment], chosen: Sequence[Answer], options: Options) -> Translation:
-        """One answer to each segment, joined."""
-        hypotheses = [answer.hypothesis for answer in chosen]
-        texts = [one_line(text) for text in self.target.decode([one.tokens for one in hypotheses])]
-        parts = [Part(*three) for three in zip(some, chosen, texts, strict=True)]
-        text = "".join(part.text + self.gap(part.segment) for part in parts).rstrip(" ")
-        sure = fsum(one.log_probability for one in hypotheses)
+    def join_segments(
+        self, line: str, line_segments: Sequence[Segment], chosen: Sequence[EngineResult], options: TranslationOptions
+    ) -> Translation:
+        """One line from one result of each segment."""
+        hypotheses = [result.hypothesis for result in chosen]
+        texts = [strip_line_breaks(text) for text in self.target.decode([each.tokens for each in hypotheses])]
+        parts = [TranslatedSegment(*three) for three in zip(line_segments, chosen, texts, strict=True)]
+        text = "".join(part.text + self.gap_after(part.segment) for part in parts).rstrip(" ")
+        log_probability = fsum(each.log_probability for each in hypotheses)
         flags = dict.fromkeys(
             flag
-            for segment in some
-            for flag in input_flags(segment.text, segment.ids, self.bundle.statistics, self.unknown)
+            for segment in line_segments
+            for flag in input_flags(segment.text, segment.ids, self.bundle.statistics, self.unknown_ids)
         )
         flags |= dict.fromkeys(
             output_flags(
                 line,
                 text,
-                log_probability=sure,
-                tokens=sum(len(one.tokens) for one in hypotheses),
-                source_tokens=sum(len(segment.ids) for segment in some),
-                finished=all(one.finished for one in hypotheses),
+                log_probability=log_probability,
+                tokens=sum(len(each.tokens) for each in hypotheses),
+                source_tokens=sum(len(segment.ids) for segment in line_segments),
+                finished=all(each.finished for each in hypotheses),
                 statistics=self.bundle.statistics,
-                ends=max(1, len(some)),
+                ends=max(1, len(line_segments)),
             )
         )
         tokens = tuple(
-            Token(piece.replace(SPACE, " "), value)
-            for one in hypotheses
-            for piece, value in zip(
-                self.target.pieces(one.tokens), one.log_probabilities, strict=False
-            )  # the end apart
+            Token(piece.replace(SPACE, " "), log_prob)
+            for each in hypotheses
+            for piece, log_prob in zip(
+                self.target.pieces(each.tokens), each.log_probabilities, strict=False
+            )  # without the end token
         )
-        score = fsum(one.score for one in hypotheses)
-        found = Translation(line, text, score, sure, tokens, flags=tuple(flags))
+        score = fsum(each.score for each in hypotheses)
+        translation = Translation(line, text, score, log_probability, tokens, flags=tuple(flags))
         if options.alignment is None:
-            return found
-        weights = self.weights(parts, self.reading(options.alignment))
-        shown = tuple(tuple(row) for row in weights.round(4).tolist()) if options.soft else None
-        return replace(found, alignment=hard(weights, options.least), weights=shown)
+            return translation
+        weights = self.line_attention(parts, self.alignment_method(options.alignment))
+        rounded = tuple(tuple(row) for row in weights.round(4).tolist()) if options.soft_alignment else None
+        return replace(translation, alignment=hard_links(weights, options.alignment_threshold), weights=rounded)
 
-    # ------------------------------------------------------------------------------------------------ given answers
+    # --------------------------------------------------------------------------------------------- given translations
 
-    def given(
+    def score_targets(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False, tag: str | None = None
-    ) -> list[Answer]:
-        """What the model says of given translations: log p of every token and end, and (on request) where it looked."""
+    ) -> list[EngineResult]:
+        """Log p of every token and end of given translations, and (on request) the cross-attention."""
         if len(sources) != len(targets):
-            raise HeedfulError(f"{len(sources):,} sources but {len(targets):,} translations: they must be as many")
-        first = self.tag(tag)
-        questions = [Question((*first, *ids, *self.end), 1) for ids in encoded(self.source, listed(sources))]
-        wanted = encoded(self.target, listed(targets))
-        for line, (one, other) in enumerate(zip(questions, wanted, strict=True), 1):
-            if max(len(one.tokens), len(other) + 1) > self.most:
-                pieces = max(len(one.tokens), len(other) + 1)
-                raise HeedfulError(f"line {line:,} has {pieces:,} pieces; this model can hold {self.most:,}")
-        lengths = [max(len(one.tokens), len(other) + 1) for one, other in zip(questions, wanted, strict=True)]
-        found: dict[int, Answer] = {}
-        for rows in batches(lengths):
-            some = [questions[row] for row in rows], [wanted[row] for row in rows]
-            found |= zip(rows, self.engine.given(*some, attention=attention), strict=True)
-        return [found[row] for row in range(len(questions))]
+            raise HeedfulError(f"got {len(sources):,} sources but {len(targets):,} translations")
+        tag_tokens = self.tag_tokens(tag)
+        source_ids, target_ids = (
+            encode_texts(tokenizer, check_texts(texts))
+            for tokenizer, texts in ((self.source, sources), (self.target, targets))
+        )
+        encoded = [EncodedSource((*tag_tokens, *ids, *self.source_end), 1) for ids in source_ids]
+        lengths = [max(len(row.tokens), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
+        for line, length in enumerate(lengths, 1):
+            if length > self.max_tokens:
+                raise HeedfulError(f"line {line:,} has {length:,} pieces; this model can hold {self.max_tokens:,}")
+        results: dict[int, EngineResult] = {}
+        for rows in make_batches(lengths):
+            batch = [encoded[row] for row in rows], [target_ids[row] for row in rows]
+            results |= zip(rows, self.engine.score_targets(*batch, attention=attention), strict=True)
+        return [results[row] for row in range(len(encoded))]
 
     def align(
         self,
@@ -338,97 +359,96 @@ class Translator:
         targets: Sequence[str],
         alignment: str = "best",
         *,
-        least: float | None = None,
+        threshold: float | None = None,
         tag: str | None = None,
     ) -> list[Links]:
-        """Which words of given translations came from which: (source word, target word), from 0."""
-        reading = self.reading(alignment)
-        answers = self.given(sources, targets, attention=True, tag=tag)
+        """The word links of given translations: (source word, target word), from 0."""
+        method = self.alignment_method(alignment)
+        results = self.score_targets(sources, targets, attention=True, tag=tag)
         return [
-            hard(self.looked(answer, ids, reading), least)
-            for answer, ids in zip(answers, encoded(self.source, sources), strict=True)
+            hard_links(self.segment_attention(result, ids, method), threshold)
+            for result, ids in zip(results, encode_texts(self.source, sources), strict=True)
         ]
 
     # ---------------------------------------------------------------------------------------------------- alignment
 
-    def reading(self, name: str) -> Reading:
-        """How to read links off attention."""
+    def alignment_method(self, name: str) -> AlignmentMethod:
+        """The alignment method of that name; "best" is what training found for this model."""
         if name != "best":
-            return Reading(name)
-        told = self.bundle.statistics.get("alignment")
-        if not told:
-            raise HeedfulError(f"{self.bundle.folder} does not say which head aligns best: take naive or shifted")
-        return Reading(**told)
+            return AlignmentMethod(name)
+        stored = self.bundle.statistics.get("alignment")
+        if not stored:
+            raise HeedfulError(f"{self.bundle.folder} does not say which head aligns best: use naive or shifted")
+        return AlignmentMethod(**stored)
 
-    def looked(self, answer: Answer, ids: Sequence[int], reading: Reading) -> Array:
-        """How much each word of an answer looked at each word of its segment."""
-        attention, tokens = answer.attention, answer.hypothesis.tokens
-        if attention is None or attention.shape[-1] < len(ids) + len(self.end):
-            raise HeedfulError("this model does not look at the words of its source, so there is no alignment")
-        first = attention.shape[-1] - len(self.end) - len(ids)  # a tag
-        return soft(
-            attention[..., first : first + len(ids)], self.source.pieces(ids), self.target.pieces(tokens), reading
+    def segment_attention(self, result: EngineResult, ids: Sequence[int], method: AlignmentMethod) -> Array:
+        """The attention of each word of a segment's translation to each word of the segment."""
+        attention, tokens = result.attention, result.hypothesis.tokens
+        if attention is None or attention.shape[-1] < len(ids) + len(self.source_end):
+            raise HeedfulError("this model does not attend to the words of its source, so there is no alignment")
+        first = attention.shape[-1] - len(self.source_end) - len(ids)  # after a tag
+        return soft_alignment(
+            attention[..., first : first + len(ids)], self.source.pieces(ids), self.target.pieces(tokens), method
         )
 
-    def weights(self, parts: Sequence[Part], reading: Reading) -> Array:
-        """The same of a whole line, whose segments look at themselves alone."""
+    def line_attention(self, parts: Sequence[TranslatedSegment], method: AlignmentMethod) -> Array:
+        """The same of a whole line, whose segments attend only to themselves."""
         blocks, ends, glued = [], [0, 0], [False, False]  # of target and source; is the last word still open?
         for part in parts:
-            block = self.looked(part.answer, part.segment.ids, reading)
-            begins = []
-            for axis, gap in enumerate((self.gap(part.segment), part.segment.gap)):
-                begins.append(ends[axis] - (glued[axis] and block.shape[axis] > 0 and ends[axis] > 0))
-                ends[axis] = begins[axis] + block.shape[axis]
+            block = self.segment_attention(part.result, part.segment.ids, method)
+            starts = []
+            for axis, gap in enumerate((self.gap_after(part.segment), part.segment.gap)):
+                starts.append(ends[axis] - (glued[axis] and block.shape[axis] > 0 and ends[axis] > 0))
+                ends[axis] = starts[axis] + block.shape[axis]
                 glued[axis] = not gap and (block.shape[axis] > 0 or glued[axis])
-            blocks.append((begins, block))
-        whole = np.zeros(ends)
+            blocks.append((starts, block))
+        line = np.zeros(ends)
         for (row, column), block in blocks:
-            whole[row : row + block.shape[0], column : column + block.shape[1]] += block
-        return whole
+            line[row : row + block.shape[0], column : column + block.shape[1]] += block
+        return line
 
 
-def encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of every text, normalized as training text was."""
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of every text, normalized as training text was."""
     return tokenizer.encode([normalize(text)[0] for text in texts])
 
 
-def listed(texts: Sequence[str]) -> list[str]:
-    """Texts, and nothing that only looks like them."""
-    if isinstance(texts, str | bytes) or not all(isinstance(one, str) for one in texts):
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list; HeedfulError if they are one string, bytes or not strings."""
+    if isinstance(texts, str | bytes) or not all(isinstance(text, str) for text in texts):
         raise HeedfulError("give a text, or a list of texts")
     return list(texts)
 
 
-def wide(statistics: Mapping[str, Any]) -> bool:
+def is_wide_target(statistics: Mapping[str, Any]) -> bool:
     """Whether the target is written without spaces between sentences."""
     scripts = inside(statistics, "scripts", "target") or {}
     return bool(sum(share for script, share in scripts.items() if script in WIDE_SCRIPTS) > 0.5)
 
 
-def one_line(text: str) -> str:
-    """Without the line breaks that a model can spell with bytes: a line in is a line out."""
+def strip_line_breaks(text: str) -> str:
+    """The text on one line: a model can spell line breaks with byte pieces."""
     return text.replace("\r", " ").replace("\n", " ").strip()
 
 
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Which questions go together: of like length, so that little is padded; the longest first, so that memory shows
-    early whether it is enough.
-    """
-    found: list[list[int]] = []
+def make_batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Group rows of similar length, so that little is padded; longest first, so that lack of memory shows early."""
+    batches: list[list[int]] = []
     longest = 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if found and len(found[-1]) < ROWS and (len(found[-1]) + 1) * longest <= BATCH_TOKENS:
-            found[-1].append(row)
+        batch = batches[-1] if batches else []
+        if batch and len(batch) < BATCH_SENTENCES and (len(batch) + 1) * longest <= BATCH_TOKENS:
+            batch.append(row)
         else:
-            found.append([row])
+            batches.append([row])
             longest = lengths[row]
-    return found
+    return batches
 
 
-def together(text: str, lines: Sequence[Translation]) -> Translation:
-    """The lines of one text as one translation."""
+def join_lines(text: str, lines: Sequence[Translation]) -> Translation:
+    """The translations of a text's lines as one translation."""
     if len(lines) == 1:
-        others = tuple(replace(one, source=text) for one in lines[0].alternatives)
+        others = tuple(replace(alternative, source=text) for alternative in lines[0].alternatives)
         return replace(lines[0], source=text, alternatives=others)
     return Translation(
         text,

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from heedful.search.topk import best, block_size, top_sums
+from heedful.search.topk import argmax, block_size, top_sums
 
 
 @pytest.mark.parametrize("size", [5, 64, 10_007, 10_000, 32_000, 8_192])
@@ -22,10 +22,10 @@ def test_the_largest_sums_are_those_of_a_plain_top_k(size, rows, k):
 
 
 @pytest.mark.parametrize("shape", [(1, 100), (64, 10_000), (64, 10_007), (3, 7)])
-def test_best_is_argmax(shape):
+def test_argmax_is_that_of_pytorch(shape):
     torch.manual_seed(0)
     values = torch.randn(shape)
-    assert torch.equal(best(values), values.argmax(-1))
+    assert torch.equal(argmax(values), values.argmax(-1))
 
 
 def test_blocks_divide():

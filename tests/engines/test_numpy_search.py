@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from heedful.engines import numpy_search as plain
-from heedful.engines.base import Draw, Question, Search
-from heedful.engines.torch import Torch
+from heedful.engines import numpy_search
+from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
+from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.nn.contract import Decoded, Map, Maps, Memory, State
 from heedful.search.filters import Temperature, TopK, TopP
+from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
 from heedful.search.topk import top_sums
-from heedful.stopping import LENGTHS, STOPPINGS
 from heedful.text.tokenizer import BOS, EOS
 
 LAYERS, HEADS = 2, 3
@@ -74,12 +74,12 @@ def encode(tokens, mask):
 def both(decoder, questions, search):
     """Answers by PyTorch, and by NumPy."""
     model = SimpleNamespace(encoder=encode, decoder=decoder, to=lambda _: model, eval=lambda: model)
-    engine = Torch(model)
+    engine = TorchEngine(model)
     rows = np.zeros((len(questions), max(len(question.tokens) for question in questions), 1), dtype=np.int64)
     for row, question in enumerate(questions):
         rows[row, : len(question.tokens), 0] = question.tokens
     start = [rows], [rows.sum((1, 2))]
-    return engine.answers(questions, search), plain.found(decoder.step, *start, questions, search)
+    return engine.translate(questions, search), numpy_search.run_search(decoder.step, *start, questions, search)
 
 
 def same(ones, others):
@@ -99,21 +99,21 @@ def asked(draw, words):
         tokens = draw(st.lists(st.integers(4, words - 1), max_size=8))
         prefix = draw(st.lists(st.sampled_from([1, *range(4, words)]), max_size=3))
         limit = len(prefix) + draw(st.integers(1, 9))
-        some.append(Question((*tokens, EOS), limit, tuple(prefix), number=len(some)))
+        some.append(EncodedSource((*tokens, EOS), limit, tuple(prefix), index=len(some)))
     return some
 
 
-@pytest.mark.parametrize(("length", "stopping"), list(product(LENGTHS, STOPPINGS)))
+@pytest.mark.parametrize(("length", "stopping"), list(product(LENGTH_RULES, STOPPING_RULES)))
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_a_beam_is_the_same_beam(length, stopping, data):
     words = data.draw(st.sampled_from([5, 40, 300]))
     decoder = Chaos(data.draw(st.integers(0, 1000)), words, data.draw(st.sampled_from([-4.0, 0.0, 2.0, 5.0])))
     beam = data.draw(st.integers(1, 6))
-    search = Search(
+    search = SearchOptions(
         beam,
-        best=data.draw(st.integers(1, beam)),
-        length=length,
+        num_best=data.draw(st.integers(1, beam)),
+        length_rule=length,
         length_penalty=data.draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
         attention=data.draw(st.booleans()),
         stopping=stopping,
@@ -122,11 +122,11 @@ def test_a_beam_is_the_same_beam(length, stopping, data):
 
 
 def test_an_n_best_list_may_be_longer_than_its_beam():
-    same(*both(Chaos(1, 40), [Question((5, EOS), 6), Question((EOS,), 2)], Search(beam=2, best=4)))
+    same(*both(Chaos(1, 40), [EncodedSource((5, EOS), 6), EncodedSource((EOS,), 2)], SearchOptions(beam=2, num_best=4)))
 
 
 def test_a_beam_wider_than_all_there_is():
-    same(*both(Chaos(1, 5), [Question((4, EOS), 3)], Search(beam=300, best=200)))
+    same(*both(Chaos(1, 5), [EncodedSource((4, EOS), 3)], SearchOptions(beam=300, num_best=200)))
 
 
 @settings(max_examples=50, deadline=None)
@@ -134,7 +134,7 @@ def test_a_beam_wider_than_all_there_is():
 def test_the_largest_sums_are_those_of_a_sort(seed, groups, size, k, rows):
     draw = np.random.default_rng(seed)
     bases, values = draw.normal(size=(groups, rows)), draw.normal(size=(groups, rows, size)).astype(np.float32)
-    sums, row, column = plain.best_sums(bases, values, k)
+    sums, row, column = numpy_search.top_sums(bases, values, k)
     expected, where = top_sums(torch.from_numpy(bases), torch.from_numpy(values), k)
     real = slice(0, min(k, rows * size))
     np.testing.assert_array_equal(sums[:, real], expected)
@@ -143,7 +143,7 @@ def test_the_largest_sums_are_those_of_a_sort(seed, groups, size, k, rows):
 
 
 def test_of_equal_sums_the_first_is_first():
-    _, row, column = plain.best_sums(np.zeros((1, 2)), np.zeros((1, 2, 300), dtype=np.float32), 4)
+    _, row, column = numpy_search.top_sums(np.zeros((1, 2)), np.zeros((1, 2, 300), dtype=np.float32), 4)
     assert (row.tolist(), column.tolist()) == ([[0] * 4], [[0, 1, 2, 3]])
 
 
@@ -154,12 +154,12 @@ def test_sentences_that_are_done_leave_the_batch():
         sizes.append(len(tokens))
         return decoder.step(tokens, source, past)
 
-    questions = [Question((5, EOS), limit) for limit in (1, 2, 3, 4)]
+    questions = [EncodedSource((5, EOS), limit) for limit in (1, 2, 3, 4)]
     rows = [np.ones((4, 2, 1), dtype=np.int64)], [np.arange(4)]
-    plain.found(step, *rows, questions, Search(beam=1))
+    numpy_search.run_search(step, *rows, questions, SearchOptions(beam=1))
     assert sizes == [4, 3, 2, 1]
     sizes.clear()
-    plain.found(step, *rows, questions, Search(beam=2))
+    numpy_search.run_search(step, *rows, questions, SearchOptions(beam=2))
     assert sizes == [4, 6, 4, 2]
 
 
@@ -175,7 +175,7 @@ def test_what_is_drawn_from_is_shaped_alike(seed, temperature, top_k, top_p):
     shaped = expected = logits.log_softmax(-1)
     for rule in (Temperature(temperature), top_k and TopK(top_k), top_p and TopP(top_p)):
         expected = rule(expected, None, None)[0] if rule else expected
-    found = plain.shares(shaped.numpy(), Draw(temperature, top_k, top_p))
+    found = numpy_search.filtered_probabilities(shaped.numpy(), SamplingOptions(temperature, top_k, top_p))
     np.testing.assert_allclose(found / found.sum(-1, keepdims=True), expected.softmax(-1), atol=1e-9)
 
 
@@ -183,8 +183,10 @@ def test_twenty_thousand_draws_follow_the_distribution():
     p = np.array([[0.5, 0.25, 0.0, 0.15, 0.07, 0.03]])
     with np.errstate(divide="ignore"):
         log_probs = np.log(p).repeat(20_000, 0)
-    chances = [plain.chance(5, number) for number in range(len(log_probs))]
-    chosen = plain.drawn(log_probs, range(len(log_probs)), draw=Draw(), chances=chances)
+    generators = [numpy_search.make_generator(5, number) for number in range(len(log_probs))]
+    chosen = numpy_search.sample_tokens(
+        log_probs, range(len(log_probs)), sampling=SamplingOptions(), generators=generators
+    )
     counts = np.bincount(chosen, minlength=6)
     assert counts[2] == 0
     real = p[0] > 0
@@ -193,10 +195,10 @@ def test_twenty_thousand_draws_follow_the_distribution():
 
 def test_a_draw_depends_on_its_seed_and_number_alone():
     decoder = Chaos(2, 40)
-    questions = [Question((5, 6, EOS), 9, prefix, number) for number, prefix in enumerate([(), (7,), (7, 8)])]
+    questions = [EncodedSource((5, 6, EOS), 9, prefix, number) for number, prefix in enumerate([(), (7,), (7, 8)])]
 
     def draw(some, seed):
-        return both(decoder, some, Search(best=3, draw=Draw(1.5, seed=seed)))[1]
+        return both(decoder, some, SearchOptions(num_best=3, sampling=SamplingOptions(1.5, seed=seed)))[1]
 
     together = draw(questions, 1)
     assert draw(questions, 1) == together != draw(questions, 2)
@@ -209,13 +211,13 @@ def test_a_draw_depends_on_its_seed_and_number_alone():
 
 
 def test_misuse_is_explained():
-    decoder, question = Chaos(1, 40), Question((5, EOS), 4)
+    decoder, question = Chaos(1, 40), EncodedSource((5, EOS), 4)
     ask = [np.ones((1, 2, 1), dtype=np.int64)], [np.ones(1, dtype=np.int64)]
     with pytest.raises(HeedfulError, match="unknown length rule `powr`; did you mean `power`"):
-        plain.found(decoder.step, *ask, [question], Search(length="powr"))
+        numpy_search.run_search(decoder.step, *ask, [question], SearchOptions(length_rule="powr"))
     with pytest.raises(HeedfulError, match="unknown stopping rule `soon`; known: ctranslate2, enough"):
-        plain.found(decoder.step, *ask, [question], Search(stopping="soon"))
+        numpy_search.run_search(decoder.step, *ask, [question], SearchOptions(stopping="soon"))
     with pytest.raises(ValueError, match="cannot contain the end token"):
-        plain.found(decoder.step, *ask, [replace(question, prefix=(EOS,))], Search())
-    with pytest.raises(ValueError, match="leave nothing to say within 4"):
-        plain.found(decoder.step, *ask, [replace(question, prefix=(BOS,) * 4)], Search())
+        numpy_search.run_search(decoder.step, *ask, [replace(question, prefix=(EOS,))], SearchOptions())
+    with pytest.raises(ValueError, match="leaves no room within a maximum length of 4"):
+        numpy_search.run_search(decoder.step, *ask, [replace(question, prefix=(BOS,) * 4)], SearchOptions())
