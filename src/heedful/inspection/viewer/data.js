@@ -78,7 +78,7 @@ class View {
     if (!layers || this.vectors[place]) return;
     const parts = ["queries", "keys", "values", "scores", "energy", "moved"];
     this.vectors[place] = await Promise.all(layers.map(async (layer) => {
-      const found = { score: layer.score, normalize: layer.normalize ?? "soft" };
+      const found = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
       await Promise.all(parts.filter((part) => layer[part]).map(async (part) => { found[part] = await decode(layer[part]); }));
       return found;
     }));

@@ -425,7 +425,7 @@ function arithmetic() {
     const value = layer.values.numbers.subarray((h * vrows + column) * wide, (h * vrows + column + 1) * wide);
     const largest = Math.max(...value.map(Math.abs), ...context_.map(Math.abs));
     body.replaceChildren(heading, el("p", { class: "formula", text: FORMULAS[layer.score] }), strips, el("p", { class: "formula", "data-score": parts.score.toFixed(4), text: sum }),
-      el("p", { class: "formula", text: layer.normalize === "hard" ? "a = argmax e" : "a\u1d62 = exp(e\u1d62) / \u03a3 exp(e\u2c7c)" }), table(columns, weights, parts.row, column),
+      el("p", { class: "formula", text: layer.normalizer === "hard" ? "a = argmax e" : "a\u1d62 = exp(e\u1d62) / \u03a3 exp(e\u2c7c)" }), table(columns, weights, parts.row, column),
       el("p", { class: "formula", text: "c = \u03a3 a\u1d62 v\u1d62" }), el("table", { class: "strips" }, el("tbody", null, strip("v", value, largest), strip("c", context_, largest))));
     return undefined;
   };
