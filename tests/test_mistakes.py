@@ -597,7 +597,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="A misspelt format.",
         ),
-        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be rounded to `int8`",), 2),
+        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be quantized to `int8`",), 2),
         Case(
             "no probes",
             "heedful export my-model --probes empty.en",

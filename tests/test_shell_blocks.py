@@ -127,7 +127,7 @@ def world(tmp_path_factory) -> Path:
     for name in ("other-model", "old-model", "new-model", "en-de"):
         shutil.copytree(run, place / name)
     for name, rounding in (("my-export", "float32"), ("my-int8", "int8")):
-        heedful.export(run, place / name, to="ctranslate2", rounding=rounding)
+        heedful.export(run, place / name, to="ctranslate2", quantization=rounding)
     theirs = train(settings(place, "theirs", "post", steps=1))
     marian.write(open_bundle(theirs), place / "opus-mt-en-de")
     return place

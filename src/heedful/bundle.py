@@ -89,7 +89,7 @@ def _renamed(tree: Any) -> Any:
     return tree
 
 
-RENAMED = {"normalise": "normalize", "tokenised": "tokenized"}
+RENAMED = {"normalise": "normalize", "rounding": "quantization", "tokenised": "tokenized"}
 
 
 class Entry(Part):

@@ -49,7 +49,7 @@ class About(Part):
 
     format_version: Literal[1] = 1
     engine: Literal["ctranslate2", "hugging_face", "onnx"]
-    rounding: str = "float32"
+    quantization: str = "float32"
     files: Annotated[dict[FileName, Entry], Field(max_length=16)]
     proof: dict[str, float | bool | tuple[float, float] | None]
 
@@ -85,7 +85,7 @@ def write_inner(
     folder: Path,
     bundle: Bundle,
     engine: str,
-    rounding: str,
+    quantization: str,
     line: str,
     proof: Mapping[str, Any],
     reading: Reading | None,
@@ -98,11 +98,11 @@ def write_inner(
             shutil.copyfile(file, inner / file.name)
     statistics = {**bundle.statistics, "alignment": asdict(reading) if reading else None}
     (inner / STATISTICS).write_bytes(dumped({key: value for key, value in statistics.items() if value is not None}))
-    text = (inner / CARD).read_text(encoding="utf-8").rstrip() + PROVED.format(engine, rounding, line)
+    text = (inner / CARD).read_text(encoding="utf-8").rstrip() + PROVED.format(engine, quantization, line)
     for card in (inner / CARD, *([folder / CARD] if (folder / CARD).is_file() else [])):
         card.write_text(text, encoding="utf-8")
     files = {file.name: entry_of(file) for file in sorted(folder.iterdir()) if file.is_file()}
-    about = {"format_version": 1, "engine": engine, "rounding": rounding, "files": files, "proof": dict(proof)}
+    about = {"format_version": 1, "engine": engine, "quantization": quantization, "files": files, "proof": dict(proof)}
     (inner / ABOUT).write_bytes(dumped(about))
     entries = {file.name: entry_of(file) for file in sorted(inner.iterdir())}
     (inner / MANIFEST).write_bytes(dumped({"format_version": 1, "files": entries}))
