@@ -87,7 +87,7 @@ class Blob(TracePart):
         return np.stack((low, high), -1).reshape(-1).view("<f2").astype(float).reshape(self.shape)
 
 
-def deflate(data: bytes) -> str:
+def deflate_base64(data: bytes) -> str:
     """Deflate, then encode in base64."""
     return b64encode(zlib.compress(data, 9)).decode()
 
@@ -95,7 +95,7 @@ def deflate(data: bytes) -> str:
 def weights_blob(array: Array) -> Blob:
     """Encode attention weights, between 0 and 1."""
     data = np.round(255 * np.sqrt(np.clip(array, 0.0, 1.0))).astype(np.uint8)
-    return Blob(shape=array.shape, kind="sqrt8", data=deflate(data.tobytes()))
+    return Blob(shape=array.shape, kind="sqrt8", data=deflate_base64(data.tobytes()))
 
 
 def numbers_blob(array: Array, fraction_bits: int = 10) -> Blob:
@@ -110,7 +110,7 @@ def numbers_blob(array: Array, fraction_bits: int = 10) -> Blob:
         can_round = np.abs(halves) < 32768.0  # larger ones would round to infinity
         halves = np.where(can_round, (patterns + step // 2) & ~np.uint16(step - 1), patterns).astype("<u2").view("<f2")
     pairs = np.frombuffer(halves.tobytes(), np.uint8).reshape(-1, 2)
-    return Blob(shape=array.shape, kind="half", data=deflate(pairs.T.tobytes()))
+    return Blob(shape=array.shape, kind="half", data=deflate_base64(pairs.T.tobytes()))
 
 
 # ------------------------------------------------------------------------------------------------------ a sentence

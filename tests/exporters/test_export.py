@@ -200,10 +200,11 @@ def test_an_export_is_a_translator(to, tmp_path):
 
 def test_an_older_export_says_rounding_for_quantization(tmp_path):
     bundle = bundle_of(tmp_path / "model", model())
-    export(bundle.folder, tmp_path / "out", probes=PROBES, quantization="int8")
+    export(bundle.folder, tmp_path / "out", probes=PROBES)
     path = tmp_path / "out" / "heedful" / "export.json"
-    assert json.loads(path.read_text())["quantization"] == "int8"
-    path.write_text(path.read_text().replace('"quantization"', '"rounding"'))
+    manifest = json.loads(path.read_text())
+    assert manifest.pop("quantization") == "float32"
+    path.write_text(json.dumps(manifest | {"rounding": "int8"}))
     forge(path.parent)
     assert open_export(tmp_path / "out").about.quantization == "int8"
 

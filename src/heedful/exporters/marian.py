@@ -149,7 +149,7 @@ def convert_weights(
     return {name: np.ascontiguousarray(array) for name, array in converted.items()}
 
 
-def special_ids(tokenizer: Tokenizer) -> dict[str, int]:
+def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
     """Their ids of the special tokens; a borrowed vocabulary starts with its pad."""
     ids = {ours: theirs for theirs, ours in enumerate(order_of(tokenizer))}
     if BOS not in ids:
@@ -162,7 +162,7 @@ def special_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 def make_config(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str, Any]:
     """config.json."""
-    model, special = bundle.model, special_ids(target)
+    model, special = bundle.model, special_token_ids(target)
     encoder, decoder = require_standard_transformer(model, "Hugging Face")
     kind, architecture = CLASSES[encoder.norm]
     return {
@@ -182,7 +182,7 @@ def make_config(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[st
 
 def make_generation_config(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
     """generation_config.json: the same search, as far as they support it."""
-    generation, special = bundle.generation, special_ids(target)
+    generation, special = bundle.generation, special_token_ids(target)
     if generation.length not in ("power", "none"):
         raise HeedfulError(f"their search does not support the length rule `{generation.length}`")
     return {
@@ -205,7 +205,7 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
         pieces = tokenizer.pieces(order_of(tokenizer))
         if isinstance(tokenizer, Borrowed) and tokenizer.order:
-            pieces[special_ids(tokenizer)["pad"]] = SPECIAL[PAD]  # theirs uses one token for both
+            pieces[special_token_ids(tokenizer)["pad"]] = SPECIAL[PAD]  # theirs uses one token for both
         vocabularies.append({piece: number for number, piece in enumerate(pieces)})
     separate = bundle.model.tied != "all"
     write_json(folder / "vocab.json", vocabularies[0])

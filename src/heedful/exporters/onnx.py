@@ -151,10 +151,10 @@ def find_dynamic_axes(names: Sequence[str], first: Sequence[Tensor], second: Seq
     return {
         name: {
             axis: size_names[sizes]
-            for axis, sizes in enumerate(zip(one.shape, other.shape, strict=True))
+            for axis, sizes in enumerate(zip(tensor.shape, other.shape, strict=True))
             if len(set(sizes)) > 1
         }
-        for name, one, other in zip(names, first, second, strict=True)
+        for name, tensor, other in zip(names, first, second, strict=True)
     }
 
 
@@ -186,7 +186,7 @@ def list_tensors(tree: Tree) -> list[Tensor]:
 
 
 def replace_tensors(tree: Tree, tensors: Iterator[Tensor]) -> Tree:
-    """The tree with other tensors in the place of its own."""
+    """The tree with every tensor replaced by the next one of `tensors`."""
     return map_tensors(tree, lambda _: next(tensors))
 
 

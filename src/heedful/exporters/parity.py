@@ -151,8 +151,8 @@ def log_prob_differences(
     differences: list[float] = []
     for rows in batches(lengths):
         batch = [questions[row] for row in rows], [targets[row] for row in rows]
-        for one, other in zip(ours.engine.given(*batch), theirs.engine.given(*batch), strict=True):
-            pairs = zip(one.hypothesis.log_probabilities, other.hypothesis.log_probabilities, strict=True)
+        for answer, other in zip(ours.engine.given(*batch), theirs.engine.given(*batch), strict=True):
+            pairs = zip(answer.hypothesis.log_probabilities, other.hypothesis.log_probabilities, strict=True)
             differences += [abs(a - b) for a, b in pairs]
     return differences
 

@@ -36,10 +36,12 @@ class ImportFormat:
 
 IMPORT_FORMATS = {
     "marian": ImportFormat(
-        marian.matches, marian.read_model, "config.json, model.safetensors, source.spm, target.spm, vocab.json"
+        marian.is_marian_folder, marian.read_model, "config.json, model.safetensors, source.spm, target.spm, vocab.json"
     ),
-    "ctranslate2": ImportFormat(ctranslate2.matches, ctranslate2.read_model, "model.bin and its vocabularies"),
-    "g2p_en": ImportFormat(g2p.matches, g2p.read_model, "checkpoint20.npz, graphemes.txt, phonemes.txt"),
+    "ctranslate2": ImportFormat(
+        ctranslate2.is_ctranslate2_folder, ctranslate2.read_model, "model.bin and its vocabularies"
+    ),
+    "g2p_en": ImportFormat(g2p.is_g2p_folder, g2p.read_model, "checkpoint20.npz, graphemes.txt, phonemes.txt"),
 }
 
 

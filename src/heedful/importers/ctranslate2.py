@@ -42,7 +42,7 @@ DEFAULT_POSITIONS = 512  # of a model that stores none
 SIDES = {"source": "encoder", "target": "decoder"}
 
 
-def matches(folder: Path) -> bool:
+def is_ctranslate2_folder(folder: Path) -> bool:
     """Whether a folder contains a model for CTranslate2."""
     return (folder / "model.bin").is_file()
 

@@ -18,7 +18,7 @@ WEIGHTS, SOURCE, TARGET = "checkpoint20.npz", "graphemes.txt", "phonemes.txt"
 MAX_PHONEMES = 20  # the limit of g2p_en
 
 
-def matches(folder: Path) -> bool:
+def is_g2p_folder(folder: Path) -> bool:
     """Whether a folder contains a model of g2p_en."""
     return all((folder / name).is_file() for name in (WEIGHTS, SOURCE, TARGET))
 

@@ -36,7 +36,7 @@ NORMS = {kind: norm for norm, (kind, _) in CLASSES.items()}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 
 
-def matches(folder: Path) -> bool:
+def is_marian_folder(folder: Path) -> bool:
     """Whether a folder contains such a model."""
     return (folder / "config.json").is_file() and read_json_object(folder / "config.json").get("model_type") in NORMS
 

@@ -78,7 +78,7 @@ def render_svg(sentence: Sentence, *, pieces: bool = False) -> str:
             f'<text x="{side - 8:.1f}" y="{y + CELL_PIXELS * 0.68:.1f}" text-anchor="end">{escape_xml(label)}</text>'
         )
         for column in range(len(columns)):
-            red, green, blue = color(float(weights[row, column]))
+            red, green, blue = weight_color(float(weights[row, column]))
             parts.append(
                 f'<rect x="{side + CELL_PIXELS * column:.1f}" y="{y:.1f}" width="{size}" height="{size}" '
                 f'fill="rgb({red},{green},{blue})"><title>{weights[row, column]:.3f}</title></rect>'
@@ -91,7 +91,7 @@ def escape_xml(text: str) -> str:
     return escape(visible(text).replace("\ufffe", "").replace("\uffff", ""))
 
 
-def color(weight: float) -> tuple[int, int, int]:
+def weight_color(weight: float) -> tuple[int, int, int]:
     """The RGB color of an attention weight, from light to dark blue."""
     share = min(1.0, max(0.0, weight)) ** 0.7
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(LIGHT, DARK, strict=True))
@@ -119,7 +119,7 @@ def render_terminal(sentence: Sentence, *, pieces: bool = False) -> Colored:
     for label, row in zip(row_labels, weights, strict=True):
         chart.append(f"{label:>{width}} ")
         for weight in row.tolist():
-            red, green, blue = color(weight)
+            red, green, blue = weight_color(weight)
             ink = "white" if weight > 0.35 else "black"
             chart.append(
                 f"{min(99, round(100 * weight)):>2} " if weight >= 0.05 else "   ",

@@ -254,7 +254,7 @@ def measure_importance(
     """By how much log p of the target falls when a head is silenced, [layers][heads] of each place."""
     rows = torch.tensor(target, device=memory.mask.device).unsqueeze(1)
 
-    def loss_without(place: Place, layer: int, head: int) -> float:
+    def log_prob_drop(place: Place, layer: int, head: int) -> float:
         silence = Look(frozenset(), frozenset({(place, layer, head)}))
         changed = model.encoder(*source, look=silence) if place == "encoder" else memory
         log_probs, _ = decode_forced(model, changed, target, None if place == "encoder" else silence)
@@ -262,7 +262,8 @@ def measure_importance(
 
     return {
         place: tuple(
-            tuple(loss_without(place, layer, head) for head in range(array.shape[1])) for layer in range(array.shape[0])
+            tuple(log_prob_drop(place, layer, head) for head in range(array.shape[1]))
+            for layer in range(array.shape[0])
         )
         for place, array in weights.items()
     }
