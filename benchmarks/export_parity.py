@@ -37,15 +37,15 @@ from heedful import config
 from heedful.bundle import open_bundle, read_weights
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
-from heedful.exporters.api import FORMATS, Probes, export, validation_of
-from heedful.exporters.parity import ProofError, prove, tied
+from heedful.exporters.api import FORMATS, Probes, export, validation_probes
+from heedful.exporters.parity import ProofError, is_tie, prove
 from heedful.importers.api import import_model
 from heedful.text.normalize import normalize
 from heedful.translation.translator import TranslationOptions, Translator, load
 from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-for _part in ("export", "imports"):
+for _part in ("exporters", "importers"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / _part))
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -108,21 +108,21 @@ def small(folder: Path) -> dict[str, Path]:
 
 
 def row(
-    name: str, model: Path, to: str, rounding: str, out: Path, texts: list[str], gold: list[str], rounds: int
+    name: str, model: Path, to: str, quantization: str, out: Path, texts: list[str], gold: list[str], rounds: int
 ) -> Row:
     """One export, held against its model."""
     probes: Probes | None = None  # what its run validated on, where that is still there
     try:
-        validation_of(open_bundle(model))
+        validation_probes(open_bundle(model))
     except ConfigError:
         probes = Probes(*corpus(quick=False, name="val")) if (DATA / "multi30k").is_dir() else Probes(texts[:60])
     if texts == gold:  # nonsense
         probes = Probes(texts)
-    export(model, out, to=to, rounding=rounding, probes=probes)
+    export(model, out, to=to, quantization=quantization, probes=probes)
     ours, theirs = load(model), load(out)
     rule = FORMATS[to].stopping
     search = replace(ours.search_options(TranslationOptions()), stopping=rule, renormalize=rule == "ctranslate2")
-    proof = prove(ours, theirs, texts, gold, stopping=search.stopping, rounded=rounding != "float32")
+    proof = prove(ours, theirs, texts, gold, stopping=search.stopping, is_quantized=quantization != "float32")
     cut = explained(ours, theirs, texts, search)
     bleu = proof.bleu or (0.0, 0.0)
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
@@ -139,7 +139,7 @@ def row(
         subprocess.run([sys.executable, "-c", FIRST, out, texts[0]], check=True, capture_output=True)
         starts.append(time.perf_counter() - begin)
     return Row(
-        f"{name}, {to}, {rounding}", proof.same, proof.ties, cut, proof.sentences, proof.largest, *bleu, ratio,
+        f"{name}, {to}, {quantization}", proof.same, proof.ties, cut, proof.sentences, proof.largest, *bleu, ratio,
         size / 1e6, statistics.median(starts),
     )  # fmt: skip
 
@@ -157,13 +157,13 @@ def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search
         if one == two:
             continue
         endless = not (mine.hypothesis.finished or other.hypothesis.finished)
-        cut += endless and not tied(ours, question, one, two, search)
+        cut += endless and not is_tie(ours, question, one, two, search)
         shown += 1
         if shown > 3:
             continue
         told = [answer.hypothesis.score for answer in ours.engine.score_targets([question] * 2, [one, two])]
         kind = f"log p {told[0]:.4f} and {told[1]:.4f}"
-        if endless or tied(ours, question, one, two, search):
+        if endless or is_tie(ours, question, one, two, search):
             kind = "neither ends" if endless else "a tie"
         mine_said, other_said = ours.target.decode([one, two])
         print(f"    line {number}\n      {mine_said}\n      {other_said}  ({kind})")
@@ -180,7 +180,7 @@ def sabotages() -> tuple[int, int]:
         for number, harm in enumerate(SABOTAGES.values()):
             weights = dict(read_weights(bundle))
             harm(weights)
-            with patch("heedful.exporters.ctranslate2.read_weights", return_value=weights), suppress(ProofError):
+            with patch("heedful.exporters.ctranslate2.read_floats", return_value=weights), suppress(ProofError):
                 export(bundle.folder, Path(made) / str(number), probes=PROBES)
                 caught -= 1
             caught += 1
@@ -259,12 +259,12 @@ def main() -> None:
         rows: list[Row] = []
         for name, place in models.items():
             bundle = open_bundle(place)
-            for to, rounding in WANTED:
-                if given.quick and (rounding != "float32"):
+            for to, quantization in WANTED:
+                if given.quick and (quantization != "float32"):
                     continue
-                out = folder / f"{name}-{to}-{rounding}"
+                out = folder / f"{name}-{to}-{quantization}"
                 try:
-                    rows.append(row(name, bundle.folder, to, rounding, out, texts, gold, given.rounds))
+                    rows.append(row(name, bundle.folder, to, quantization, out, texts, gold, given.rounds))
                 except HeedfulError as error:
                     if isinstance(error, ProofError):
                         raise

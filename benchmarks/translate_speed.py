@@ -30,7 +30,6 @@ import torch
 import heedful
 import heedful.exporters.ctranslate2
 import heedful.exporters.marian
-from heedful import export
 from heedful.cli.translate import Told, rendered, windows
 from heedful.data.batch import padded
 from heedful.text.tokenizer import EOS, PAD
@@ -74,7 +73,7 @@ def marian(translator: Translator) -> Any:
     from transformers import AutoModelForSeq2SeqLM
 
     with tempfile.TemporaryDirectory() as folder:
-        export.marian.write(translator.bundle, Path(folder))
+        heedful.exporters.marian.write(translator.bundle, Path(folder))
         return AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
 
@@ -103,7 +102,7 @@ def serve(model: str, threads: int, count: int) -> None:
 
     translator, texts = heedful.load(model), test_lines()[:count]
     with tempfile.TemporaryDirectory() as folder:
-        export.ctranslate2.write(translator.bundle, Path(folder))
+        heedful.exporters.ctranslate2.write(translator.bundle, Path(folder))
         words = translator.target.pieces(range(translator.target.size))
         engine = ctranslate2.Translator(folder, compute_type="float32", intra_threads=threads, inter_threads=1)
         number = {word: index for index, word in enumerate(words)}

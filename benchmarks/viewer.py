@@ -25,10 +25,10 @@ import torch
 from heedful import config
 from heedful.build import build
 from heedful.inspection.api import Page
-from heedful.inspection.page import viewer
-from heedful.inspection.record import Question, Subject, record
+from heedful.inspection.page import load_viewer
+from heedful.inspection.record import InspectedModel, InspectedSource, record_sentence
 from heedful.search import Beam
-from heedful.trace import Sentence, Trace, dumped
+from heedful.trace import Sentence, TraceDocument, dump_trace
 from report import header, verdict
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -36,46 +36,46 @@ BOS, EOS, WORDS = 2, 3, 8000
 LAYER = {"kind": "transformer", "layers": 6, "heads": 8, "feedforward_size": 2048, "dropout": 0.0}
 
 
-def subject() -> Subject:
+def random_model() -> InspectedModel:
     """A model of base size."""
     torch.manual_seed(1)
-    given = {"width": 512, "positions": "sinusoidal", "scale_embeddings": True, "encoder": LAYER, "decoder": LAYER}
-    model = build(config.ModelSettings.model_validate(given), WORDS, WORDS).eval()
+    settings = {"width": 512, "positions": "sinusoidal", "scale_embeddings": True, "encoder": LAYER, "decoder": LAYER}
+    model = build(config.ModelSettings.model_validate(settings), WORDS, WORDS).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():  # heads of a trained model look sharply
             if weight.dim() > 1 and ("project" in name or "query" in name or "memory" in name):
                 weight.mul_(1.7)
 
-    def called(ids: Any) -> list[str]:
+    def pieces(ids: Any) -> list[str]:
         return [f"\u2581w{one}" if one != EOS else "</s>" for one in ids]
 
-    return Subject(
-        model.encoder, model.decoder, BOS, EOS, called, called, lambda ids: " ".join(f"w{one}" for one in ids)
+    return InspectedModel(
+        model.encoder, model.decoder, BOS, EOS, pieces, pieces, lambda ids: " ".join(f"w{one}" for one in ids)
     )
 
 
-def looked(model: Subject, tokens: int, seed: int, **options: Any) -> Sentence:
+def trace_sentence(model: InspectedModel, tokens: int, seed: int, **options: Any) -> Sentence:
     """A sentence of so many tokens, and an answer of as many."""
     torch.manual_seed(seed)
     source, target = (torch.randint(4, WORDS, (tokens - 1,)).tolist() for _ in range(2))
     text = " ".join(f"w{one}" for one in source)
-    question = Question((*source, EOS), text, limit=tokens)
-    return record(model, question, Beam(5), forced=target, importance=False, **options)
+    inspected = InspectedSource((*source, EOS), text, max_length=tokens)
+    return record_sentence(model, inspected, Beam(5), forced_target=target, importance=False, **options)
 
 
 def size(part: Any) -> float:
     """Kilobytes in the page."""
-    return len(dumped(Trace(sentences=(part,)))) / 1000
+    return len(dump_trace(TraceDocument(sentences=(part,)))) / 1000
 
 
-def sizes(model: Subject) -> dict[str, float]:
-    sentence = looked(model, 25, 1, vectors=("encoder", "cross", "decoder"))
+def sizes(model: InspectedModel) -> dict[str, float]:
+    sentence = trace_sentence(model, 25, 1, vectors=("encoder", "cross", "decoder"))
     maps = sum(len(blob.data) for blob in sentence.attention.values()) / 1000
-    cross = sum(len(blob) for layer in sentence.vectors["cross"] for blob in data_of(layer)) / 1000
-    every = sum(len(blob) for some in sentence.vectors.values() for layer in some for blob in data_of(layer)) / 1000
+    cross = sum(len(blob) for layer in sentence.vectors["cross"] for blob in blob_data(layer)) / 1000
+    every = sum(len(blob) for some in sentence.vectors.values() for layer in some for blob in blob_data(layer)) / 1000
     bare = sentence.model_copy(update={"vectors": {}, "attention": {}})
     tree = size(bare) - size(bare.model_copy(update={"tree": None}))
-    script, style, glossary = viewer()
+    script, style, glossary = load_viewer()
     return {
         "maps of all three kinds": maps,
         "search tree": tree,
@@ -86,19 +86,19 @@ def sizes(model: Subject) -> dict[str, float]:
     }
 
 
-def data_of(layer: Any) -> list[str]:
+def blob_data(layer: Any) -> list[str]:
     parts = (layer.queries, layer.keys, layer.values, layer.scores, layer.energy, layer.moved)
     return [part.data for part in parts if part is not None]
 
 
-def browsed(model: Subject, folder: Path, rounds: int) -> tuple[float, float, float]:
+def measure_in_browser(model: InspectedModel, folder: Path, rounds: int) -> tuple[float, float, float]:
     """Milliseconds to open 20 sentences; of script, style and layout per frame of scrubbing; in the slowest round."""
     from playwright.sync_api import sync_playwright
 
-    many = Page(Trace(title="many", sentences=tuple(looked(model, 25, seed) for seed in range(20)))).save(
-        folder / "many.html"
-    )
-    long = Page(Trace(title="long", sentences=(looked(model, 60, 1),))).save(folder / "long.html")
+    many = Page(
+        TraceDocument(title="many", sentences=tuple(trace_sentence(model, 25, seed) for seed in range(20)))
+    ).save(folder / "many.html")
+    long = Page(TraceDocument(title="long", sentences=(trace_sentence(model, 60, 1),))).save(folder / "long.html")
     print(
         f"20 sentences of 25 tokens: {many.stat().st_size / 1e6:.1f} MB; one of 60: {long.stat().st_size / 1e6:.1f} MB"
     )
@@ -146,17 +146,17 @@ SCRUB = """async () => {
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true")
-    given = options.parse_args()
+    arguments = options.parse_args()
     header(__file__)
     if BROWSER is None:
         print("MISS there is no Chromium here")
         return 1
-    model = subject()
+    model = random_model()
     found = sizes(model)
     for name, kilobytes in found.items():
         print(f"{name:30} {kilobytes:8.1f} kB")
     with tempfile.TemporaryDirectory() as folder:
-        opened, frame, slowest = browsed(model, Path(folder), 3 if given.quick else 11)
+        opened, frame, slowest = measure_in_browser(model, Path(folder), 3 if arguments.quick else 11)
     print(f"open {opened:.0f} ms; a frame {frame:.2f} ms, in the slowest round {slowest:.2f} ms")
     return verdict(
         [

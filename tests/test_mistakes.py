@@ -253,12 +253,7 @@ GROUPS: dict[str, list[Case]] = {
             setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
             why="The languages are read off the names: train.en, train.de. Where they are not there, say them.",
         ),
-        Case(
-            "the same ending",
-            "heedful check train.en val.en",
-            ("both files end in .en: say which languages",),
-            2,
-        ),
+        Case("the same ending", "heedful check train.en val.en", ("both files end in .en: say which languages",), 2),
         Case("the same file", "heedful check train.en train.en --pair en-de", ("given as source and as target",), 3),
         Case("half a pair of languages", "heedful check train --pair en", ("--pair en: write two languages",), 2),
         Case(
@@ -441,10 +436,7 @@ GROUPS: dict[str, list[Case]] = {
             why="Where the run, its model and its report go.",
         ),
         Case(
-            "no GPU",
-            f"{CLOCK} --set train.device=gpu",
-            ("train.device = gpu is not known; known: cpu, cuda, mps",),
-            2,
+            "no GPU", f"{CLOCK} --set train.device=gpu", ("train.device = gpu is not known; known: cpu, cuda, mps",), 2
         ),
     ],
     "Places": [
@@ -520,10 +512,7 @@ GROUPS: dict[str, list[Case]] = {
             setup=lambda: Path("prepared").mkdir(),
         ),
         Case(
-            "a file of a model",
-            "heedful translate my-model/model/model.safetensors",
-            ("name the model directory",),
-            1,
+            "a file of a model", "heedful translate my-model/model/model.safetensors", ("name the model directory",), 1
         ),
         Case(
             "not finished",
@@ -569,10 +558,7 @@ GROUPS: dict[str, list[Case]] = {
             why="The two are not of the same test set, or a line was lost.",
         ),
         Case(
-            "a model without a source",
-            "heedful evaluate my-model val.de",
-            ("say what it shall translate, such as",),
-            2,
+            "a model without a source", "heedful evaluate my-model val.de", ("say what it shall translate, such as",), 2
         ),
         Case(
             "the wrong order",
@@ -597,7 +583,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="A misspelt format.",
         ),
-        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be rounded to `int8`",), 2),
+        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be quantized to `int8`",), 2),
         Case(
             "no probes",
             "heedful export my-model --probes empty.en",

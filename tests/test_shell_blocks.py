@@ -37,8 +37,7 @@ TOO_LONG = 600  # seconds of one line: it hangs
 INSTEAD = {  # pattern -> what is put in its place; minutes become seconds, nothing else changes
     r"^(?!heedful init )(.*)--(?:time|steps) \S+": r"\1--steps 3",
     r"^heedful train (?=.*--out )": "heedful train --set tokenizer.vocab_size=460 --set train.batch_tokens=600 "
-    "--set train.validate_pairs=4 ",
-    # Few to validate and to test on: a model of three steps rambles.
+    "--set train.validate_pairs=4 ",  # Few to validate and to test on: a model of three steps rambles.
     r"^heedful train first/heedful.toml$": "for f in first/data/valid.* first/data/test.*; do head -n 4 $f > few && "
     "mv few $f; done; heedful train first/heedful.toml --steps 3",
     r"--workers \d+": "--workers 2",
@@ -127,7 +126,7 @@ def world(tmp_path_factory) -> Path:
     for name in ("other-model", "old-model", "new-model", "en-de"):
         shutil.copytree(run, place / name)
     for name, rounding in (("my-export", "float32"), ("my-int8", "int8")):
-        heedful.export(run, place / name, to="ctranslate2", rounding=rounding)
+        heedful.export(run, place / name, to="ctranslate2", quantization=rounding)
     theirs = train(settings(place, "theirs", "post", steps=1))
     marian.write(open_bundle(theirs), place / "opus-mt-en-de")
     return place

@@ -12,18 +12,19 @@ from heedful.errors import HeedfulError
 from heedful.text.tokenizer import train
 from heedful.trace import (
     Blob,
-    Film,
-    Frame,
     Piece,
     Sentence,
-    Step,
-    Take,
+    Snapshot,
+    SnapshotSentence,
+    SnapshotSeries,
     Text,
-    Trace,
-    dumped,
+    TraceDocument,
+    TraceStep,
+    Vectors,
+    dump_trace,
+    locate_pieces,
     numbers_blob,
-    parsed,
-    spelled,
+    parse_trace,
     weights_blob,
 )
 
@@ -57,7 +58,7 @@ def sentence(**changes):
         "target": Text(text="b", pieces=pieces),
         "logp": -1.0,
         "score": -0.5,
-        "steps": (Step(logp=-0.5, entropy=1.0, top=((" a", -0.5),)),) * 2,
+        "steps": (TraceStep(logp=-0.5, entropy=1.0, top=((" a", -0.5),)),) * 2,
         "attention": {"cross": weights_blob(np.full((1, 2, 2, 2), 0.5))},
         "importance": {"cross": ((0.1, 0.2),)},
     }
@@ -65,21 +66,24 @@ def sentence(**changes):
 
 
 def test_what_is_written_is_read():
-    film = Film(
+    film = SnapshotSeries(
         sources=(sentence().source,),
         frames=(
-            Frame(step=5, takes=(Take(target=sentence().target, attention=weights_blob(np.zeros((1, 1, 2, 2)))),)),
+            Snapshot(
+                step=5,
+                takes=(SnapshotSentence(target=sentence().target, attention=weights_blob(np.zeros((1, 1, 2, 2)))),),
+            ),
         ),
     )
-    trace = Trace(title="\u2028</script>", sentences=(sentence(),), film=film)
-    again = parsed(dumped(trace))
+    trace = TraceDocument(title="\u2028</script>", sentences=(sentence(),), film=film)
+    again = parse_trace(dump_trace(trace))
     assert again.sentences == trace.sentences
     assert again.film == trace.film
     assert again.maker.startswith("heedful ")
 
 
 def tree():
-    return json.loads(dumped(Trace(sentences=(sentence(),))))
+    return json.loads(dump_trace(TraceDocument(sentences=(sentence(),))))
 
 
 def change(path, value):
@@ -130,7 +134,19 @@ CROSS = ("sentences", 0, "attention", "cross")
 )
 def test_what_is_wrong_is_said(text, told):
     with pytest.raises(HeedfulError, match=told):
-        parsed(text)
+        parse_trace(text)
+
+
+@pytest.mark.parametrize("key", ["normalizer", "normalize", "normalise"])
+def test_the_normalizer_is_read_under_its_older_names_too(key):
+    numbers = {name: numbers_blob(np.zeros((2, 2, 2))) for name in ("queries", "keys", "values", "scores")}
+    vectors = {"cross": (Vectors(score="dot", normalizer="hard", **numbers),)}
+    text = dump_trace(TraceDocument(sentences=(sentence(vectors=vectors),)))
+    assert text.count('"normalizer":"hard"') == 1
+    trace = parse_trace(text.replace('"normalizer"', f'"{key}"'))
+    assert trace.sentences[0].vectors["cross"][0].normalizer == "hard"
+    with pytest.raises(HeedfulError, match="normalizers"):
+        parse_trace(text.replace('"normalizer"', '"normalizers"'))
 
 
 def test_a_bomb_is_not_unpacked():
@@ -148,7 +164,7 @@ TOKENIZER = train("bpe", TEXTS, vocab_size=300)
 @given(st.text(st.sampled_from("eint rosHauc zw 犬🐶25é"), max_size=30).map(lambda text: " ".join(text.split())))
 def test_pieces_know_their_places(text):
     (ids,) = TOKENIZER.encode([text])
-    pieces = spelled([*TOKENIZER.pieces(ids), "</s>"], text)
+    pieces = locate_pieces([*TOKENIZER.pieces(ids), "</s>"], text)
     assert len(pieces) == len(ids) + 1
     assert pieces[-1] == Piece(text="</s>", start=len(text), end=len(text))
     shown, letters = "", set()

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import heedful
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
-from heedful.trace import parsed
+from heedful.trace import parse_trace
 from heedful.training.loop import train
 from heedful.training.snapshots import FILM
 from support.training_runs import MODEL, settings_of, write_corpus
@@ -46,7 +46,7 @@ def test_a_page_and_everything_beside_it(model, tmp_path):
     page = out["page.html"].read_text(encoding="utf-8")
     assert "Content-Security-Policy" in page
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")  # nothing to fetch
-    trace = parsed(out["trace.json"].read_bytes())
+    trace = parse_trace(out["trace.json"].read_bytes())
     assert [one.name for one in trace.sentences] == ["run", "run, reference"]
     assert trace.sentences[0].reference.verdict in ("search", "model", "same")
     assert trace.sentences[0].reading is not None
@@ -55,7 +55,7 @@ def test_a_page_and_everything_beside_it(model, tmp_path):
 
 def test_training_leaves_a_film(model):
     lines = (model.parent / FILM).read_text(encoding="utf-8").splitlines()
-    frames = [parsed(line).film.frames[0] for line in lines]
+    frames = [parse_trace(line).film.frames[0] for line in lines]
     assert [frame.step for frame in frames] == [20, 40, 60]
     film = heedful.inspect(model).trace.film
     assert [frame.step for frame in film.frames] == [20, 40, 60]
@@ -101,7 +101,7 @@ def test_many_sentences_and_two_models(model, tmp_path):
         model, "--file", tmp_path / "some", "--against-beam", 1, "--json", tmp_path / "t.json", "--arithmetic", "all"
     )
     assert told.exit_code == 0, told.output
-    found = parsed((tmp_path / "t.json").read_bytes()).sentences
+    found = parse_trace((tmp_path / "t.json").read_bytes()).sentences
     assert [one.source.text for one in found] == [TEXT, TEXT, "the dog", "the dog"]
     assert [one.name for one in found[:2]] == ["run, as usual", "run, beam 1"]
     assert set(found[0].vectors) == {"encoder", "cross", "decoder"}

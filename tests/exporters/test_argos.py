@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
@@ -14,11 +15,11 @@ from hypothesis import strategies as st
 
 from heedful import config
 from heedful.bundle import open_bundle
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, MissingExtra
 from heedful.exporters import argos, ctranslate2
-from heedful.exporters.normalizer import normalizing
-from heedful.exporters.protobuf import field
-from heedful.exporters.sentence_splitter import FEATURES, splitter
+from heedful.exporters.api import export
+from heedful.exporters.normalizer import add_normalizer
+from heedful.exporters.sentence_splitter import FEATURES, make_sentence_splitter
 from heedful.text.normalize import normalize
 from heedful.text.tokenizer import train as train_tokenizer
 from heedful.training.loop import train
@@ -39,10 +40,18 @@ def bundle(tmp_path_factory):
     return made(tmp_path_factory.mktemp("argos") / "model", model=PLACED, tags=())
 
 
+def write(bundle, path, quantization="float32"):
+    """Without the proof of `heedful.export`."""
+    with TemporaryDirectory() as folder:
+        argos.check_supported(bundle)
+        ctranslate2.write(bundle, Path(folder), quantization)
+        argos.pack(bundle, Path(folder), path)
+
+
 @pytest.fixture(scope="module")
 def package(bundle, tmp_path_factory):
     path = tmp_path_factory.mktemp("package") / "en-de.argosmodel"
-    argos.write(bundle, path, "float32")
+    write(bundle, path)
     return path
 
 
@@ -67,7 +76,7 @@ def test_one_folder_holds_what_argos_translate_looks_for(bundle, package):
 
 
 def test_the_same_model_gives_the_same_bytes(bundle, package, tmp_path):
-    argos.write(bundle, tmp_path / "again.argosmodel", "float32")
+    write(bundle, tmp_path / "again.argosmodel")
     assert (tmp_path / "again.argosmodel").read_bytes() == package.read_bytes()
 
 
@@ -79,32 +88,34 @@ def test_a_proven_folder_is_packed_as_it_is(bundle, package, tmp_path):
     assert (tmp_path / "packed.argosmodel").read_bytes() == package.read_bytes()
 
 
-def test_codes_names_and_versions_can_be_given(bundle, tmp_path):
-    path = tmp_path / "own.argosmodel"
-    argos.write(bundle, path, codes=("en", "gsw"), names=("English", "Züritüütsch"), version="2.1")
-    with ZipFile(path) as archive:
-        data = archive.read("heedful-en_gsw/metadata.json")
-    assert data.isascii()  # it is read in the encoding of the system
-    assert [json.loads(data)[key] for key in ("to_code", "to_name", "package_version")] == ["gsw", "Züritüütsch", "2.1"]
-    assert [argos.name(code) for code in ("de", "pt-BR", "gsw")] == ["German", "Portuguese (pt-BR)", "gsw"]
+def test_languages_have_names():
+    assert [argos.language_name(code) for code in ("de", "pt-BR", "gsw")] == ["German", "Portuguese (pt-BR)", "gsw"]
+    assert argos.make_metadata("de", "Züritüütsch").isascii()  # it is read in the encoding of the system
+
+
+def test_a_missing_onnx_is_named(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.errors.find_spec", lambda name: None if name == "onnx" else object())
+    with pytest.raises(MissingExtra, match=r"--to argos needs onnx,.*pip install 'heedful\[export\]'"):
+        export(bundle.folder, tmp_path / "a.argosmodel", to="argos", probes=TEXTS[:2])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_overwritten_or_left_behind(bundle, package, tmp_path, monkeypatch):
     with pytest.raises(HeedfulError, match=r"names end in \.argosmodel"):
-        argos.write(bundle, tmp_path / "model.zip")
+        write(bundle, tmp_path / "model.zip")
     before = package.read_bytes()
     with pytest.raises(HeedfulError, match="is there already"):
-        argos.write(bundle, package)
+        write(bundle, package)
     assert package.read_bytes() == before
     with pytest.raises(HeedfulError, match="cannot be written"):
-        argos.write(bundle, tmp_path / "nowhere" / "a.argosmodel")
+        write(bundle, tmp_path / "nowhere" / "a.argosmodel")
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(argos, "add", full)
+    monkeypatch.setattr(argos, "add_file", full)
     with pytest.raises(HeedfulError, match=r"a\.argosmodel cannot be written: No space left on device"):
-        argos.write(bundle, tmp_path / "a.argosmodel")
+        write(bundle, tmp_path / "a.argosmodel")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -136,7 +147,7 @@ def refused(folder: Path, what: str):
 def test_what_it_cannot_run_is_refused_with_advice(what, advice, tmp_path):
     bundle = refused(tmp_path / "model", what)
     with pytest.raises(HeedfulError, match=advice):
-        argos.write(bundle, tmp_path / "a.argosmodel")
+        write(bundle, tmp_path / "a.argosmodel")
     assert not (tmp_path / "a.argosmodel").exists()
 
 
@@ -144,7 +155,7 @@ def test_what_it_cannot_run_is_refused_with_advice(what, advice, tmp_path):
 
 ACCENTS = ["Mu\u0308nchen", "\u212b", "e\u0302\u0301", "ê\u0301", "e\u0323\u0302", "\u0301a", "x\u0327\u0301"]
 PLAIN = train_tokenizer("bpe", TEXTS, 320)
-OURS = sentencepiece.SentencePieceProcessor(model_proto=normalizing(PLAIN.model))
+OURS = sentencepiece.SentencePieceProcessor(model_proto=add_normalizer(PLAIN.model))
 
 
 @given(
@@ -152,12 +163,6 @@ OURS = sentencepiece.SentencePieceProcessor(model_proto=normalizing(PLAIN.model)
 )
 def test_the_tokenizer_in_it_normalizes_as_heedful_does(text):
     assert OURS.encode(text) == PLAIN.encode([normalize(text)[0]])[0]
-
-
-def test_messages_are_written_by_the_book():
-    assert field(1, 150) == bytes([8, 0x96, 1])
-    assert field(2, "testing") == bytes([0x12, 7]) + b"testing"
-    assert field(3, field(1, 150)) == bytes([0x1A, 3, 8, 0x96, 1])
 
 
 # ---------------------------------------------------------------------------------------------------------- sentences
@@ -192,7 +197,7 @@ def cut(session, text: str) -> list[str]:
 @pytest.mark.parametrize("sentences", CUTS, ids=lambda sentences: sentences[0])
 def test_sentences_end_where_people_would_end_them(sentences):
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
-    session = onnxruntime.InferenceSession(splitter("en"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(make_sentence_splitter("en"), providers=["CPUExecutionProvider"])
     text = "".join(one if one[-1] in "。！？」" else f"{one} " for one in sentences).strip(" ")
     assert cut(session, text) == sentences
 
@@ -242,7 +247,7 @@ def test_argos_translate_says_what_our_own_engine_says(python, tmp_path):
     tokenizer = {"kind": "bpe", "vocab_size": 420}
     bundle = open_bundle(train(settings_of(folder, folder / "run", model=MODEL, tokenizer=tokenizer, **TRAINED)))
     package = tmp_path / "en-de.argosmodel"
-    argos.write(bundle, package, "float32")
+    write(bundle, package)
     ctranslate2.write(bundle, tmp_path / "engine", "float32")
     ours = Translator(bundle, ENGINES["ctranslate2"](bundle, tmp_path / "engine"))
 

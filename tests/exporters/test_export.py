@@ -22,11 +22,11 @@ from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters import api as act
 from heedful.exporters import ctranslate2, marian
-from heedful.exporters.api import FORMATS, Format, export
+from heedful.exporters.api import FORMATS, ExportFormat, export
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.text.tokenizer import BOS, EOS
 from heedful.translation.translator import TranslationOptions, Translator, load
-from test_bundle import MADE, TEXTS, made
+from test_bundle import MADE, TEXTS, forge, made
 
 LAYER = {"kind": "transformer", "layers": 2, "heads": 4, "feedforward_size": 24}
 PROBES = [*TEXTS[:4], "the old dog has two sisters", "a house", "tom sees tom"]
@@ -155,14 +155,14 @@ RECURRENT = config.ModelSettings.model_validate(
 )
 REFUSED = {
     "ctranslate2": [
-        (RECURRENT, "CTranslate2 knows no recurrent translators: heedful export --to onnx"),
-        (HARD, "knows scaled dot products, softmax"),
+        (RECURRENT, "CTranslate2 does not support recurrent translators: heedful export --to onnx"),
+        (HARD, "supports scaled dot products, softmax"),
         (model().model_copy(update={"encoder": model("post").encoder}), "has one norm and one activation"),
-        (model(positions=None), "gives every Transformer positions, and this one has none"),
+        (model(positions=None), "adds positions to every Transformer, and this one has none"),
         (ONE_HEAD, "has one number of heads for encoder and decoder"),
     ],
     "hugging_face": [
-        (RECURRENT, "Hugging Face knows no recurrent translators"),
+        (RECURRENT, "Hugging Face does not support recurrent translators"),
         (model(positions="learned"), "have sinusoidal positions only"),
         (model(tied="target"), 'has one table for both languages: train with model.tie_embeddings = "all"'),
         (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "one activation"),
@@ -195,9 +195,20 @@ def test_an_export_is_a_translator(to, tmp_path):
     for one, two in zip(answers(ours, stopping), answers(theirs, stopping), strict=True):
         assert one == two
     card = (tmp_path / "out" / "heedful" / "README.md").read_text()
-    assert proof.line in card
+    assert proof.summary in card
     with pytest.raises(HeedfulError, match="there already"):
         export(bundle.folder, tmp_path / "out", to=to, probes=PROBES)
+
+
+def test_an_older_export_says_rounding_for_quantization(tmp_path):
+    bundle = bundle_of(tmp_path / "model", model())
+    export(bundle.folder, tmp_path / "out", probes=PROBES)
+    path = tmp_path / "out" / "heedful" / "export.json"
+    manifest = json.loads(path.read_text())
+    assert manifest.pop("quantization") == "float32"
+    path.write_text(json.dumps(manifest | {"rounding": "int8"}))
+    forge(path.parent)
+    assert open_export(tmp_path / "out").about.quantization == "int8"
 
 
 def answers(translator, stopping):
@@ -281,12 +292,14 @@ def test_weights_of_16_bits_are_exported_as_those_of_32(to, tmp_path):
 def test_rounded_exports_are_smaller_and_near(tmp_path):
     bundle = bundle_of(tmp_path / "model", model())
     ours, sizes, apart = load(bundle.folder), {}, {}
-    for rounding in ctranslate2.ROUNDINGS:
-        ctranslate2.write(bundle, tmp_path / rounding, rounding)
-        theirs = Translator(bundle, act.ENGINES["ctranslate2"](bundle, tmp_path / rounding))
-        apart[rounding] = prove(ours, theirs, PROBES, stopping="ctranslate2", rounded=rounding != "float32").mean
-        sizes[rounding] = (tmp_path / rounding / "model.bin").stat().st_size
-    assert all(size < 0.6 * sizes["float32"] for rounding, size in sizes.items() if rounding != "float32")
+    for quantization in ctranslate2.QUANTIZATIONS:
+        ctranslate2.write(bundle, tmp_path / quantization, quantization)
+        theirs = Translator(bundle, act.ENGINES["ctranslate2"](bundle, tmp_path / quantization))
+        apart[quantization] = prove(
+            ours, theirs, PROBES, stopping="ctranslate2", is_quantized=quantization != "float32"
+        ).mean
+        sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
+    assert all(size < 0.6 * sizes["float32"] for quantization, size in sizes.items() if quantization != "float32")
     assert apart["float32"] < 1e-5 < apart["float16"] < apart["bfloat16"] < apart["int8"] < 1
 
 
@@ -309,7 +322,7 @@ def test_misuse_is_answered(tmp_path):
     with pytest.raises(ConfigError, match="did you mean `ctranslate2`"):
         export(bundle.folder, tmp_path / "out", to="ctranslate", probes=PROBES)
     with pytest.raises(ConfigError, match="did you mean `int8`"):
-        export(bundle.folder, tmp_path / "out", rounding="int9", probes=PROBES)
+        export(bundle.folder, tmp_path / "out", quantization="int9", probes=PROBES)
     with pytest.raises(ConfigError, match="--probes FILE"):
         export(bundle.folder, tmp_path / "out")
     with pytest.raises(ConfigError, match="the probes are empty"):
@@ -400,7 +413,7 @@ def test_a_sabotaged_export_is_caught(name, tmp_path, monkeypatch):
         return weights
 
     monkeypatch.setattr(ctranslate2, "read_float_weights", read)
-    with pytest.raises(ProofError, match="does not say what the model says") as caught:
+    with pytest.raises(ProofError, match="does not compute what the model computes") as caught:
         export(bundle.folder, tmp_path / "out", probes=PROBES)
     assert caught.value.exit_code == 4
     assert not list(tmp_path.glob("*out*"))
@@ -410,14 +423,14 @@ def test_a_scale_that_their_configuration_forgets_is_caught(tmp_path, monkeypatc
     """Not only weights can be wrong."""
     bundle = bundle_of(tmp_path / "model", model("post"))
 
-    def write(bundle, folder, rounding):
-        marian.write(bundle, folder, rounding)
+    def write(bundle, folder, quantization):
+        marian.write(bundle, folder, quantization)
         path = folder / "config.json"
         tree = json.loads(path.read_text())
         tree["scale_embedding"] = False
         path.write_text(json.dumps(tree))
 
-    monkeypatch.setitem(FORMATS, "hugging_face", Format(write, ("float32",), "hugging_face"))
+    monkeypatch.setitem(FORMATS, "hugging_face", ExportFormat(write, ("float32",), "hugging_face"))
     with pytest.raises(ProofError):
         export(bundle.folder, tmp_path / "out", to="hugging_face", probes=PROBES)
 

@@ -21,7 +21,7 @@ from heedful.engines.onnx import ENCODER, STEP, OnnxEngine, open_engine
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.exporters.api import export
-from heedful.exporters.onnx import graphs, write
+from heedful.exporters.onnx import trace_graphs, write
 from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders.rnn import ASKS, FIRSTS
@@ -141,7 +141,7 @@ def test_every_table_has_all_its_entries_here():
 @pytest.mark.parametrize("kind", MODELS)
 def test_graphs_say_what_the_model_says(kind, capfd):
     model = modeled(kind)
-    made = graphs(model)
+    made = trace_graphs(model)
     ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER]), session(made[STEP]))
     close(
         ours.score_targets(QUESTIONS, TARGETS, attention=True),
@@ -162,7 +162,7 @@ def test_graphs_say_what_the_model_says(kind, capfd):
 
 @pytest.mark.parametrize("kind", [next(iter(RECURRENT)), next(iter(TRANSFORMERS))])
 def test_graphs_are_plain_and_always_the_same(kind):
-    one, other = graphs(modeled(kind)), graphs(modeled(kind))
+    one, other = trace_graphs(modeled(kind)), trace_graphs(modeled(kind))
     assert one == other
     for graph in one.values():
         for secret in (b"/tmp", b"site-packages", b".py", str(Path.home()).encode(), str(Path.cwd()).encode()):
@@ -177,7 +177,7 @@ def test_graphs_are_plain_and_always_the_same(kind):
 def test_a_tied_table_is_stored_once_in_a_graph(bias):
     settings = MODELS[next(iter(RECURRENT))] | {"tie_embeddings": "target", "output_bias": bias}
     model = build(config.ModelSettings.model_validate(settings), WORDS, 5000).eval()
-    assert 5000 * WIDTH * 4 < len(graphs(model)[STEP]) < 1.5 * 5000 * WIDTH * 4
+    assert 5000 * WIDTH * 4 < len(trace_graphs(model)[STEP]) < 1.5 * 5000 * WIDTH * 4
 
 
 BLOCKED = """
@@ -219,7 +219,7 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
 
 
 def test_what_is_drawn_is_scored_as_given():
-    made = graphs(modeled(next(iter(RECURRENT))))
+    made = trace_graphs(modeled(next(iter(RECURRENT))))
     engine = OnnxEngine(session(made[ENCODER]), session(made[STEP]))
     found = engine.translate(QUESTIONS, SearchOptions(num_best=2, sampling=SamplingOptions(1.3, top_k=20, top_p=0.95)))
     for question, some in zip(QUESTIONS, found, strict=True):
@@ -230,7 +230,7 @@ def test_what_is_drawn_is_scored_as_given():
 
 
 def test_nothing_asked_is_nothing_answered(tmp_path):
-    made = graphs(modeled(next(iter(RECURRENT))))
+    made = trace_graphs(modeled(next(iter(RECURRENT))))
     for name, graph in made.items():
         (tmp_path / name).write_bytes(graph)
     engine = open_engine(tmp_path, threads=1)
@@ -244,7 +244,7 @@ def test_nothing_asked_is_nothing_answered(tmp_path):
 def test_what_is_no_export_is_refused_in_words(tmp_path):
     with pytest.raises(HeedfulError, match=r"encoder.onnx: ONNX Runtime cannot read it.*Export the model again"):
         open_engine(tmp_path)
-    made = graphs(modeled(next(iter(RECURRENT))))
+    made = trace_graphs(modeled(next(iter(RECURRENT))))
     for name in (ENCODER, STEP):
         (tmp_path / name).write_bytes(made[ENCODER])
     with pytest.raises(HeedfulError, match="do not fit together"):
@@ -253,7 +253,7 @@ def test_what_is_no_export_is_refused_in_words(tmp_path):
 
 
 def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("heedful.exporters.onnx.LARGEST", 1000)
+    monkeypatch.setattr("heedful.exporters.onnx.MAX_GRAPH_BYTES", 1000)
     with pytest.raises(HeedfulError, match=r"holds 2 GB at most.*--to ctranslate2"):
         write(made(tmp_path / "model"), tmp_path / "out")
 

@@ -279,12 +279,12 @@ def test_the_command_imports_and_inspects(tmp_path):
     assert page.stat().st_size > 50_000
 
 
-@pytest.mark.parametrize("rounding", to_ctranslate2.ROUNDINGS)
-def test_what_ctranslate2_was_given_is_read_back(rounding, opus, tmp_path):
-    """Every rounding: weights come back as coarse as they were made; with float32, to the bit."""
+@pytest.mark.parametrize("quantization", to_ctranslate2.QUANTIZATIONS)
+def test_what_ctranslate2_was_given_is_read_back(quantization, opus, tmp_path):
+    """Every quantization: weights come back as coarse as they were made; with float32, to the bit."""
     bundle = import_model(opus, tmp_path / "model")
-    to_ctranslate2.write(bundle, tmp_path / "out", rounding)
-    arrays = ctranslate2.variables(tmp_path / "out" / "model.bin")
+    to_ctranslate2.write(bundle, tmp_path / "out", quantization)
+    arrays = ctranslate2.read_variables(tmp_path / "out" / "model.bin")
     weights = read_weights(bundle)
     for ours, theirs in (
         ("encoder.layers.1.feed_forward.up.weight", "encoder/layer_1/ffn/linear_0/weight"),
@@ -292,7 +292,7 @@ def test_what_ctranslate2_was_given_is_read_back(rounding, opus, tmp_path):
         ("decoder.layers.0.cross.memory.weight", "decoder/layer_0/attention/linear_1/weight"),
     ):
         scale = np.abs(weights[ours]).max()
-        np.testing.assert_allclose(arrays[theirs], weights[ours], atol=0 if rounding == "float32" else scale / 100)
+        np.testing.assert_allclose(arrays[theirs], weights[ours], atol=0 if quantization == "float32" else scale / 100)
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +301,7 @@ def spec_of(tmp_path_factory):
     bundle = bundle_of(tmp_path_factory.mktemp("spec") / "model", model(norm="post", tied="none", bias=True))
 
     def make(folder, change):
-        spec = to_ctranslate2.filled(bundle.model, dict(read_weights(bundle)))
+        spec = to_ctranslate2.build_spec(bundle.model, dict(read_weights(bundle)))
         for side in ("source", "target"):
             tokenizer = bundle.tokenizer(side)
             register = spec.register_source_vocabulary if side == "source" else spec.register_target_vocabulary
@@ -349,9 +349,9 @@ def test_ctranslate2s_ways_to_start_are_understood(change, spec_of, tmp_path):
 
 
 def test_what_a_model_bin_has_beyond_what_is_known_is_refused(spec_of, tmp_path, monkeypatch):
-    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.variables
+    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.read_variables
     more = {"decoder/layernorm_embedding/gamma": np.ones(16, np.float32)}
-    monkeypatch.setattr(ctranslate2, "variables", lambda path: honest(path) | more)
+    monkeypatch.setattr(ctranslate2, "read_variables", lambda path: honest(path) | more)
     with pytest.raises(HeedfulError, match="another kind"):
         import_model(folder, tmp_path / "model", languages=("en", "de"))
 
@@ -375,26 +375,26 @@ def test_what_a_model_bin_has_beyond_what_is_known_is_refused(spec_of, tmp_path,
     ],
 )
 def test_what_a_model_bin_lacks_is_named(change, says, spec_of, tmp_path, monkeypatch):
-    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.variables
+    folder, honest = spec_of(tmp_path, lambda _spec: None), ctranslate2.read_variables
 
     def changed(path):
         arrays = dict(honest(path))
         change(arrays)
         return arrays
 
-    monkeypatch.setattr(ctranslate2, "variables", changed)
+    monkeypatch.setattr(ctranslate2, "read_variables", changed)
     with pytest.raises(HeedfulError, match=says):
         import_model(folder, tmp_path / "model", languages=("en", "de"))
 
 
 def test_vocabularies_that_are_not_there_or_do_not_fit(tmp_path):
     with pytest.raises(HeedfulError, match="has no list of pieces for its source"):
-        ctranslate2.vocabulary(tmp_path, "source", 3)
+        ctranslate2.read_vocabulary(tmp_path, "source", 3)
     (tmp_path / "source_vocabulary.txt").write_text("a\nb\n")
     with pytest.raises(HeedfulError, match="2 different pieces in source_vocabulary, 9 in the model"):
-        ctranslate2.vocabulary(tmp_path, "source", 9)
+        ctranslate2.read_vocabulary(tmp_path, "source", 9)
     with pytest.raises(HeedfulError, match=r"put the SentencePiece model that made .*sentencepiece\.model"):
-        ctranslate2.tokenizer(tmp_path, "source", ["<pad>", "<unk>", "<s>", "</s>", "\u2581dog"], range(5))
+        ctranslate2.make_tokenizer(tmp_path, "source", ["<pad>", "<unk>", "<s>", "</s>", "\u2581dog"], range(5))
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
         path = Path(folder) / "model.bin"
         path.write_bytes(bad)
         with pytest.raises(HeedfulError):
-            ctranslate2.variables(path)
+            ctranslate2.read_variables(path)
 
 
 def link(path, target):
@@ -474,7 +474,7 @@ def test_what_is_missing_is_named(opus, tmp_path):
         (tree("vocab.json", new=7), "a number of its own"),
         (tree("config.json", encoder_layers=3), "which config.json promises"),
         (tree("config.json", encoder_layers="3"), "not a number"),
-        (tree("config.json", activation_function="mish"), "no activation `mish`; it knows"),
+        (tree("config.json", activation_function="mish"), "no activation `mish`; it supports"),
         (tree("config.json", eos_token_id=10**6), "special tokens that vocab.json does not have"),
         (tree("config.json", normalize_embedding=True), "other places"),
         (tree("config.json", model_type="bert"), "holds no model"),

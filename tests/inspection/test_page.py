@@ -14,12 +14,24 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 from heedful.inspection.api import Page, inspect
-from heedful.inspection.hugging_face import hugging_face
-from heedful.inspection.page import VIEWER, framed, page
-from heedful.inspection.record import Question, record
+from heedful.inspection.hugging_face import wrap_hugging_face
+from heedful.inspection.page import VIEWER, render_page, wrap_in_iframe
+from heedful.inspection.record import InspectedSource, record_sentence
 from heedful.search import Beam, Greedy
-from heedful.trace import Film, Frame, Piece, Reading, Sentence, Step, Take, Text, Trace, Tree, weights_blob
-from support.inspection_models import EOS, MODELS, ask, built, marian, student, subject
+from heedful.trace import (
+    Piece,
+    SearchTree,
+    Sentence,
+    Snapshot,
+    SnapshotSentence,
+    SnapshotSeries,
+    Text,
+    TraceAlignment,
+    TraceDocument,
+    TraceStep,
+    weights_blob,
+)
+from support.inspection_models import EOS, MODELS, built, inspected, marian, student, tokenize
 from support.timeouts import PATIENCE
 
 TEXT = "the old dog sees a red house"
@@ -65,24 +77,28 @@ def settled(tab, after=0):
 
 def sentence_of(kind, **options):
     if kind == "student":
-        return record(subject(student(), silences=False), ask(TEXT), Beam(3))
+        return record_sentence(inspected(student(), can_silence_heads=False), tokenize(TEXT), Beam(3))
     if kind == "marian":
         pytest.importorskip("transformers", reason="transformers is not installed: pip install 'heedful[dev]'")
-        return record(hugging_face(marian()), Question((*range(4, 9), EOS), "4 5 6 7 8", limit=9), Beam(3))
-    return record(subject(built(kind)), ask(TEXT), Beam(3), vectors=("encoder", "cross", "decoder"), **options)
+        return record_sentence(
+            wrap_hugging_face(marian()), InspectedSource((*range(4, 9), EOS), "4 5 6 7 8", max_length=9), Beam(3)
+        )
+    return record_sentence(
+        inspected(built(kind)), tokenize(TEXT), Beam(3), vectors=("encoder", "cross", "decoder"), **options
+    )
 
 
 def film_of(sentence):
-    takes = tuple(Take(target=sentence.target, attention=sentence.attention.get("cross")) for _ in range(1))
-    frames = tuple(Frame(step=100 * at, chrf=10.0 * at, bleu=5.0 * at, takes=takes) for at in range(1, 4))
-    return Film(sources=(sentence.source,), frames=frames)
+    takes = tuple(SnapshotSentence(target=sentence.target, attention=sentence.attention.get("cross")) for _ in range(1))
+    frames = tuple(Snapshot(step=100 * at, chrf=10.0 * at, bleu=5.0 * at, takes=takes) for at in range(1, 4))
+    return SnapshotSeries(sources=(sentence.source,), frames=frames)
 
 
 @pytest.mark.parametrize("kind", [*MODELS, "student", "marian"])
 def test_every_model_every_panel(kind, chromium, tmp_path):
     first, second = sentence_of(kind), sentence_of(kind)
     other = second.model_copy(update={"name": "another"})
-    trace = Trace(title=kind, sentences=(first, other), film=film_of(first))
+    trace = TraceDocument(title=kind, sentences=(first, other), film=film_of(first))
     path = Page(trace).save(tmp_path / "page.html")
     with opened(chromium, path, "#lang=en") as tab:
         panels = tab.eval_on_selector_all("main > .panel", "all => all.map(one => one.id)")
@@ -139,7 +155,7 @@ def weights_are_those_of_the_trace(tab, sentence):
 
 def test_a_decoder_looks_at_what_it_has_read(chromium, tmp_path):
     sentence = sentence_of("transformer")
-    path = Page(Trace(sentences=(sentence,))).save(tmp_path / "page.html")
+    path = Page(TraceDocument(sentences=(sentence,))).save(tmp_path / "page.html")
     with opened(chromium, path, "#lang=en&place=decoder&level=pieces") as tab:
         names = tab.eval_on_selector_all("#map .top .label", "all => all.map(one => one.textContent)")
         said = tab.eval_on_selector_all("#map .left .label", "all => all.map(one => one.textContent)")
@@ -148,10 +164,12 @@ def test_a_decoder_looks_at_what_it_has_read(chromium, tmp_path):
 
 def test_another_sentence_is_opened_with_its_own_reading(chromium, tmp_path):
     first, second = (
-        sentence_of("transformer").model_copy(update={"name": step, "reading": Reading(step=step, layer=1, head=head)})
+        sentence_of("transformer").model_copy(
+            update={"name": step, "reading": TraceAlignment(step=step, layer=1, head=head)}
+        )
         for step, head in (("naive", 0), ("shifted", 1))
     )
-    path = Page(Trace(sentences=(first, second))).save(tmp_path / "page.html")
+    path = Page(TraceDocument(sentences=(first, second))).save(tmp_path / "page.html")
     with opened(chromium, path, "#lang=en") as tab:
         assert tab.get_attribute("#heads [data-head='2.1']", "aria-pressed") == "true"
         tab.select_option("header select", "1")
@@ -164,7 +182,7 @@ def test_another_sentence_is_opened_with_its_own_reading(chromium, tmp_path):
 
 
 def test_a_deep_link_opens_what_it_names(chromium, tmp_path):
-    path = Page(Trace(sentences=(sentence_of("transformer"),))).save(tmp_path / "page.html")
+    path = Page(TraceDocument(sentences=(sentence_of("transformer"),))).save(tmp_path / "page.html")
     with opened(chromium, path, "#step=3&head=2.1&place=decoder&lang=pt&theme=dark&level=pieces") as tab:
         assert tab.input_value("#steps input[type=range]") == "2"
         assert tab.get_attribute("#heads [data-head='2.1']", "aria-pressed") == "true"
@@ -180,7 +198,7 @@ def test_a_deep_link_opens_what_it_names(chromium, tmp_path):
 @pytest.mark.parametrize("language", ["en", "pt", "ru"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_overlaps_or_runs_out_of_the_page(language, width, chromium, tmp_path):
-    path = Page(Trace(sentences=(sentence_of("transformer"),))).save(tmp_path / "page.html")
+    path = Page(TraceDocument(sentences=(sentence_of("transformer"),))).save(tmp_path / "page.html")
     for theme in ("light", "projector"):
         with opened(chromium, path, f"#lang={language}&theme={theme}", width=width) as tab:
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -194,7 +212,7 @@ def test_nothing_overlaps_or_runs_out_of_the_page(language, width, chromium, tmp
 
 
 def test_a_keyboard_is_enough(chromium, tmp_path):
-    path = Page(Trace(sentences=(sentence_of("transformer"),), film=film_of(sentence_of("transformer")))).save(
+    path = Page(TraceDocument(sentences=(sentence_of("transformer"),), film=film_of(sentence_of("transformer")))).save(
         tmp_path / "p.html"
     )
     with opened(chromium, path, "#lang=en") as tab:
@@ -219,7 +237,9 @@ AXE = os.environ.get("HEEDFUL_AXE")
 @pytest.mark.parametrize("theme", ["light", "dark", "projector"])
 def test_axe_finds_no_serious_violation(theme, chromium, tmp_path):
     sentence = sentence_of("transformer")
-    trace = Trace(title="axe", sentences=(sentence, sentence.model_copy(update={"name": "b"})), film=film_of(sentence))
+    trace = TraceDocument(
+        title="axe", sentences=(sentence, sentence.model_copy(update={"name": "b"})), film=film_of(sentence)
+    )
     path = Page(trace).save(tmp_path / "page.html")
     with opened(chromium, path, f"#lang=en&theme={theme}") as tab:
         tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
@@ -255,7 +275,7 @@ def hostile_sentence(texts):
 
     source = target = side(texts)
     count = len(texts)
-    steps = tuple(Step(logp=-0.1, entropy=0.5, top=((one, -0.1), ("<b>", -2.5))) for one in texts)
+    steps = tuple(TraceStep(logp=-0.1, entropy=0.5, top=((one, -0.1), ("<b>", -2.5))) for one in texts)
     nodes = [
         {
             "step": at + 1,
@@ -275,7 +295,7 @@ def hostile_sentence(texts):
         logp=-1.0,
         score=-0.1,
         steps=steps,
-        tree=Tree(kind=texts[0], size=2, length=texts[0], nodes=nodes, best=count - 1, greedy=texts[-1]),
+        tree=SearchTree(kind=texts[0], size=2, length=texts[0], nodes=nodes, best=count - 1, greedy=texts[-1]),
         attention={"cross": weights_blob(np.full((1, 1, count, count), 1 / count))},
         about=texts[0],
     )
@@ -283,7 +303,7 @@ def hostile_sentence(texts):
 
 def test_hostile_text_is_only_text(chromium, tmp_path):
     sentence = hostile_sentence(HOSTILE)
-    trace = Trace(title=HOSTILE[0], maker=HOSTILE[1], sentences=(sentence, sentence), film=film_of(sentence))
+    trace = TraceDocument(title=HOSTILE[0], maker=HOSTILE[1], sentences=(sentence, sentence), film=film_of(sentence))
     path = Page(trace).save(tmp_path / "</script><b>.html".replace("/", "_"))
     with opened(chromium, path, "#lang=en") as tab:
         assert tab.title().startswith("</script>")
@@ -298,7 +318,7 @@ def test_hostile_text_is_only_text(chromium, tmp_path):
 @given(st.lists(st.text(min_size=1, max_size=12) | st.sampled_from(HOSTILE), min_size=1, max_size=4))
 def test_no_text_can_leave_its_place_in_the_page(texts):
     texts = [one.encode("utf-8", "replace").decode() for one in texts]
-    html = page(Trace(title=texts[0], sentences=(hostile_sentence(texts),)))
+    html = render_page(TraceDocument(title=texts[0], sentences=(hostile_sentence(texts),)))
     assert html.count("<script") == 3
     assert html.count("</script") == 3
     data = re.search(r'<script type="application/json" id="trace">(.*?)</script>', html, re.S)[1]
@@ -310,7 +330,7 @@ def test_no_text_can_leave_its_place_in_the_page(texts):
 
 
 def test_a_frame_for_notebooks(chromium, tmp_path):
-    found = Page(Trace(title="x", sentences=(sentence_of("transformer"),)))._repr_mimebundle_()
+    found = Page(TraceDocument(title="x", sentences=(sentence_of("transformer"),)))._repr_mimebundle_()
     assert found["image/svg+xml"].startswith("<svg")
     outer = tmp_path / "notebook.html"
     outer.write_text(f"<!doctype html><meta charset=utf-8>{found['text/html']}", encoding="utf-8")
@@ -325,7 +345,7 @@ def test_a_frame_for_notebooks(chromium, tmp_path):
     until(frame, "document.querySelector('#steps input[type=range]').value === '1'")
     context.close()
     assert wrong == []
-    assert "sandbox" in framed("<p>")
+    assert "sandbox" in wrap_in_iframe("<p>")
 
 
 # --------------------------------------------------------------------------------------------------------- the verb
@@ -344,14 +364,14 @@ def test_the_glossary_has_every_word_in_every_language():
 def test_every_fate_is_told_in_every_language():
     for kind in ("transformer", "gru-luong"):
         for size in (1, 3):
-            found = record(subject(built(kind)), ask(TEXT), Beam(size) if size > 1 else Greedy())
+            found = record_sentence(inspected(built(kind)), tokenize(TEXT), Beam(size) if size > 1 else Greedy())
             assert {f"why: {node.why}" for node in found.tree.nodes} <= GLOSSARY["ru"].keys()
 
 
 def test_any_model_with_the_contract_may_be_asked():
-    found = inspect(subject(student(), silences=False), [TEXT, "two dog"], against_beam=1)
+    found = inspect(inspected(student(), can_silence_heads=False), [TEXT, "two dog"], against_beam=1)
     assert [one.source.text for one in found.trace.sentences] == [TEXT, "two dog"] * 2
-    ids = inspect(subject(student(), silences=False), [4, 5, EOS])
+    ids = inspect(inspected(student(), can_silence_heads=False), [4, 5, EOS])
     assert ids.trace.sentences[0].source.text == "a red"
 
 
@@ -365,4 +385,4 @@ def test_any_model_with_the_contract_may_be_asked():
 )
 def test_misuse_is_answered_in_words(asked, options, told):
     with pytest.raises(HeedfulError, match=told):
-        inspect(subject(student(), silences=False), asked, **options)
+        inspect(inspected(student(), can_silence_heads=False), asked, **options)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.inspection.hugging_face import hugging_face
-from heedful.inspection.record import Question, record
+from heedful.inspection.hugging_face import wrap_hugging_face
+from heedful.inspection.record import InspectedSource, record_sentence
 from heedful.nn.contract import Look
 from heedful.search import Beam, Greedy
-from heedful.trace import Trace, dumped, parsed
-from support.inspection_models import BOS, EOS, MODELS, WORDS, ask, built, marian, student, subject
+from heedful.trace import TraceDocument, dump_trace, parse_trace
+from support.inspection_models import BOS, EOS, MODELS, WORDS, built, inspected, marian, student, tokenize
 
 TEXT = "the old dog sees a red house"
 PLACES = ("encoder", "cross", "decoder")
@@ -23,7 +23,7 @@ PLACES = ("encoder", "cross", "decoder")
 
 def forced(model, gold):
     """Log-probabilities and maps by the model itself."""
-    question = ask(TEXT)
+    question = tokenize(TEXT)
     tokens = torch.tensor([question.ids])
     look = Look(frozenset({"weights", "scores"}))
     memory = model.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool), look=look)
@@ -39,7 +39,7 @@ def ids_of(sentence):
 @pytest.mark.parametrize("kind", MODELS)
 def test_probabilities_and_maps_are_the_models_own(kind):
     model = built(kind)
-    found = record(subject(model), ask(TEXT), Beam(3), vectors=PLACES)
+    found = record_sentence(inspected(model), tokenize(TEXT), Beam(3), vectors=PLACES)
     gold = ids_of(found)
     log_probs, encoded, decoded = forced(model, gold)
     for row, step in enumerate(found.steps):
@@ -58,7 +58,7 @@ def test_probabilities_and_maps_are_the_models_own(kind):
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "rnn-bottleneck"])
 def test_scores_can_be_made_from_the_vectors(kind):
-    found = record(subject(built(kind)), ask(TEXT), Greedy(), vectors=("cross",))
+    found = record_sentence(inspected(built(kind)), tokenize(TEXT), Greedy(), vectors=("cross",))
     (layer, *_) = found.vectors["cross"]
     queries, keys, scores = (part.array() for part in (layer.queries, layer.keys, layer.scores))
     if layer.energy is None:
@@ -74,7 +74,7 @@ def test_scores_can_be_made_from_the_vectors(kind):
 
 def test_the_tree_is_the_search():
     model = built("transformer")
-    found = record(subject(model), ask(TEXT), Beam(3))
+    found = record_sentence(inspected(model), tokenize(TEXT), Beam(3))
     tree = found.tree
     assert {node.fate for node in tree.nodes} >= {"kept", "pruned"}
     best, path = tree.best, []
@@ -84,15 +84,15 @@ def test_the_tree_is_the_search():
     said = "".join(node.text for node in reversed(path) if node.text != "</s>").strip()
     assert said == found.target.text
     assert tree.nodes[tree.best].score == pytest.approx(found.score, abs=1e-4)
-    assert tree.greedy == record(subject(model), ask(TEXT), Greedy()).target.text
+    assert tree.greedy == record_sentence(inspected(model), tokenize(TEXT), Greedy()).target.text
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm-bahdanau"])
 def test_importance_is_what_silencing_costs(kind):
     model = built(kind)
-    found = record(subject(model), ask(TEXT), Greedy())
+    found = record_sentence(inspected(model), tokenize(TEXT), Greedy())
     gold = ids_of(found)
-    tokens = torch.tensor([ask(TEXT).ids])
+    tokens = torch.tensor([tokenize(TEXT).ids])
     memory = model.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
     silent = Look(frozenset(), frozenset({("cross", 0, 0)}))
     with torch.inference_mode():
@@ -104,18 +104,18 @@ def test_importance_is_what_silencing_costs(kind):
 
 def test_a_reference_is_judged():
     model = built("transformer")
-    own = record(subject(model), ask(TEXT), Beam(3))
+    own = record_sentence(inspected(model), tokenize(TEXT), Beam(3))
     said = [one for one in ids_of(own) if one != EOS]
-    assert record(subject(model), ask(TEXT), Beam(3), reference=said).reference.verdict == "same"
-    other = record(subject(model), ask(TEXT), Beam(3), reference=[4, 5, 6, 4, 5, 6])
+    assert record_sentence(inspected(model), tokenize(TEXT), Beam(3), reference=said).reference.verdict == "same"
+    other = record_sentence(inspected(model), tokenize(TEXT), Beam(3), reference=[4, 5, 6, 4, 5, 6])
     assert other.reference.verdict == ("search" if other.reference.score > own.score else "model")
-    given = record(subject(model), ask(TEXT), Beam(3), forced=[4, 5, 6])
+    given = record_sentence(inspected(model), tokenize(TEXT), Beam(3), forced_target=[4, 5, 6])
     assert [piece.text for piece in given.target.pieces] == [" a", " red", " house", "</s>"]
     assert all(step.forced for step in given.steps)
 
 
 def test_a_students_model():
-    found = record(subject(student(), silences=False), ask(TEXT), Beam(4), vectors=("cross",))
+    found = record_sentence(inspected(student(), can_silence_heads=False), tokenize(TEXT), Beam(4), vectors=("cross",))
     assert set(found.attention) == {"cross"}
     assert found.importance == {}
     assert found.vectors == {}
@@ -124,9 +124,9 @@ def test_a_students_model():
 def test_a_hugging_face_model_says_the_same_as_by_itself():
     pytest.importorskip("transformers", reason="transformers is not installed: pip install 'heedful[dev]'")
     model = marian()
-    looked = hugging_face(model)
-    question = Question((*range(4, 9), EOS), "4 5 6 7 8", limit=10)
-    found = record(looked, question, Greedy())
+    looked = wrap_hugging_face(model)
+    question = InspectedSource((*range(4, 9), EOS), "4 5 6 7 8", max_length=10)
+    found = record_sentence(looked, question, Greedy())
     said = [int(piece.text) if piece.text.strip() != str(EOS) else EOS for piece in found.target.pieces]
     inputs = torch.tensor([[model.config.decoder_start_token_id, *said[:-1]]])
     with torch.inference_mode():
@@ -150,7 +150,7 @@ def test_t5_as_well():
     torch.manual_seed(1)
     options = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 2, "num_heads": 2, "vocab_size": 20}
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**options, decoder_start_token_id=0)).eval()
-    found = record(hugging_face(model), Question((5, 6, 7, 1), "5 6 7", limit=6), Greedy())
+    found = record_sentence(wrap_hugging_face(model), InspectedSource((5, 6, 7, 1), "5 6 7", max_length=6), Greedy())
     said = [int(piece.text) for piece in found.target.pieces]
     with torch.inference_mode():
         out = model(input_ids=torch.tensor([[5, 6, 7, 1]]), decoder_input_ids=torch.tensor([[0, *said[:-1]]]))
@@ -162,11 +162,11 @@ REAL = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).parents[3] / "shared" 
 ARABIC = """
 import ctranslate2, sys
 from heedful.inspection.ctranslate2 import record_ctranslate2
-from heedful.trace import Trace, dumped
+from heedful.trace import TraceDocument, dump_trace
 engine = ctranslate2.Translator(sys.argv[1], "cpu", intra_threads=1)
 name = sys.argv[2]
 found = record_ctranslate2(engine, list(name), name, "".join, beam=4, languages=("ar", "en"))
-sys.stdout.buffer.write(dumped(Trace(sentences=(found,))).encode())
+sys.stdout.buffer.write(dump_trace(TraceDocument(sentences=(found,))).encode())
 """
 
 
@@ -175,7 +175,7 @@ def test_ctranslate2_tells_what_it_can():
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'heedful[dev]'")
     line = (REAL / "expected-ar2en-test.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")
     done = subprocess.run([sys.executable, "-c", ARABIC, str(REAL), line[0]], capture_output=True, check=True)
-    (found,) = parsed(done.stdout).sentences
+    (found,) = parse_trace(done.stdout).sentences
     assert found.target.text == line[2]
     assert found.score == pytest.approx(float(line[3]), abs=1e-4)
     assert found.logp / len(found.steps) == pytest.approx(found.score, abs=1e-4)
@@ -184,7 +184,9 @@ def test_ctranslate2_tells_what_it_can():
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_trace_is_read_as_it_was_written(kind):
-    trace = Trace(title="x", sentences=(record(subject(built(kind)), ask(TEXT), Beam(2), vectors=PLACES),))
-    again = parsed(dumped(trace))
-    assert dumped(again) == dumped(trace)
+    trace = TraceDocument(
+        title="x", sentences=(record_sentence(inspected(built(kind)), tokenize(TEXT), Beam(2), vectors=PLACES),)
+    )
+    again = parse_trace(dump_trace(trace))
+    assert dump_trace(again) == dump_trace(trace)
     assert again.sentences[0].target == trace.sentences[0].target

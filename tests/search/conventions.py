@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from heedful import config
 from heedful.build import build
 from heedful.data.batch import padded
-from heedful.exporters.ctranslate2 import filled
-from heedful.exporters.marian import tensors
+from heedful.exporters.ctranslate2 import build_spec
+from heedful.exporters.marian import convert_weights
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, DecodingLimits
 
@@ -83,7 +83,7 @@ def against_ctranslate2() -> None:
 
     for norm in ("pre", "post"):
         made = model(norm)
-        spec = filled(shape(norm), weights_of(made))
+        spec = build_spec(shape(norm), weights_of(made))
         words = ["<blank>", "<s>", "</s>", "<unk>", *(f"w{index}" for index in range(4, V))]
         spec.register_source_vocabulary(words)
         spec.register_target_vocabulary(words)
@@ -138,7 +138,7 @@ def against_hugging_face() -> None:
     )
     theirs = MarianMTModel(about).eval()
     every = np.arange(V)
-    arrays = tensors(shape("post"), weights_of(made), every, every)
+    arrays = convert_weights(shape("post"), weights_of(made), every, every)
     missing, unknown = theirs.load_state_dict(
         {name: torch.from_numpy(one) for name, one in arrays.items()}, strict=False
     )

@@ -74,7 +74,7 @@ def running(tmp_path_factory):
     folder, pieces = write_corpus(tmp_path_factory.mktemp("page"), pairs=400), {"kind": "bpe", "vocab_size": 330}
     each = {"steps": 300, "micro_batches": 1, "validate_every": 300, "save_every": 300}
     model = train(settings_of(folder, folder / "run", tokenizer=pieces, **each))
-    export(model, folder / "served", to="ctranslate2", rounding="float32")
+    export(model, folder / "served", to="ctranslate2", quantization="float32")
     found = Running(folder / "served")
     yield found
     found.server.should_exit = True

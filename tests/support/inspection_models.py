@@ -1,11 +1,11 @@
-"""Small models of every kind to look into, and a student's own."""
+"""Small models of every kind to inspect, and a student's own."""
 
 import torch
 from torch import nn
 
 from heedful import config
 from heedful.build import build
-from heedful.inspection.record import Question, Subject
+from heedful.inspection.record import InspectedModel, InspectedSource
 from heedful.nn.contract import Decoded, Map, Maps, Memory, State
 
 PAD, UNK, BOS, EOS = range(4)
@@ -39,17 +39,17 @@ def pieces(ids):
     return [WORDS[one] for one in ids]
 
 
-def say(ids):
+def detokenize(ids):
     return "".join(pieces(ids)).replace("▁", " ").strip()
 
 
-def ask(text):
+def tokenize(text):
     ids = [WORDS.index(f"▁{word}") for word in text.split()]
-    return Question((*ids, EOS), text, limit=12)
+    return InspectedSource((*ids, EOS), text, max_length=12)
 
 
-def subject(model, **more):
-    return Subject(model.encoder, model.decoder, BOS, EOS, pieces, pieces, say, ask=ask, **more)
+def inspected(model, **more):
+    return InspectedModel(model.encoder, model.decoder, BOS, EOS, pieces, pieces, detokenize, tokenize=tokenize, **more)
 
 
 def built(kind, seed=1):

@@ -42,7 +42,7 @@ def demo(
     from rich.console import Console
 
     from heedful.inspection.api import Page, inspect
-    from heedful.inspection.figure import terminal
+    from heedful.inspection.figure import render_terminal
 
     console = Console(highlight=False)
     found = []
@@ -51,7 +51,7 @@ def demo(
             whole = inspect(place, [sentence or SENTENCES[name]], title="heedful demo")
         for one in whole.trace.sentences:
             told(console, name, one)
-            console.print(terminal(one))
+            console.print(render_terminal(one))
             found.append(one.model_copy(update={"name": name}))
     path = Page(whole.trace.model_copy(update={"sentences": tuple(found)})).save(out)
     typer.echo(f"{path} ({path.stat().st_size / 1000:,.0f} kB): {shown(path) if show else 'open it in a browser'}")

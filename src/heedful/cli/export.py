@@ -27,27 +27,32 @@ def export(
       heedful export my-model --to hugging_face --probes some.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.bundle import open_bundle
+    from heedful.exporters.api import default_export_path, find_format
     from heedful.exporters.api import export as make
-    from heedful.exporters.api import export_name, format_of
 
     lines = None
     if probes is not None:
         lines = [line for line in read(probes) if line.strip()]
         if not lines:
             raise ConfigError(f"{probes} has no sentences in it")
-    kind = format_of(to)
-    rounding = rounding or kind.roundings[0]
+    kind = find_format(to)
+    rounding = rounding or kind.quantizations[0]
     bundle = open_bundle(model)
-    place = Path(out) if out else export_name(bundle, to, rounding)
+    place = Path(out) if out else default_export_path(bundle, to, rounding)
     proof = make(
-        bundle.folder, place, to=to, rounding=rounding, probes=lines, watch=lambda what: typer.echo(what, err=True)
+        bundle.folder,
+        place,
+        to=to,
+        quantization=rounding,
+        probes=lines,
+        on_progress=lambda what: typer.echo(what, err=True),
     )
     languages = bundle.description
     typer.echo(f"heedful export  {languages.source} \u2192 {languages.target}  for {to}, {rounding}")
-    typer.echo(f"  proof  {proof.line}")
+    typer.echo(f"  proof  {proof.summary}")
     typer.echo(f"   size  {size_of(place)}; the model's own {size_of(bundle.folder)}")
     typer.echo(f"    out  {nearby(place)}")
-    typer.echo(f"Next: {kind.next.format(shlex.quote(str(nearby(place))))}")
+    typer.echo(f"Next: {kind.next_command.format(shlex.quote(str(nearby(place))))}")
 
 
 def read(file: str) -> list[str]:

@@ -53,22 +53,22 @@ def inspect(
         found = looked(model, sentences(sentence, file), reference, beam, against, against_beam, arithmetic, importance)
     drawn = [svg and written(svg, found.svg(pieces=pieces).encode())]
     if png:
-        from heedful.inspection.figure import png as dots
+        from heedful.inspection.figure import render_png as dots
 
         drawn.append(written(png, dots(found.svg(pieces=pieces))))
     if terminal:
         from rich.console import Console
 
-        from heedful.inspection.figure import terminal as chart
+        from heedful.inspection.figure import render_terminal as chart
 
         if not found.trace.sentences:
             raise ConfigError("there is no sentence to draw: give one")
         for one in found.trace.sentences:
             Console(highlight=False).print(chart(one, pieces=pieces))
     if as_json:
-        from heedful.trace import dumped
+        from heedful.trace import dump_trace
 
-        drawn.append(written(as_json, dumped(found.trace).encode()))
+        drawn.append(written(as_json, dump_trace(found.trace).encode()))
     if out or show or not (terminal or any(drawn)):
         path = found.save(out or "inspect.html")
         drawn.append(f"{path} ({path.stat().st_size / 1000:,.0f} kB)")
@@ -106,12 +106,12 @@ def read(file: str) -> "Page":
     """A trace that somebody wrote."""
     from heedful.corpus.readers import nearest
     from heedful.inspection.api import Page
-    from heedful.trace import parsed
+    from heedful.trace import parse_trace
 
     path = Path(file)
     if not path.is_file():
         raise DataError(f"there is no file {file}{nearest(path)}")
-    return Page(parsed(path.read_bytes()))
+    return Page(parse_trace(path.read_bytes()))
 
 
 def looked(
@@ -127,7 +127,7 @@ def looked(
     """The page about some sentences; on a terminal it says how far it is."""
     from rich.console import Console
 
-    from heedful.inspection.api import Page, inspect, opened
+    from heedful.inspection.api import Page, inspect, open_model
     from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:
@@ -137,8 +137,8 @@ def looked(
         raise ConfigError(f"--arithmetic {arithmetic} is unknown: take {', '.join(PLACES)} or all")
     found = []
     with Console(stderr=True).status("opening the model") as told:
-        first = opened(model)
-        other = opened(against) if against else None
+        first = open_model(model)
+        other = open_model(against) if against else None
         for number, some in enumerate([[text] for text in texts] or [[]], 1):
             told.update(f"sentence {number} of {len(texts)}: searching, and silencing every head once")
             found.append(

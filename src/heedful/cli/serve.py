@@ -169,10 +169,10 @@ def servable(model: Path, engine: str | None, rounding: str | None, probes: str 
 
 def quickest(bundle: "Bundle") -> str:
     """CTranslate2, if it knows such models."""
-    from heedful.exporters.transformer import usual
+    from heedful.exporters.transformer import require_standard_transformer
 
     try:
-        usual(bundle.model, "CTranslate2")
+        require_standard_transformer(bundle.model, "CTranslate2")
     except HeedfulError:
         return "onnx"
     return "ctranslate2"

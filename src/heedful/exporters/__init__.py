@@ -1,5 +1,5 @@
-"""Exports: other people's formats, each with a proof that it says the same.
+"""Exports to the formats of other engines, each with a proof that it computes the same.
 
 import heedful
-heedful.export("my-model", "my-model-ct2", to="ctranslate2", rounding="int8")
+heedful.export("my-model", "my-model-ct2", to="ctranslate2", quantization="int8")
 """

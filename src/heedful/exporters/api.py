@@ -1,10 +1,10 @@
-"""`heedful.export(...)`: a model in the format of another engine, with a proof that it says the same.
+"""`heedful.export(...)`: a model in the format of another engine, with a proof that it computes the same.
 
-    proof = heedful.export("runs/en-de", "en-de.ct2", to="ctranslate2", rounding="int8")
-    print(proof.line)
+    proof = heedful.export("runs/en-de", "en-de.ct2", to="ctranslate2", quantization="int8")
+    print(proof.summary)
 
-An export is written beside its place, opened by its own engine, held against the model on sentences that neither has
-learned from, and only then put there. What does not say the same is not written at all.
+An export is written to a temporary place, opened by its own engine, compared with the model on held-out sentences, and
+only then moved to its destination. If it does not compute the same, nothing is written.
 """
 
 import shutil
@@ -21,43 +21,47 @@ from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.translation.translator import ENGINES, Translator, load
 
-PROBES = 200  # sentences at most
+MAX_PROBES = 200  # sentences
 
 
 @dataclass(frozen=True)
-class Format:
-    """A line of FORMATS."""
+class ExportFormat:
+    """A format of FORMATS: how to write it, and which engine opens it for the proof."""
 
-    write: Callable[[Bundle, Path, str], AlignmentMethod | None]  # gives how to read links off what its engine shows
-    roundings: Sequence[str]  # the usual one first
-    engine: str  # that opens it
-    stopping: str = "likely"  # the rule by which its engine ends a search, which the proof follows too
+    write: Callable[
+        [Bundle, Path, str], AlignmentMethod | None
+    ]  # returns how to align words by what its engine returns
+    quantizations: Sequence[str]  # the default first
+    engine: str
+    stopping: str = "likely"  # the rule by which its engine ends a search
     suffix: str = ""  # of an export that is one file, such as .argosmodel
-    next: str = "heedful translate {}"  # what to type with it
+    next_command: str = "heedful translate {}"  # suggested after the export
 
 
-def _onnx(bundle: Bundle, folder: Path, rounding: str) -> None:
-    from heedful.exporters.onnx import write  # PyTorch traces the graphs
+def _write_onnx(bundle: Bundle, folder: Path, quantization: str) -> None:
+    from heedful.exporters.onnx import write  # needs PyTorch
 
-    write(bundle, folder, rounding)
+    write(bundle, folder, quantization)
 
 
-def _argos(bundle: Bundle, folder: Path, rounding: str) -> AlignmentMethod | None:
-    argos.check(bundle)
-    return ctranslate2.write(bundle, folder, rounding)
+def _write_argos(bundle: Bundle, folder: Path, quantization: str) -> AlignmentMethod | None:
+    argos.check_supported(bundle)
+    return ctranslate2.write(bundle, folder, quantization)
 
 
 FORMATS = {
-    "ctranslate2": Format(ctranslate2.write, ctranslate2.ROUNDINGS, "ctranslate2", "ctranslate2"),
-    "hugging_face": Format(marian.write, marian.ROUNDINGS, "hugging_face"),
-    "onnx": Format(_onnx, ("float32",), "onnx"),
-    "argos": Format(_argos, argos.ROUNDINGS, "ctranslate2", "ctranslate2", argos.SUFFIX, "argospm install {}"),
+    "ctranslate2": ExportFormat(ctranslate2.write, ctranslate2.QUANTIZATIONS, "ctranslate2", "ctranslate2"),
+    "hugging_face": ExportFormat(marian.write, marian.QUANTIZATIONS, "hugging_face"),
+    "onnx": ExportFormat(_write_onnx, ("float32",), "onnx"),
+    "argos": ExportFormat(
+        _write_argos, argos.QUANTIZATIONS, "ctranslate2", "ctranslate2", argos.SUFFIX, "argospm install {}"
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Sentences to hold an export against, with their translations where they are known."""
+    """Sentences to compare an export on, with their translations if they are known."""
 
     sources: Sequence[str]
     references: Sequence[str] | None = None
@@ -68,47 +72,54 @@ def export(
     out: str | Path,
     *,
     to: str = "ctranslate2",
-    rounding: str | None = None,
+    quantization: str | None = None,
     probes: Probes | Sequence[str] | None = None,
-    watch: Callable[[str], None] = lambda _what: None,
+    on_progress: Callable[[str], None] = lambda _message: None,
 ) -> Proof:
-    """Write the model as another engine reads it, prove it on some sentences, and only then put it in its place."""
-    kind = format_of(to)
-    rounding = rounding or kind.roundings[0]
-    if rounding not in kind.roundings:
-        raise ConfigError(f"{to} cannot be rounded to `{rounding}`" + did_you_mean(rounding, kind.roundings))
+    """Write the model in another format, prove on `probes` that it computes the same, and move it to `out`."""
+    export_format = find_format(to)
+    quantization = quantization or export_format.quantizations[0]
+    if quantization not in export_format.quantizations:
+        raise ConfigError(
+            f"{to} cannot be quantized to `{quantization}`" + did_you_mean(quantization, export_format.quantizations)
+        )
     require("torch", extra="train", whose="the proof of an export")
     out = Path(out).resolve()
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise HeedfulError(f"{out} is there already: name another place")
-    if out.suffix != kind.suffix and kind.suffix:
-        raise ConfigError(f"{to} reads files whose names end in {kind.suffix}: name it {out.name}{kind.suffix}")
+    if export_format.suffix and out.suffix != export_format.suffix:
+        raise ConfigError(
+            f"{to} reads files whose names end in {export_format.suffix}: name it {out.name}{export_format.suffix}"
+        )
     bundle = open_bundle(model)
     new = sibling(out, "made")
     shutil.rmtree(new, ignore_errors=True)
     try:
         new.parent.mkdir(parents=True, exist_ok=True)
-        watch(f"writing {to}, {rounding}")
-        reading = kind.write(bundle, new, rounding)
-        held = probes if isinstance(probes, Probes) else Probes(probes) if probes is not None else validation_of(bundle)
-        watch(f"comparing what both say to {min(PROBES, len(held.sources))} sentences")
-        theirs = Translator(bundle, ENGINES[kind.engine](bundle, new))
+        on_progress(f"writing {to}, {quantization}")
+        reading = export_format.write(bundle, new, quantization)
+        if probes is None:
+            probes = validation_probes(bundle)
+        elif not isinstance(probes, Probes):
+            probes = Probes(probes)
+        on_progress(f"comparing the translations of {min(MAX_PROBES, len(probes.sources))} sentences")
+        exported = Translator(bundle, ENGINES[export_format.engine](bundle, new))
         proof = prove(
             load(bundle.folder),
-            theirs,
-            held.sources[:PROBES],
-            held.references and held.references[:PROBES],
-            stopping=kind.stopping,
-            rounded=rounding != "float32",
+            exported,
+            probes.sources[:MAX_PROBES],
+            probes.references and probes.references[:MAX_PROBES],
+            stopping=export_format.stopping,
+            is_quantized=quantization != "float32",
         )
         if proof.faults:
             raise ProofError(
-                f"the export does not say what the model says: {'; '.join(proof.faults)}. Nothing was written"
+                f"the export does not compute what the model computes: {'; '.join(proof.faults)}. Nothing was written"
             )
-        if kind.suffix:
-            argos.pack(bundle, new, out, proved=EXPORT_CARD.format(to, rounding, proof.line))
+        if export_format.suffix:
+            argos.pack(bundle, new, out, proof_section=EXPORT_CARD.format(to, quantization, proof.summary))
         else:
-            write_inner_folder(new, bundle, to, rounding, proof.line, asdict(proof), reading)
+            write_inner_folder(new, bundle, to, quantization, proof.summary, asdict(proof), reading)
             if out.exists():
                 out.rmdir()
             new.rename(out)
@@ -117,22 +128,22 @@ def export(
     return proof
 
 
-def format_of(to: str) -> Format:
-    """A line of FORMATS."""
+def find_format(to: str) -> ExportFormat:
+    """The format of FORMATS with this name."""
     if to not in FORMATS:
         raise ConfigError(f"unknown format `{to}`" + did_you_mean(to, FORMATS))
     return FORMATS[to]
 
 
-def export_name(bundle: Bundle, to: str, rounding: str) -> Path:
-    """Where an export goes unless one says where: beside the run or the model, and named after it."""
+def default_export_path(bundle: Bundle, to: str, quantization: str) -> Path:
+    """The default destination: beside the run or the model, and named after it."""
     folder = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
-    rounded = "" if rounding == "float32" else f"-{rounding}"
-    return folder.with_name(f"{folder.name}-{to}{rounded}{format_of(to).suffix}")
+    suffix = "" if quantization == "float32" else f"-{quantization}"
+    return folder.with_name(f"{folder.name}-{to}{suffix}{find_format(to).suffix}")
 
 
-def validation_of(bundle: Bundle) -> Probes:
-    """What the run that made a model validated on."""
+def validation_probes(bundle: Bundle) -> Probes:
+    """The validation set of the run that trained a model."""
     from heedful.training.resolve import SETTLED
     from heedful.training.validate import held_out
 
@@ -141,8 +152,8 @@ def validation_of(bundle: Bundle) -> Probes:
         prepared = open_prepared(tomllib.loads(text)["data"]["prepared_dir"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
-            f"{bundle.folder} does not lie in the run that made it, or its prepared corpus is gone, so there is "
-            "nothing to prove the export with: give --probes FILE, sentences of the source language, one a line"
+            f"{bundle.folder} is not in the folder of the run that trained it, or its prepared corpus is gone, so "
+            "there is nothing to prove the export with: give --probes FILE, a file with one source sentence per line"
         ) from None
-    _, held = held_out(prepared, PROBES)
-    return Probes(held.texts, held.references)
+    _, validation = held_out(prepared, MAX_PROBES)
+    return Probes(validation.texts, validation.references)

@@ -1,11 +1,11 @@
-"""A Transformer as Hugging Face's Marian classes read it; also the way back (`imports/marian.py`).
+"""A Transformer as Hugging Face's Marian classes read it; `importers/marian.py` reads it back.
 
     model.safetensors, config.json, generation_config.json      MarianMTModel.from_pretrained(folder)
     source.spm, target.spm, vocab.json, tokenizer_config.json   MarianTokenizer.from_pretrained(folder)
 
-Marian is post-norm. A pre-norm model goes into the layout of Pegasus, which has the same names and a last LayerNorm.
-Both have sines first and cosines after; ours interleaves them, unless told otherwise. The columns of the residual
-stream can be put in any order as long as every matrix that reads or writes it agrees, so they are put in theirs.
+Marian is post-norm. A pre-norm model is written as Pegasus, which has the same names and a last LayerNorm. Both have
+all sines first and then all cosines; our `sinusoidal` positions interleave them. The columns of the residual stream can
+be in any order as long as every matrix that reads or writes it agrees, so they are written in their order.
 """
 
 import json
@@ -22,7 +22,7 @@ from heedful import config
 from heedful.bundle import CARD_FILE, Bundle, read_float_weights
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
-from heedful.exporters.transformer import sinusoids, usual
+from heedful.exporters.transformer import require_standard_transformer, sinusoidal_positions
 from heedful.text.tokenizer import (
     BOS,
     EOS,
@@ -36,62 +36,68 @@ from heedful.text.tokenizer import (
 )
 
 Array = NDArray[Any]
-ROUNDINGS = ("float32",)
+QUANTIZATIONS = ("float32",)
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
-INSIDE, OUTPUT_BIAS = "model.", "final_logits_bias"
-Axis = Literal["reads", "writes", "is"]  # what a weight does with the residual stream
+PREFIX, OUTPUT_BIAS = "model.", "final_logits_bias"
+Axis = Literal["reads", "writes", "neither"]  # whether a weight reads or writes the residual stream, or neither
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """A weight here and there: their parts, one below the other, are ours."""
+class WeightName:
+    """A weight and its name on both sides; `ours` is the concatenation of `theirs`."""
 
     ours: str
     theirs: tuple[str, ...]
     axis: Axis
 
 
-def names(model: config.ModelSettings) -> Iterator[Name]:
-    """Every weight of a model but its tables."""
+def weight_names(model: config.ModelSettings) -> Iterator[WeightName]:
+    """Every weight of a model except its embeddings and output layer."""
     for side in ("encoder", "decoder"):
-        part: config.TransformerSettings = getattr(model, side)
-        for number in range(part.layers):
-            here, there = f"{side}.layers.{number}.", f"{INSIDE}{side}.layers.{number}."
-            yield from linear(here + "attention.project", [f"{there}self_attn.{one}_proj" for one in "qkv"], "reads")
-            yield from linear(here + "attention.out", [there + "self_attn.out_proj"], "writes")
-            yield from norm(here + "around_attention.norm", there + "self_attn_layer_norm")
+        settings: config.TransformerSettings = getattr(model, side)
+        for number in range(settings.layers):
+            here, there = f"{side}.layers.{number}.", f"{PREFIX}{side}.layers.{number}."
+            yield from linear_names(
+                here + "attention.project", [f"{there}self_attn.{part}_proj" for part in "qkv"], "reads"
+            )
+            yield from linear_names(here + "attention.out", [there + "self_attn.out_proj"], "writes")
+            yield from norm_names(here + "around_attention.norm", there + "self_attn_layer_norm")
             if side == "decoder":
-                yield from linear(here + "cross.query", [there + "encoder_attn.q_proj"], "reads")
-                yield from linear(here + "cross.memory", [f"{there}encoder_attn.{one}_proj" for one in "kv"], "reads")
-                yield from linear(here + "cross.out", [there + "encoder_attn.out_proj"], "writes")
-                yield from norm(here + "around_cross.norm", there + "encoder_attn_layer_norm")
-            yield from linear(here + "feed_forward.up", [there + "fc1"], "reads")
-            yield from linear(here + "feed_forward.down", [there + "fc2"], "writes")
-            yield from norm(here + "around_feed_forward.norm", there + "final_layer_norm")
-        if part.norm == "pre":
-            yield from norm(f"{side}.norm", f"{INSIDE}{side}.layer_norm")
+                yield from linear_names(here + "cross.query", [there + "encoder_attn.q_proj"], "reads")
+                yield from linear_names(
+                    here + "cross.memory", [f"{there}encoder_attn.{part}_proj" for part in "kv"], "reads"
+                )
+                yield from linear_names(here + "cross.out", [there + "encoder_attn.out_proj"], "writes")
+                yield from norm_names(here + "around_cross.norm", there + "encoder_attn_layer_norm")
+            yield from linear_names(here + "feed_forward.up", [there + "fc1"], "reads")
+            yield from linear_names(here + "feed_forward.down", [there + "fc2"], "writes")
+            yield from norm_names(here + "around_feed_forward.norm", there + "final_layer_norm")
+        if settings.norm == "pre":
+            yield from norm_names(f"{side}.norm", f"{PREFIX}{side}.layer_norm")
 
 
-def linear(ours: str, theirs: Sequence[str], axis: Axis) -> Iterator[Name]:
-    """A matrix and its bias; a bias inside a head has nothing to do with the residual stream."""
-    yield Name(f"{ours}.weight", tuple(f"{one}.weight" for one in theirs), axis)
-    yield Name(f"{ours}.bias", tuple(f"{one}.bias" for one in theirs), "writes" if axis == "writes" else "is")
+def linear_names(ours: str, theirs: Sequence[str], axis: Axis) -> Iterator[WeightName]:
+    """A matrix and its bias; the bias of a matrix that only reads the residual stream is not in its space."""
+    yield WeightName(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), axis)
+    yield WeightName(
+        f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), "writes" if axis == "writes" else "neither"
+    )
 
 
-def norm(ours: str, theirs: str) -> Iterator[Name]:
+def norm_names(ours: str, theirs: str) -> Iterator[WeightName]:
     """Two vectors of the residual stream's width."""
     for part in ("weight", "bias"):
-        yield Name(f"{ours}.{part}", (f"{theirs}.{part}",), "writes")
+        yield WeightName(f"{ours}.{part}", (f"{theirs}.{part}",), "writes")
 
 
-def ordered(model: config.ModelSettings) -> Array:
-    """The columns of the residual stream as their positions have them: sines first."""
-    every = np.arange(model.width)
-    return np.concatenate((every[::2], every[1::2])) if model.positions == "sinusoidal" else every
+def column_order(model: config.ModelSettings) -> Array:
+    """The columns of the residual stream in the order of Marian's positions: sines first."""
+    columns = np.arange(model.width)
+    return np.concatenate((columns[::2], columns[1::2])) if model.positions == "sinusoidal" else columns
 
 
-def arranged(array: Array, axis: Axis, columns: Array) -> Array:
-    """A weight whose reading or writing side is put in another order."""
+def reorder_columns(array: Array, axis: Axis, columns: Array) -> Array:
+    """A weight with the columns of the residual stream in another order."""
     if axis == "reads":
         return array[..., columns]
     return array[columns] if axis == "writes" else array
@@ -100,26 +106,27 @@ def arranged(array: Array, axis: Axis, columns: Array) -> Array:
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:  # noqa: ARG001  # same face as the others
-    """Write what `from_pretrained` reads: the model, its tokenizer, how it searches, and its card."""
+def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:  # noqa: ARG001  # the signature of all formats
+    """Write what `from_pretrained` reads: the model, its tokenizer, the generation settings and the model card."""
     model = bundle.model
-    fits(model)
+    check_supported(model)
     tokenizers = [bundle.tokenizer(side) for side in SIDES]
     folder.mkdir(parents=True, exist_ok=True)
-    orders = (np.array(own_ids_of_foreign(one)) for one in tokenizers)
-    save_file(tensors(model, read_float_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"})
-    (folder / "model.safetensors").chmod(
-        (bundle.folder / CARD_FILE).stat().st_mode
-    )  # it writes for the owner's eyes alone
-    kept(folder / "config.json", described(bundle, *tokenizers))
-    kept(folder / "generation_config.json", searched(bundle, tokenizers[1]))
+    orders = (np.array(own_ids_of_foreign(tokenizer)) for tokenizer in tokenizers)
+    save_file(
+        convert_weights(model, read_float_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"}
+    )
+    # save_file makes it readable by the owner only
+    (folder / "model.safetensors").chmod((bundle.folder / CARD_FILE).stat().st_mode)
+    write_json(folder / "config.json", make_config(bundle, *tokenizers))
+    write_json(folder / "generation_config.json", make_generation_config(bundle, tokenizers[1]))
     write_tokenizers(bundle, folder, *tokenizers)
     (folder / CARD_FILE).write_bytes((bundle.folder / CARD_FILE).read_bytes())
 
 
-def fits(model: config.ModelSettings) -> None:
-    """Refuse what their classes cannot compute."""
-    encoder, _ = usual(model, "Hugging Face")
+def check_supported(model: config.ModelSettings) -> None:
+    """Raise an error if their classes cannot compute the model."""
+    encoder, _ = require_standard_transformer(model, "Hugging Face")
     if model.positions not in ("sinusoidal", "sinusoidal_halves"):
         raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to onnx")
     if encoder.norm == "pre" and model.tie_embeddings != "all":
@@ -129,46 +136,46 @@ def fits(model: config.ModelSettings) -> None:
         )
 
 
-def tensors(
+def convert_weights(
     model: config.ModelSettings, weights: Mapping[str, Array], source: Array, target: Array
 ) -> dict[str, Array]:
-    """Their names, our numbers; `source` and `target` are our ids in the order of their numbers."""
-    columns, found = ordered(model), dict[str, Array]()
-    for name in names(model):
-        whole = arranged(weights[name.ours], name.axis, columns)
+    """Weights by their names in Marian; `source` and `target` list our token ids in the order of theirs."""
+    columns, converted = column_order(model), dict[str, Array]()
+    for name in weight_names(model):
+        whole = reorder_columns(weights[name.ours], name.axis, columns)
         for part, array in zip(name.theirs, np.split(whole, len(name.theirs)), strict=True):
-            found[part] = array
+            converted[part] = array
     tables = {"encoder": source, "decoder": target}
     if model.tie_embeddings == "all":
-        found[INSIDE + "shared.weight"] = weights["decoder.embed.table.weight"][target][:, columns]
+        converted[PREFIX + "shared.weight"] = weights["decoder.embed.table.weight"][target][:, columns]
     else:
         for side, order in tables.items():
-            found[f"{INSIDE}{side}.embed_tokens.weight"] = weights[f"{side}.embed.table.weight"][order][:, columns]
+            converted[f"{PREFIX}{side}.embed_tokens.weight"] = weights[f"{side}.embed.table.weight"][order][:, columns]
     if model.tie_embeddings == "none":
-        found["lm_head.weight"] = weights["decoder.plain_projection.weight"][target][:, columns]
-    if model.encoder.kind == "transformer" and model.encoder.norm == "pre":  # which that class keeps in the file
+        converted["lm_head.weight"] = weights["decoder.plain_projection.weight"][target][:, columns]
+    if model.encoder.kind == "transformer" and model.encoder.norm == "pre":  # Pegasus stores its positions
         for side in tables:
-            found[f"{INSIDE}{side}.embed_positions.weight"] = sinusoids(model.max_positions, model.width)
+            converted[f"{PREFIX}{side}.embed_positions.weight"] = sinusoidal_positions(model.max_positions, model.width)
     bias = weights.get("decoder.plain_projection.bias")
-    found[OUTPUT_BIAS] = np.zeros((1, len(target)), np.float32) if bias is None else bias[target][None]
-    return {name: np.ascontiguousarray(array) for name, array in found.items()}
+    converted[OUTPUT_BIAS] = np.zeros((1, len(target)), np.float32) if bias is None else bias[target][None]
+    return {name: np.ascontiguousarray(array) for name, array in converted.items()}
 
 
-def numbers(tokenizer: Tokenizer) -> dict[str, int]:
-    """Where the special tokens stand in their order: a borrowed list starts with its pad."""
-    place = {here: there for there, here in enumerate(own_ids_of_foreign(tokenizer))}
-    if BOS not in place:
+def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """Their ids of the special tokens; a borrowed vocabulary starts with its pad."""
+    ids = {ours: theirs for theirs, ours in enumerate(own_ids_of_foreign(tokenizer))}
+    if BOS not in ids:
         raise HeedfulError(
             "this model was borrowed from one that starts and ends with the same token; here it has two, and their "
             "list has no place for the other: heedful export --to ctranslate2"
         )
-    return {"bos": place[BOS], "eos": place[EOS], "pad": place.get(PAD, place[BOS])}
+    return {"bos": ids[BOS], "eos": ids[EOS], "pad": ids.get(PAD, ids[BOS])}
 
 
-def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str, Any]:
+def make_config(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str, Any]:
     """config.json."""
-    model, special = bundle.model, numbers(target)
-    encoder, decoder = usual(model, "Hugging Face")
+    model, special = bundle.model, special_token_ids(target)
+    encoder, decoder = require_standard_transformer(model, "Hugging Face")
     kind, architecture = CLASSES[encoder.norm]
     return {
         "architectures": [architecture], "model_type": kind, "is_encoder_decoder": True, "dtype": "float32",
@@ -189,37 +196,39 @@ def described(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str,
     }  # fmt: skip
 
 
-def searched(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
-    """generation_config.json: the same search, as far as they have it."""
-    usual, special = bundle.generation, numbers(target)
-    if usual.length_rule not in ("power", "none"):
-        raise HeedfulError(f"their search knows no length rule `{usual.length_rule}`")
+def make_generation_config(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
+    """generation_config.json: the same search, as far as they support it."""
+    generation, special = bundle.generation, special_token_ids(target)
+    if generation.length_rule not in ("power", "none"):
+        raise HeedfulError(f"their search does not support the length rule `{generation.length_rule}`")
     return {
-        "num_beams": usual.beam, "length_penalty": usual.length_penalty if usual.length_rule == "power" else 0.0,
-        "max_new_tokens": min(usual.max_length, bundle.model.max_positions), "early_stopping": False,
+        "num_beams": generation.beam,
+        "length_penalty": generation.length_penalty if generation.length_rule == "power" else 0.0,
+        "max_new_tokens": min(generation.max_length, bundle.model.max_positions), "early_stopping": False,
         "decoder_start_token_id": special["bos"], "bos_token_id": special["bos"], "eos_token_id": special["eos"],
-        "pad_token_id": special["pad"], "bad_words_ids": [[one] for one in sorted({special["bos"], special["pad"]})],
+        "pad_token_id": special["pad"],
+        "bad_words_ids": [[token] for token in sorted({special["bos"], special["pad"]})],
         "forced_eos_token_id": None,
     }  # fmt: skip
 
 
 def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> None:
-    """What MarianTokenizer reads: two SentencePiece models, and the number of every piece."""
-    lists = []
+    """Write what MarianTokenizer reads: two SentencePiece models and the id of every piece."""
+    vocabularies = []
     for side, tokenizer in zip(SIDES, tokenizers, strict=True):
         if not isinstance(tokenizer, SubwordTokenizer | BorrowedTokenizer):
             raise HeedfulError("their tokenizer is made of SentencePiece models; this model reads characters or words")
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
         pieces = tokenizer.pieces(own_ids_of_foreign(tokenizer))
         if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order:
-            pieces[numbers(tokenizer)["pad"]] = SPECIAL[PAD]  # there, one token pads and starts
-        lists.append({piece: number for number, piece in enumerate(pieces)})
+            pieces[special_token_ids(tokenizer)["pad"]] = SPECIAL[PAD]  # theirs uses one token for both
+        vocabularies.append({piece: number for number, piece in enumerate(pieces)})
     separate = bundle.model.tie_embeddings != "all"
-    kept(folder / "vocab.json", lists[0])
+    write_json(folder / "vocab.json", vocabularies[0])
     if separate:
-        kept(folder / "target_vocab.json", lists[1])
+        write_json(folder / "target_vocab.json", vocabularies[1])
     languages = bundle.description
-    kept(
+    write_json(
         folder / "tokenizer_config.json",
         {
             "tokenizer_class": "MarianTokenizer", "source_lang": languages.source, "target_lang": languages.target,
@@ -229,6 +238,6 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
     )  # fmt: skip
 
 
-def kept(path: Path, tree: Mapping[str, Any]) -> None:
-    """JSON as their library writes it."""
+def write_json(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write JSON as their library does."""
     path.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -5,8 +5,8 @@
     encoder.onnx    tokens [B, S], mask [B, S]            ->  source.0 .. and past.0 ..: State after `start`
     step.onnx       token [B], source.0 .., past.0 ..     ->  log_probs [B, V], next.0 .., attention [B, L, H, S]
 
-What a decoder remembers is a tree of tensors; its leaves, in order, are the inputs and outputs. next.i is past.i after
-the token. A past that begins with nothing, such as the keys and values of a Transformer, begins with no slots.
+The state of a decoder is a tree of tensors; its leaves, in order, are the inputs and outputs. next.i is past.i after
+the token. A past that starts empty, such as the keys and values of a Transformer, starts with 0 steps.
 """
 
 import io
@@ -28,174 +28,186 @@ from heedful.nn.contract import Look, State, Tree
 from heedful.nn.layers import precise
 from heedful.text.tokenizer import BOS
 
-ROUNDINGS = ("float32",)
+QUANTIZATIONS = ("float32",)
 OPSET = 17
-LARGEST = 1 << 31  # bytes of a graph with its weights
-# The sizes of two examples: where their tensors differ, an axis is free. No number is 1, which could be a broadcast.
-SIZES = {"rows": (2, 3), "slots": (4, 6), "steps": (3, 4)}
-Free = Mapping[str, Mapping[int, str]]  # the free axes of inputs or outputs, by name
+MAX_GRAPH_BYTES = 1 << 31  # with its weights
+# The sizes of two examples: an axis whose size differs is dynamic. No size is 1, which could be a broadcast.
+EXAMPLE_SIZES = {"rows": (2, 3), "slots": (4, 6), "steps": (3, 4)}
+DynamicAxes = Mapping[str, Mapping[int, str]]  # axis -> name, for each input or output
 
 
-def write(bundle: Bundle, folder: Path, rounding: str = "float32") -> None:
+def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:
     """Write encoder.onnx and step.onnx."""
-    assert rounding in ROUNDINGS
+    assert quantization in QUANTIZATIONS
     require("onnx", extra="export", whose="heedful export --to onnx")
     weights = read_float_weights(bundle)
-    if sum(4 * array.size for array in weights.values()) > LARGEST:
+    if sum(4 * array.size for array in weights.values()) > MAX_GRAPH_BYTES:
         raise HeedfulError(
             "an ONNX graph holds 2 GB at most, and this model is larger: heedful export --to ctranslate2"
         )
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
-    for name, graph in graphs(model.eval()).items():
+    for name, graph in trace_graphs(model.eval()).items():
         (folder / name).write_bytes(graph)
 
 
 class Example(NamedTuple):
-    """A source of some size, what the decoder remembers after some tokens, and a step from there."""
+    """A source, the state of the decoder after some tokens, and the inputs and outputs of one more step."""
 
     source: tuple[Tensor, ...]
     state: State
-    given: tuple[Tensor, ...]
-    said: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
 
 
-def graphs(model: Seq2Seq) -> dict[str, bytes]:
-    """The two halves of a model, traced."""
-    one, two = (example(model, place) for place in (0, 1))
-    count, changing = len(leaves(one.state.source)), len(leaves(one.state.past))
+def trace_graphs(model: Seq2Seq) -> dict[str, bytes]:
+    """The two graphs of a model, by file name."""
+    first, second = (make_example(model, index) for index in (0, 1))
+    num_sources, num_pasts = len(list_tensors(first.state.source)), len(list_tensors(first.state.past))
     sources, pasts, nexts = (
-        [f"{name}.{number}" for number in range(many)]
-        for name, many in (("source", count), ("past", changing), ("next", changing))
+        [f"{name}.{number}" for number in range(count)]
+        for name, count in (("source", num_sources), ("past", num_pasts), ("next", num_pasts))
     )
-    text = free_axes(("tokens", "mask"), one.source, two.source)
-    reads = free_axes(("token", *sources, *pasts), one.given, two.given)
-    says = free_axes(("log_probs", *nexts, "attention")[: len(one.said)], one.said, two.said)  # some do not look
-    begins = [(tuple(tensor.shape), reads[name]) for name, tensor in zip(pasts, one.given[1 + count :], strict=True)]
+    text_axes = find_dynamic_axes(("tokens", "mask"), first.source, second.source)
+    input_axes = find_dynamic_axes(("token", *sources, *pasts), first.inputs, second.inputs)
+    outputs = ("log_probs", *nexts, "attention")[: len(first.outputs)]  # models without attention have no such output
+    output_axes = find_dynamic_axes(outputs, first.outputs, second.outputs)
+    state_axes = {name: input_axes[name] for name in (*sources, *pasts)}
+    empty_pasts = [
+        (tuple(tensor.shape), input_axes[name])
+        for name, tensor in zip(pasts, first.inputs[1 + num_sources :], strict=True)
+    ]
     return {
-        ENCODER: traced(Begin(model, begins), one.source, text, {name: reads[name] for name in (*sources, *pasts)}),
-        STEP: traced(Step(model, one.state), one.given, reads, says),
+        ENCODER: trace_to_onnx(EncoderStart(model, empty_pasts), first.source, text_axes, state_axes),
+        STEP: trace_to_onnx(DecoderStep(model, first.state), first.inputs, input_axes, output_axes),
     }
 
 
-class Begin(nn.Module):
+class EncoderStart(nn.Module):
     """tokens, mask -> the leaves of State before the first token"""
 
-    def __init__(self, model: Seq2Seq, begins: Sequence[tuple[tuple[int, ...], Mapping[int, str]]]) -> None:
+    def __init__(self, model: Seq2Seq, empty_pasts: Sequence[tuple[tuple[int, ...], Mapping[int, str]]]) -> None:
         super().__init__()
-        self.model, self.begins = model.eval(), begins
+        self.model, self.empty_pasts = model.eval(), empty_pasts
 
     def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         """[B, S], [B, S] -> one tensor per leaf"""
         memory = self.model.encoder(tokens, mask)
         state = self.model.decoder.start(memory)
-        past = leaves(state.past)
+        past = list_tensors(state.past)
         if not past:
             sizes = {"rows": mask.size(0), "steps": 0}
             past = [
-                memory.states.new_zeros([sizes[free[at]] if at in free else size for at, size in enumerate(shape)])
-                for shape, free in self.begins
+                memory.states.new_zeros(
+                    [sizes[axes[axis]] if axis in axes else size for axis, size in enumerate(shape)]
+                )
+                for shape, axes in self.empty_pasts
             ]
-        return (*leaves(state.source), *past)
+        return (*list_tensors(state.source), *past)
 
 
-class Step(nn.Module):
-    """token and the leaves of State -> log p, the leaves of what is remembered then, and where it looked"""
+class DecoderStep(nn.Module):
+    """token and the leaves of State -> log p, the leaves of the next `past`, and cross-attention"""
 
     def __init__(self, model: Seq2Seq, state: State) -> None:
         super().__init__()
         self.decoder, self.state = model.eval().decoder, state
 
-    def forward(self, token: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, token: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """[B], leaves -> [B, V], leaves, [B, layers, heads, S]"""
-        decoded, state = self.decoder(token.unsqueeze(1), filled(self.state, iter(given)), Look())
+        decoded, state = self.decoder(token.unsqueeze(1), replace_tensors(self.state, iter(tensors)), Look())
         log_probs = precise(self.project(decoded.states[:, -1])).log_softmax(-1)
         layers = () if decoded.maps is None else decoded.maps.cross
-        looked = [one.weights.squeeze(2) for one in layers if one.weights is not None]  # [B, H, S] of each
-        return (log_probs, *leaves(state.past), *([torch.stack(looked, 1)] if looked else []))
+        weights = [layer.weights.squeeze(2) for layer in layers if layer.weights is not None]  # [B, H, S] of each
+        return (log_probs, *list_tensors(state.past), *([torch.stack(weights, 1)] if weights else []))
 
     def project(self, states: Tensor) -> Tensor:
         """[B, D] -> logits [B, V]"""
         output = output_of(self.decoder)
         if not isinstance(output, nn.Linear) or output.bias is not None:
             return self.decoder.project(states)
-        # With a bias, if only of zeros, a graph reads a tied table as it lies; without, it holds another one, turned.
+        # With a bias, even of zeros, the graph uses a tied table as stored; without, it stores a transposed copy.
         return nn.functional.linear(states, output.weight, torch.zeros(output.out_features))
 
 
-def example(model: Seq2Seq, place: int) -> Example:
-    """The first or the second example of SIZES."""
-    rows, slots, steps = (sizes[place] for sizes in SIZES.values())
+def make_example(model: Seq2Seq, index: int) -> Example:
+    """The first or the second example of EXAMPLE_SIZES."""
+    rows, slots, steps = (sizes[index] for sizes in EXAMPLE_SIZES.values())
     tokens, mask = torch.full((rows, slots), BOS), torch.ones(rows, slots, dtype=torch.bool)
-    with torch.enable_grad():  # as while tracing, a mask stays also where it hides nothing
+    with torch.enable_grad():  # as while tracing, a mask is kept even if it hides nothing
         start = model.decoder.start(model.encoder(tokens, mask))
         _, state = model.decoder(torch.full((rows, steps), BOS), start)
-    state = mapped(state, Tensor.detach)
-    given = (tokens[:, 0], *leaves(state))
+    state = map_tensors(state, Tensor.detach)
+    inputs = (tokens[:, 0], *list_tensors(state))
     with torch.no_grad():
-        return Example((tokens, mask), state, given, Step(model, state)(*given))
+        return Example((tokens, mask), state, inputs, DecoderStep(model, state)(*inputs))
 
 
-def free_axes(names: Sequence[str], ones: Sequence[Tensor], others: Sequence[Tensor]) -> Free:
-    """Which axes differ between two examples, and what they are called."""
-    known = {sizes: name for name, sizes in SIZES.items()} | {(SIZES["steps"][0] + 1, SIZES["steps"][1] + 1): "after"}
+def find_dynamic_axes(names: Sequence[str], first: Sequence[Tensor], second: Sequence[Tensor]) -> DynamicAxes:
+    """The axes in which the tensors of two examples differ, with the names of their sizes."""
+    steps = EXAMPLE_SIZES["steps"]
+    size_names = {sizes: name for name, sizes in EXAMPLE_SIZES.items()} | {(steps[0] + 1, steps[1] + 1): "after"}
     return {
         name: {
-            at: known[pair] for at, pair in enumerate(zip(one.shape, other.shape, strict=True)) if len(set(pair)) > 1
+            axis: size_names[sizes]
+            for axis, sizes in enumerate(zip(tensor.shape, other.shape, strict=True))
+            if len(set(sizes)) > 1
         }
-        for name, one, other in zip(names, ones, others, strict=True)
+        for name, tensor, other in zip(names, first, second, strict=True)
     }
 
 
 # --------------------------------------------------------------------------------------------------- trees and files
 
 
-def mapped(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    """The same tree with every tensor changed, in the order of its leaves."""
+def map_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
+    """The same tree with `change` applied to every tensor, in the order of the leaves."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, tuple):
-        parts = [mapped(part, change) for part in tree]
+        parts = [map_tensors(part, change) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{part.name: mapped(getattr(tree, part.name), change) for part in fields(tree)})
+        return replace(tree, **{part.name: map_tensors(getattr(tree, part.name), change) for part in fields(tree)})
     return tree
 
 
-def leaves(tree: Tree) -> list[Tensor]:
+def list_tensors(tree: Tree) -> list[Tensor]:
     """Every tensor of a tree."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
-    def keep(leaf: Tensor) -> Tensor:
-        found.append(leaf)
-        return leaf
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
 
-    mapped(tree, keep)
-    return found
-
-
-def filled(tree: Tree, tensors: Iterator[Tensor]) -> Tree:
-    """The tree with other leaves."""
-    return mapped(tree, lambda _: next(tensors))
+    map_tensors(tree, collect)
+    return tensors
 
 
-def traced(module: nn.Module, inputs: tuple[Tensor, ...], reads: Free, gives: Free) -> bytes:
-    """A module as a graph, without what it would tell of the machine that wrote it."""
+def replace_tensors(tree: Tree, tensors: Iterator[Tensor]) -> Tree:
+    """The tree with every tensor replaced by the next one of `tensors`."""
+    return map_tensors(tree, lambda _: next(tensors))
+
+
+def trace_to_onnx(
+    module: nn.Module, inputs: tuple[Tensor, ...], input_axes: DynamicAxes, output_axes: DynamicAxes
+) -> bytes:
+    """A module as an ONNX graph, without paths and source lines of this machine."""
     import onnx
 
     file = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        # Traces are called old-fashioned, and warn of each branch that is taken for good. The new exporter fixes the
-        # length that recurrent layers saw, and takes ten times as long; the proof of an export sees to the branches.
+        # Tracing is deprecated and warns of every data-dependent branch. The new exporter fixes the length that
+        # recurrent layers saw, and takes ten times as long; the proof of an export checks the branches.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
             inputs,
             file,  # type: ignore[arg-type]  # this exporter takes files too
-            input_names=list(reads),
-            output_names=list(gives),
-            dynamic_axes={**reads, **gives},
+            input_names=list(input_axes),
+            output_names=list(output_axes),
+            dynamic_axes={**input_axes, **output_axes},
             opset_version=OPSET,
             dynamo=False,
         )

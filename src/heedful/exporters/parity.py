@@ -1,11 +1,11 @@
-"""The proof of an export: does it say the same?
+"""The proof of an export: does it compute what the model computes?
 
     proof = prove(ours, theirs, texts)        # Proof(sentences=200, same=200, largest=2e-6, ...)
 
-The same sentences are searched by both, and both score our answers: answers must be the same tokens (ties apart), and
-log-probabilities the same numbers. A wrong matrix, a swapped special token or a forgotten scale moves the numbers at
-once, even where the first words come out right. And both score nonsense in which every piece of both vocabularies
-occurs: two words that changed places would go unseen until somebody uses them.
+Both translate the same sentences, and both score our answers: answers must have the same tokens (except ties), and
+log-probabilities must be the same numbers. A wrong matrix, a swapped special token or a missing scale changes the
+numbers at once, even if the first words are right. Both also score nonsense that contains every piece of both
+vocabularies: otherwise two swapped words would go unnoticed until somebody uses them.
 """
 
 from collections.abc import Sequence
@@ -19,64 +19,70 @@ from heedful.text.normalize import normalize
 from heedful.text.tokenizer import SPECIAL, UNK
 from heedful.translation.translator import TranslationOptions, Translator, make_batches
 
-SAME = 0.995  # of the answers, where nothing is rounded
-NEAR = 1e-3  # log p of a token, where nothing is rounded
-OWN = 80.0  # BLEU of rounded answers against our own, at least
-MEAN = 0.1  # difference of log p of a token on average, where something is rounded
-STRANGE = 0.5  # the same in nonsense, where a model is less sure of itself
-ROW = 30  # pieces in a line of nonsense
-TIE = 1e-3  # two answers whose scores are nearer than this are a tie
+MIN_SAME_SHARE = 0.995  # of answers with the same tokens, in float32
+MAX_DIFFERENCE = 1e-3  # of log p of a token, in float32
+MIN_QUANTIZED_BLEU = 80.0  # against the model's own answers
+MAX_QUANTIZED_DIFFERENCE = 0.1  # mean difference of log p of a token
+MAX_QUANTIZED_NONSENSE_DIFFERENCE = 0.5  # the same in nonsense, where a model is less certain
+NONSENSE_PIECES = 30  # per line
+TIE_THRESHOLD = 1e-3  # two answers whose scores differ by less are a tie
 
 
 class ProofError(HeedfulError):
-    """An export that does not say what the model says."""
+    """An export that does not compute what the model computes."""
 
     exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was compared, and what came of it."""
+    """The result of a comparison; the field names are keys in export.json."""
 
     sentences: int
     same: int  # answers with the same tokens
-    ties: int  # others, whose scores by our model differ by less than TIE
+    ties: int  # other answers, whose scores by our model differ by less than TIE_THRESHOLD
     largest: float  # difference of log p of a token, in our answers and in nonsense
     mean: float  # difference of log p of a token in our answers
-    own: float  # BLEU of their answers against ours: 100 where they are the same
-    rounded: bool
+    own: float  # BLEU of their answers against ours: 100 if they are the same
+    rounded: bool  # whether the weights are quantized
     strange: float = 0.0  # mean difference of log p of a token in nonsense
-    usual: int | None = None  # answers that are the same where our search ends by its own rule, not by theirs
-    bleu: tuple[float, float] | None = None  # of ours and of theirs against the references, where those are known
+    usual: int | None = None  # same answers if our search_options ends by its own rule, not by theirs
+    bleu: tuple[float, float] | None = None  # of ours and of theirs against the references, if there are any
 
     @property
     def faults(self) -> list[str]:
-        """Why it is no proof."""
+        """The reasons to reject the export; empty if there are none. Each comparison fails for NaN."""
         if self.rounded:
-            found = [f"BLEU against the model's own answers is {self.own:.1f}"] if not self.own >= OWN else []
-            found += [f"log p of a token differs by {self.mean:.2g} on average"] if not self.mean <= MEAN else []
-            strange = f"log p of a token in nonsense differs by {self.strange:.2g} on average"
-            return found + ([strange] if not self.strange <= STRANGE else [])
-        found = []
-        if (self.same + self.ties) < SAME * self.sentences:
-            found.append(f"{self.sentences - self.same - self.ties} of {self.sentences} answers differ")
-        if not self.largest <= NEAR:  # also where it is no number
-            found.append(f"log p of a token differs by {self.largest:.3g}")
-        return found
+            checks = {
+                f"BLEU against the model's own answers is {self.own:.1f}": self.own >= MIN_QUANTIZED_BLEU,
+                f"log p of a token differs by {self.mean:.2g} on average": self.mean <= MAX_QUANTIZED_DIFFERENCE,
+                f"log p of a token in nonsense differs by {self.strange:.2g} on average": (
+                    self.strange <= MAX_QUANTIZED_NONSENSE_DIFFERENCE
+                ),
+            }
+        else:
+            num_different = self.sentences - self.same - self.ties
+            checks = {
+                f"{num_different} of {self.sentences} answers differ": (
+                    self.same + self.ties >= MIN_SAME_SHARE * self.sentences
+                ),
+                f"log p of a token differs by {self.largest:.3g}": self.largest <= MAX_DIFFERENCE,
+            }
+        return [fault for fault, passed in checks.items() if not passed]
 
     @property
-    def line(self) -> str:
-        """For the model card and the terminal."""
+    def summary(self) -> str:
+        """One line for the model card and the terminal."""
         ties = f" ({self.ties} more are ties)" if self.ties else ""
-        found = [f"{self.same} of {self.sentences} answers are the same tokens{ties}"]
+        parts = [f"{self.same} of {self.sentences} answers are the same tokens{ties}"]
         if self.usual is not None:
-            found.append(f"{self.usual} where each search ends by its own rule")
-        found.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")
+            parts.append(f"{self.usual} where each search_options ends by its own rule")
+        parts.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")
         if self.own < 99.995:
-            found.append(f"BLEU against the model's own answers {self.own:.2f}")
+            parts.append(f"BLEU against the model's own answers {self.own:.2f}")
         if self.bleu:
-            found.append(f"BLEU {self.bleu[1]:.2f}, the model's own {self.bleu[0]:.2f}")
-        return "; ".join(found)
+            parts.append(f"BLEU {self.bleu[1]:.2f}, the model's own {self.bleu[0]:.2f}")
+        return "; ".join(parts)
 
 
 def prove(
@@ -86,82 +92,89 @@ def prove(
     references: Sequence[str] | None = None,
     *,
     stopping: str = "likely",
-    rounded: bool = False,
+    is_quantized: bool = False,
 ) -> Proof:
     """Compare two translators of the same model; `stopping` is the rule by which theirs ends a search."""
-    search = replace(
+    search_options = replace(
         ours.search_options(TranslationOptions()), stopping=stopping, renormalize=stopping == "ctranslate2"
     )
-    segmented = ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0)
-    questions = [segment.source for some in segmented for segment in some]
+    lines = ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0)
+    questions = [segment.source for line in lines for segment in line]
     if not questions:
         raise ConfigError("there is nothing to prove it with: the probes are empty")
-    mine, other = ours.translate_sources(questions, search), theirs.translate_sources(questions, search)
-    said = [[some[0].hypothesis.tokens for some in one] for one in (mine, other)]
-    differ = [row for row in range(len(questions)) if said[0][row] != said[1][row]]
-    ties = sum(tied(ours, questions[row], said[0][row], said[1][row], search) for row in differ)
-    apart = differences(ours, theirs, questions, said[0])
-    nonsense = differences(ours, theirs, *alphabet(ours))
-    own_rule = ours.search_options(TranslationOptions())
-    usual = None
-    if own_rule.stopping != stopping:
-        alone = [some[0].hypothesis.tokens for some in ours.translate_sources(questions, own_rule)]
-        usual = sum(a == b for a, b in zip(alone, said[1], strict=True))
-    texts_of = [ours.target.decode(one) for one in said]
-    own = score("bleu", texts_of[1], texts_of[0]).value
+    our_answers, their_answers = (
+        [candidates[0].hypothesis.tokens for candidates in translator.translate_sources(questions, search_options)]
+        for translator in (ours, theirs)
+    )
+    different = [row for row in range(len(questions)) if our_answers[row] != their_answers[row]]
+    ties = sum(is_tie(ours, questions[row], our_answers[row], their_answers[row], search_options) for row in different)
+    differences = log_prob_differences(ours, theirs, questions, our_answers)
+    nonsense_differences = log_prob_differences(ours, theirs, *make_nonsense(ours))
+    own_search = ours.search_options(TranslationOptions())
+    num_usual = None
+    if own_search.stopping != stopping:
+        usual = [candidates[0].hypothesis.tokens for candidates in ours.translate_sources(questions, own_search)]
+        num_usual = sum(a == b for a, b in zip(usual, their_answers, strict=True))
+    our_texts, their_texts = ours.target.decode(our_answers), ours.target.decode(their_answers)
     bleu = None
-    if references and all(len(some) == 1 for some in segmented):
-        first, second = (score("bleu", one, list(references)).value for one in texts_of)
-        bleu = (first, second)
+    if references and all(len(line) == 1 for line in lines):
+        bleu = (
+            score("bleu", our_texts, list(references)).value,
+            score("bleu", their_texts, list(references)).value,
+        )
     return Proof(
         sentences=len(questions),
-        same=len(questions) - len(differ),
+        same=len(questions) - len(different),
         ties=ties,
-        largest=largest_of(apart if rounded else apart + nonsense),
-        strange=sum(nonsense) / len(nonsense),
-        usual=usual,
-        mean=sum(apart) / len(apart),
-        own=own,
-        rounded=rounded,
+        largest=max_or_nan(differences if is_quantized else differences + nonsense_differences),
+        strange=sum(nonsense_differences) / len(nonsense_differences),
+        usual=num_usual,
+        mean=sum(differences) / len(differences),
+        own=score("bleu", their_texts, our_texts).value,
+        rounded=is_quantized,
         bleu=bleu,
     )
 
 
-def alphabet(ours: Translator) -> tuple[list[EncodedSource], list[list[int]]]:
-    """Sources and answers in which every piece occurs: neighbors in the lists are not neighbors here."""
-    sides = [[UNK, *range(len(SPECIAL), side.size)] for side in (ours.source, ours.target)]
-    count = max(1, *(-(-len(side) // ROW) for side in sides))
-    sources, targets = ([side[at::count] for at in range(count)] for side in sides)
-    questions = [EncodedSource((*(source or [UNK]), *ours.source_end), ROW) for source in sources]
+def make_nonsense(translator: Translator) -> tuple[list[EncodedSource], list[list[int]]]:
+    """Sources and targets in which every piece occurs; neighbors in the vocabulary are not neighbors here."""
+    vocabularies = [[UNK, *range(len(SPECIAL), side.size)] for side in (translator.source, translator.target)]
+    count = max(1, *(-(-len(vocabulary) // NONSENSE_PIECES) for vocabulary in vocabularies))
+    sources, targets = ([vocabulary[row::count] for row in range(count)] for vocabulary in vocabularies)
+    questions = [EncodedSource((*(source or [UNK]), *translator.source_end), NONSENSE_PIECES) for source in sources]
     return questions, targets
 
 
-def differences(
-    ours: Translator, theirs: Translator, questions: Sequence[EncodedSource], said: Sequence[Sequence[int]]
+def log_prob_differences(
+    ours: Translator, theirs: Translator, questions: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
 ) -> list[float]:
-    """How far apart log p of every token of some answers is."""
-    lengths = [len(question.tokens) + len(tokens) for question, tokens in zip(questions, said, strict=True)]
-    found: list[float] = []
+    """The absolute difference of log p of every token of the targets."""
+    lengths = [len(source.tokens) + len(target) for source, target in zip(questions, targets, strict=True)]
+    differences: list[float] = []
     for rows in make_batches(lengths):
-        some = [questions[row] for row in rows], [said[row] for row in rows]
-        for one, two in zip(ours.engine.score_targets(*some), theirs.engine.score_targets(*some), strict=True):
-            pairs = zip(one.hypothesis.log_probabilities, two.hypothesis.log_probabilities, strict=True)
-            found += [abs(a - b) for a, b in pairs]
-    return found
+        batch = [questions[row] for row in rows], [targets[row] for row in rows]
+        for answer, other in zip(ours.engine.score_targets(*batch), theirs.engine.score_targets(*batch), strict=True):
+            pairs = zip(answer.hypothesis.log_probabilities, other.hypothesis.log_probabilities, strict=True)
+            differences += [abs(a - b) for a, b in pairs]
+    return differences
 
 
-def largest_of(values: Sequence[float]) -> float:
-    """The largest, or no number where one is none: `max` may pass over it."""
+def max_or_nan(values: Sequence[float]) -> float:
+    """The maximum, or NaN if any value is NaN, which `max` may skip."""
     return nan if any(map(isnan, values)) else max(values)
 
 
-def tied(
-    ours: Translator, question: EncodedSource, one: Sequence[int], other: Sequence[int], search: SearchOptions
+def is_tie(
+    translator: Translator,
+    source: EncodedSource,
+    first: Sequence[int],
+    second: Sequence[int],
+    search_options: SearchOptions,
 ) -> bool:
-    """Whether our model likes both nearly the same: then the last bits of a sum decided."""
-    first, second = ours.engine.score_targets([question, question], [one, other])
+    """Whether the model scores two targets nearly the same, so that rounding decided between them."""
     scores = [
-        answer.hypothesis.log_probability / max(1, len(answer.hypothesis.log_probabilities)) ** search.length_penalty
-        for answer in (first, second)
+        answer.hypothesis.log_probability
+        / max(1, len(answer.hypothesis.log_probabilities)) ** search_options.length_penalty
+        for answer in translator.engine.score_targets([source, source], [first, second])
     ]
-    return bool(abs(scores[0] - scores[1]) < TIE)
+    return bool(abs(scores[0] - scores[1]) < TIE_THRESHOLD)

@@ -1,27 +1,31 @@
-"""Where sentences end, by rules, as an ONNX network that MiniSBD runs: Argos Translate asks it before each translation.
+"""Rules for sentence boundaries as an ONNX network that MiniSBD runs: Argos Translate calls it before translating.
 
-    Path("rules.onnx").write_bytes(splitter("en"))
+    Path("rules.onnx").write_bytes(make_sentence_splitter("en"))
     minisbd.SBDetect("rules.onnx").sentences("Dr. Who? Yes.")        # ["Dr. Who?", "Yes."]
 
-MiniSBD numbers characters by a vocabulary that lies in the file, adds what Python's `str` knows of each (is it a
-capital? a digit?) and asks for every place: nothing (0), the end of a word (1) or the end of a sentence (2)? Here the
-number of a character tells its kinds, and a rule is a neuron: it fires when all that it wants around a place is there
-and nothing of what it forbids. Nothing was learned, so nothing can go astray, and no file need be fetched.
+MiniSBD numbers characters by a vocabulary stored in the file, adds what Python's `str` knows of each (capital? digit?)
+and asks for a class per character: nothing (0), the end of a word (1) or the end of a sentence (2). Here the number of
+a character gives its kinds, and a rule is a neuron: it fires when everything it requires around a position is there and
+nothing that it forbids. Nothing is learned and nothing needs to be downloaded.
 """
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.exporters.protobuf import field, fields
+from heedful.errors import require
 from heedful.text.segments import CLOSERS, ENDS, WIDE_ENDS
 
-Array = NDArray[np.float32]
-Wanted = tuple[tuple[int, str], ...]  # (how far from the place, kind of character)
+if TYPE_CHECKING:
+    import onnx
 
-LETTERS = range(0x600)  # of these we know which are small: no later script has small letters, to speak of
+Array = NDArray[np.float32]
+Pattern = tuple[tuple[int, str], ...]  # (offset from the position, kind of character)
+
+LETTERS = range(0x600)  # the code points searched for lowercase letters; later scripts have hardly any
 OPENERS = "([{\u00ab\u201c\u2018\u201e\u201a\"'\u00bf\u00a1\u2013\u2014-/"
 KINDS = {
     "end": frozenset(ENDS),
@@ -36,124 +40,103 @@ BETWEEN = frozenset(" ." + OPENERS)  # before the first letter of a word
 FEATURES = {"capital": "capitalized", "digit": "numeric"}  # MiniSBD's names
 CHANNELS = [*KINDS, "inner", *FEATURES]
 BEFORE, AFTER = 4, 2  # characters that a rule can see
-MOST = 1000  # characters in one go; MiniSBD's own least
-FLOAT, INT64 = 1, 7  # ONNX's numbers of types
+MAX_CHARACTERS = 1000  # per run; MiniSBD's own minimum
+IR_VERSION, OPSET = 8, 13  # readable by ONNX Runtime 1.10
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What must be there, and what must not."""
+class BoundaryRule:
+    """The characters that must be around a position, and those that must not."""
 
-    wanted: Wanted
-    forbidden: Wanted = ()
+    required: Pattern
+    forbidden: Pattern = ()
 
 
-FOLLOWED: Wanted = ((1, "space"),)
-SMALL: Wanted = ((2, "small"),)
+SPACE_FOLLOWS: Pattern = ((1, "space"),)
+SMALL_FOLLOWS: Pattern = ((2, "small"),)
 ENDINGS = (
-    Rule(((0, "end"), *FOLLOWED), SMALL),
-    Rule(((-1, "end"), (0, "closer"), *FOLLOWED), SMALL),
-    Rule(((-2, "end"), (-1, "closer"), (0, "closer"), *FOLLOWED), SMALL),
-    Rule(((0, "wide"),), ((1, "wide"), (1, "closer"))),
-    Rule(((-1, "wide"), (0, "closer")), ((1, "closer"),)),
+    BoundaryRule(((0, "end"), *SPACE_FOLLOWS), SMALL_FOLLOWS),
+    BoundaryRule(((-1, "end"), (0, "closer"), *SPACE_FOLLOWS), SMALL_FOLLOWS),
+    BoundaryRule(((-2, "end"), (-1, "closer"), (0, "closer"), *SPACE_FOLLOWS), SMALL_FOLLOWS),
+    BoundaryRule(((0, "wide"),), ((1, "wide"), (1, "closer"))),
+    BoundaryRule(((-1, "wide"), (0, "closer")), ((1, "closer"),)),
 )
-SHORT = (  # J. Smith, z. B., U.S. -- St. Petersburg, Dr. Who -- am 31. Mai -- Mrs. Smith, bzw. Frau Schmidt
-    Rule(((-1, "inner"), (0, "stop")), ((-2, "inner"),)),
-    Rule(((-2, "capital"), (-1, "inner"), (0, "stop")), ((-3, "inner"),)),
-    Rule(((-2, "digit"), (-1, "inner"), (0, "stop")), ((-3, "inner"),)),
-    Rule((*((place, "consonant") for place in (-3, -2, -1)), (0, "stop")), ((-4, "inner"),)),
+ABBREVIATIONS = (  # J. Smith, z. B., U.S. -- St. Petersburg, Dr. Who -- am 31. Mai -- Mrs. Smith, bzw. Frau Schmidt
+    BoundaryRule(((-1, "inner"), (0, "stop")), ((-2, "inner"),)),
+    BoundaryRule(((-2, "capital"), (-1, "inner"), (0, "stop")), ((-3, "inner"),)),
+    BoundaryRule(((-2, "digit"), (-1, "inner"), (0, "stop")), ((-3, "inner"),)),
+    BoundaryRule((*((offset, "consonant") for offset in (-3, -2, -1)), (0, "stop")), ((-4, "inner"),)),
 )
 
 
-def splitter(language: str) -> bytes:
-    """The file; of the language it bears no more than the name."""
-    listed = sorted(frozenset().union(*KINDS.values(), BETWEEN))
-    units = ["<PAD>", "<UNK>", *listed]
+def make_sentence_splitter(language: str) -> bytes:
+    """The ONNX file; the rules are the same for every language."""
+    require("onnx", extra="export", whose="heedful export --to argos")
+    from onnx import helper
+
+    characters = sorted(frozenset().union(*KINDS.values(), BETWEEN))
+    units = ["<PAD>", "<UNK>", *characters]
     vocabulary = {
         "lang": language, "idx": 0, "cutoff": 0, "lower": False,
         "_unit2id": {unit: number for number, unit in enumerate(units)}, "_id2unit": units,
     }  # fmt: skip
-    config = {"feat_funcs": list(FEATURES.values()), "max_seqlen": MOST, "batch_size": 1}
-    notes = {"lang_code": language, "config": json.dumps(config), "vocab": json.dumps(vocabulary)}
-    return b"".join(
-        [
-            field(1, 8),  # of the format: what ONNX Runtime 1.10 reads
-            field(2, "heedful"),
-            field(7, graph(units)),
-            field(8, field(1, "") + field(2, 13)),  # of the operators
-            *(field(14, field(1, name) + field(2, text)) for name, text in notes.items()),
-        ]
+    config = {"feat_funcs": list(FEATURES.values()), "max_seqlen": MAX_CHARACTERS, "batch_size": 1}
+    model = helper.make_model(
+        make_graph(units),
+        producer_name="heedful",
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
     )
+    properties = {"lang_code": language, "config": json.dumps(config), "vocab": json.dumps(vocabulary)}
+    helper.set_model_props(model, properties)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
-def graph(units: list[str]) -> bytes:
+def make_graph(units: list[str]) -> "onnx.GraphProto":
     """units [B, S], features [B, S, 2] -> verdicts [B, S, 3]."""
-    kinds = np.array([kinds_of(unit) for unit in units], np.float32)
-    weights, biases = neurons((*ENDINGS, *SHORT))
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights, biases = rule_weights((*ENDINGS, *ABBREVIATIONS))
     votes = np.zeros((3, len(biases), 1), np.float32)
-    votes[2, :, 0] = [1.0] * len(ENDINGS) + [-float(len(ENDINGS))] * len(SHORT)
-    start = np.array([0.5, -1.0, 0.0], np.float32)  # nothing, unless a rule fires; words are nobody's concern
-    turn = attribute("perm", [0, 2, 1])
-    return b"".join(
+    votes[2, :, 0] = [1.0] * len(ENDINGS) + [-float(len(ENDINGS))] * len(ABBREVIATIONS)
+    constants = {
+        "kinds": np.array([character_kinds(unit) for unit in units], np.float32),
+        "weights": weights,
+        "biases": biases,
+        "votes": votes,
+        "start": np.array([0.5, -1.0, 0.0], np.float32),  # class 0 unless a rule fires; class 1 never
+    }
+    rows_and_places = ["rows", "places"]
+    return helper.make_graph(
         [
-            node("Gather", ["kinds", "units"], "seen"),
-            node("Concat", ["seen", "features"], "known", attribute("axis", 2)),
-            node("Transpose", ["known"], "rows", turn),
-            node("Conv", ["rows", "weights", "biases"], "heard", attribute("pads", [BEFORE, AFTER])),
-            node("Relu", ["heard"], "fired"),
-            node("Conv", ["fired", "votes", "start"], "sums"),
-            node("Transpose", ["sums"], "verdicts", turn),
-            field(2, "sentences"),
-            *(
-                field(5, tensor(name, array))
-                for name, array in (
-                    *(("kinds", kinds), ("weights", weights), ("biases", biases)),
-                    *(("votes", votes), ("start", start)),
-                )
-            ),
-            field(11, value("units", INT64, ["rows", "places"])),
-            field(11, value("features", FLOAT, ["rows", "places", len(FEATURES)])),
-            field(12, value("verdicts", FLOAT, ["rows", "places", 3])),
-        ]
+            helper.make_node("Gather", ["kinds", "units"], ["seen"]),
+            helper.make_node("Concat", ["seen", "features"], ["known"], axis=2),
+            helper.make_node("Transpose", ["known"], ["rows"], perm=[0, 2, 1]),
+            helper.make_node("Conv", ["rows", "weights", "biases"], ["heard"], pads=[BEFORE, AFTER]),
+            helper.make_node("Relu", ["heard"], ["fired"]),
+            helper.make_node("Conv", ["fired", "votes", "start"], ["sums"]),
+            helper.make_node("Transpose", ["sums"], ["verdicts"], perm=[0, 2, 1]),
+        ],
+        "sentences",
+        inputs=[
+            helper.make_tensor_value_info("units", TensorProto.INT64, rows_and_places),
+            helper.make_tensor_value_info("features", TensorProto.FLOAT, [*rows_and_places, len(FEATURES)]),
+        ],
+        outputs=[helper.make_tensor_value_info("verdicts", TensorProto.FLOAT, [*rows_and_places, 3])],
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
 
 
-def kinds_of(unit: str) -> list[bool]:
-    """Of a character, or of <UNK>: any other; of <PAD>, nothing."""
+def character_kinds(unit: str) -> list[bool]:
+    """Which KINDS a character has, and whether it is inside a word; <UNK> is inside a word, <PAD> has no kinds."""
     return [*(unit in kind for kind in KINDS.values()), unit != "<PAD>" and unit not in BETWEEN]
 
 
-def neurons(rules: tuple[Rule, ...]) -> tuple[Array, Array]:
-    """weights [rules, channels, window] and biases: 1 where a rule holds, 0 or less where it does not."""
+def rule_weights(rules: tuple[BoundaryRule, ...]) -> tuple[Array, Array]:
+    """Weights [rules, channels, window] and biases: the sum is 1 where a rule holds, 0 or less elsewhere."""
     weights = np.zeros((len(rules), len(CHANNELS), BEFORE + 1 + AFTER), np.float32)
     for row, rule in enumerate(rules):
-        for weight, some in ((1.0, rule.wanted), (-1.0, rule.forbidden)):
-            for place, kind in some:
-                weights[row, CHANNELS.index(kind), BEFORE + place] = weight
-    return weights, np.array([1 - len(rule.wanted) for rule in rules], np.float32)
-
-
-# ------------------------------------------------------------------------------------------- ONNX's messages, by number
-
-
-def node(kind: str, inputs: list[str], output: str, *attributes: bytes) -> bytes:
-    """An operator at work, as a field of a graph."""
-    return field(1, fields(1, inputs) + field(2, output) + field(4, kind) + fields(5, list(attributes)))
-
-
-def attribute(name: str, value: int | list[int]) -> bytes:
-    """One or several whole numbers."""
-    if isinstance(value, int):
-        return field(1, name) + field(3, value) + field(20, 2)
-    return field(1, name) + fields(8, value) + field(20, 7)
-
-
-def tensor(name: str, array: Array) -> bytes:
-    """Weights."""
-    return fields(1, list(array.shape)) + field(2, FLOAT) + field(8, name) + field(9, array.astype("<f4").tobytes())
-
-
-def value(name: str, kind: int, shape: list[str | int]) -> bytes:
-    """What goes in or comes out; a size that is not known has a name."""
-    sizes = b"".join(field(1, field(1 if isinstance(size, int) else 2, size)) for size in shape)
-    return field(1, name) + field(2, field(1, field(1, kind) + field(2, sizes)))
+        for weight, pattern in ((1.0, rule.required), (-1.0, rule.forbidden)):
+            for offset, kind in pattern:
+                weights[row, CHANNELS.index(kind), BEFORE + offset] = weight
+    return weights, np.array([1 - len(rule.required) for rule in rules], np.float32)

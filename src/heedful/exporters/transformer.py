@@ -1,4 +1,4 @@
-"""What the formats for Transformers share: whether a model is one that other engines know, and its positions."""
+"""Shared by the formats for Transformers: check that other engines support a model, and sinusoidal positions."""
 
 from typing import Any
 
@@ -9,15 +9,17 @@ from heedful import config
 from heedful.errors import HeedfulError
 
 
-def usual(model: config.ModelSettings, engine: str) -> tuple[config.TransformerSettings, config.TransformerSettings]:
-    """Encoder and decoder, if they are what everybody calls a Transformer."""
+def require_standard_transformer(
+    model: config.ModelSettings, engine: str
+) -> tuple[config.TransformerSettings, config.TransformerSettings]:
+    """The settings of encoder and decoder; raises an error if the model is not a standard Transformer."""
     encoder, decoder = model.encoder, model.decoder
     if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
-        raise HeedfulError(f"{engine} knows no recurrent translators: heedful export --to onnx")
+        raise HeedfulError(f"{engine} does not support recurrent translators: heedful export --to onnx")
     for part in (encoder, decoder):
         if (part.score, part.normalizer, part.combine) != ("scaled_dot", "soft", "concat"):
             raise HeedfulError(
-                f"{engine} knows scaled dot products, softmax and concatenated heads only: heedful export --to onnx"
+                f"{engine} supports scaled dot products, softmax and concatenated heads only: heedful export --to onnx"
             )
     if (encoder.norm, encoder.activation) != (decoder.norm, decoder.activation):
         raise HeedfulError(
@@ -26,8 +28,8 @@ def usual(model: config.ModelSettings, engine: str) -> tuple[config.TransformerS
     return encoder, decoder
 
 
-def sinusoids(slots: int, width: int) -> NDArray[Any]:
-    """sin(p / 10000^(2i/D)) for all i, then the cosines: [slots, width]"""
+def sinusoidal_positions(max_positions: int, width: int) -> NDArray[Any]:
+    """sin(p / 10000^(2i/D)) for all i, then the cosines: [max_positions, width]"""
     rate = np.exp(np.arange(0, width, 2) * (-np.log(10000.0) / width))
-    angles = np.outer(np.arange(slots), rate)
+    angles = np.outer(np.arange(max_positions), rate)
     return np.concatenate((np.sin(angles), np.cos(angles)), -1).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Imports: what others trained, as a model directory."""
+"""Imports of models that other toolkits trained, as model directories."""

@@ -11,30 +11,30 @@ import numpy as np
 from heedful import config
 from heedful.bundle import GenerationSettings
 from heedful.errors import HeedfulError
-from heedful.importers.imported_model import LARGEST, Foreign, floats, lines_of
+from heedful.importers.imported_model import MAX_FILE_BYTES, ImportedModel, as_float32, read_lines
 from heedful.text.tokenizer import SPECIAL, TableTokenizer
 
 WEIGHTS, SOURCE, TARGET = "checkpoint20.npz", "graphemes.txt", "phonemes.txt"
-STEPS = 20  # it says at most
+MAX_PHONEMES = 20  # the limit of g2p_en
 
 
-def known(folder: Path) -> bool:
-    """Whether this is such a folder."""
+def is_g2p_folder(folder: Path) -> bool:
+    """Whether a folder contains a model of g2p_en."""
     return all((folder / name).is_file() for name in (WEIGHTS, SOURCE, TARGET))
 
 
-def read(folder: Path) -> Foreign:
-    """The model, its weights and its lists of letters and phonemes."""
-    letters, phonemes = lines_of(folder / SOURCE), lines_of(folder / TARGET)
+def read_model(folder: Path) -> ImportedModel:
+    """Read the model, its weights and its vocabularies."""
+    letters, phonemes = read_lines(folder / SOURCE), read_lines(folder / TARGET)
     if letters[:3] != ["<pad>", "<unk>", "</s>"] or tuple(phonemes[:4]) != SPECIAL:
         raise HeedfulError(f"{folder}: these lists do not begin with the special tokens of g2p_en")
     with ZipFile(folder / WEIGHTS) as archive:
-        if sum(one.file_size for one in archive.infolist()) > LARGEST:
-            raise HeedfulError(f"{folder / WEIGHTS} holds more than {LARGEST:,} bytes")
+        if sum(file.file_size for file in archive.infolist()) > MAX_FILE_BYTES:
+            raise HeedfulError(f"{folder / WEIGHTS} holds more than {MAX_FILE_BYTES:,} bytes")
     with np.load(folder / WEIGHTS, allow_pickle=False) as file:
-        arrays = {name: floats(file[name]) for name in file.files}
+        arrays = {name: as_float32(file[name]) for name in file.files}
     width, size = arrays["enc_emb"].shape[1], arrays["enc_w_hh"].shape[1]
-    source = np.insert(arrays["enc_emb"], 2, 0.0, 0)  # their sources have no <s>
+    source = np.insert(arrays["enc_emb"], 2, 0.0, 0)  # their source vocabulary has no <s>
     model = config.ModelSettings.model_validate(
         {
             "width": width, "tie_embeddings": "none", "output_bias": True,
@@ -55,14 +55,14 @@ def read(folder: Path) -> Foreign:
         for part, long in (("w", "weight"), ("b", "bias")):
             for which in ("ih", "hh"):
                 weights[f"{name}.{long}_{which}_l0"] = arrays[f"{short}_{part}_{which}"]
-    return Foreign(
+    return ImportedModel(
         kind="GRU of g2p_en",
         model=model,
-        weights={name: floats(array) for name, array in weights.items()},
+        weights={name: as_float32(array) for name, array in weights.items()},
         tokenizers={
             "source": TableTokenizer("letters", [*SPECIAL, *letters[3:]]),
-            "target": TableTokenizer("words", [*SPECIAL, *("\u2581" + one for one in phonemes[4:])]),
+            "target": TableTokenizer("words", [*SPECIAL, *("\u2581" + phoneme for phoneme in phonemes[4:])]),
         },
         languages=("en", "phonemes"),
-        generation=GenerationSettings(beam=1, max_length=STEPS),
+        generation=GenerationSettings(beam=1, max_length=MAX_PHONEMES),
     )

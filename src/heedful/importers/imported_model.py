@@ -1,4 +1,4 @@
-"""What every import gives: somebody else's model in our words."""
+"""The result of every import, and helpers to read files and renumber vocabularies."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from heedful.errors import HeedfulError
 from heedful.text.tokenizer import BOS, EOS, SPECIAL, UNK, Tokenizer
 
 Array = NDArray[Any]
-LARGEST = 1 << 26  # bytes of a file that is parsed
-NEVER = -100.0  # logit of a <pad> that is added: probability 0 in float32, and no infinity for the loss to meet
+MAX_FILE_BYTES = 1 << 26  # of a file that is parsed
+PAD_LOGIT = -100.0  # of an added <pad>: probability 0 in float32, but finite, so that the loss stays finite
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """A model with its weights by our names, and all that a model directory says about it."""
+class ImportedModel:
+    """A model of another toolkit: its settings, weights and tokenizers as a model directory stores them."""
 
     kind: str  # such as "Marian, by Hugging Face"
     model: config.ModelSettings
@@ -32,68 +32,68 @@ class Foreign:
     generation: GenerationSettings = field(default_factory=GenerationSettings)
 
 
-def data_of(path: Path) -> bytes:
-    """All of a file, if it is one, and no larger than an honest one."""
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file of at most MAX_FILE_BYTES."""
     if not path.is_file():
         raise HeedfulError(f"{path} is missing, or not a file")
-    if path.stat().st_size > LARGEST:
-        raise HeedfulError(f"{path} is larger than {LARGEST:,} bytes")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise HeedfulError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
     return path.read_bytes()
 
 
-def json_of(path: Path) -> Any:
-    """What a file of JSON says."""
+def read_json(path: Path) -> Any:
+    """Parse a JSON file."""
     try:
-        return json.loads(data_of(path).decode("utf-8-sig"))
+        return json.loads(read_file(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise HeedfulError(f"{path} is not JSON ({str(error)[:200]!a})") from None
 
 
-def tree_of(path: Path) -> dict[str, Any]:
-    """A JSON object."""
-    tree = json_of(path)
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Parse a JSON file that contains an object."""
+    tree = read_json(path)
     if not isinstance(tree, dict):
         raise HeedfulError(f"{path} is not a JSON object")
     return tree
 
 
-def lines_of(path: Path) -> list[str]:
-    """One symbol a line."""
-    return data_of(path).decode("utf-8-sig").split("\n")[:-1]
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file that ends with a newline."""
+    return read_file(path).decode("utf-8-sig").split("\n")[:-1]
 
 
-def ordered(pieces: Sequence[str], special: Sequence[str | None], where: Path) -> tuple[list[int], list[str]]:
-    """Their number -> our id, and our list: the special tokens, which they call `special`, and the rest as it was.
+def renumber_pieces(pieces: Sequence[str], special: Sequence[str | None], where: Path) -> tuple[list[int], list[str]]:
+    """(our id of each of their ids, our list of pieces): special tokens first, the rest in their order.
 
-    A <pad> or an <s> that they call None is new.
+    `special` are their names of <pad> <unk> <s> </s>; a <pad> or <s> that is None is added.
     """
-    ours = {pieces.index(name): token for token, name in enumerate(special) if name in pieces}
+    ids = {pieces.index(name): token for token, name in enumerate(special) if name in pieces}
     for token in (UNK, EOS):
-        if token not in ours.values():
+        if token not in ids.values():
             raise HeedfulError(f"{where}: among the pieces there is no {special[token]}")
-    rest = [at for at in range(len(pieces)) if at not in ours]
-    numbers = ours | {at: len(SPECIAL) + place for place, at in enumerate(rest)}
-    # One of the rest may be called like a special token of ours.
-    called = [f"\u2581{pieces[at]}" if pieces[at] in SPECIAL else pieces[at] for at in rest]
-    return [numbers[at] for at in range(len(pieces))], [*SPECIAL, *called]
+    rest = [index for index in range(len(pieces)) if index not in ids]
+    ids |= {index: len(SPECIAL) + row for row, index in enumerate(rest)}
+    # A piece that is named like one of our special tokens is renamed.
+    names = [f"\u2581{pieces[index]}" if pieces[index] in SPECIAL else pieces[index] for index in rest]
+    return [ids[index] for index in range(len(pieces))], [*SPECIAL, *names]
 
 
-def rows(array: Array, order: Sequence[int], size: int, new: float = 0.0) -> Array:
-    """The rows of a table in our order; those that are new are the same everywhere."""
-    if len(array) != len(order):
-        raise HeedfulError(f"there are {len(order):,} pieces, but a table of the model has {len(array):,} rows")
-    found = np.full((size, *array.shape[1:]), new, np.float32)
-    found[list(order)] = array
-    return found
+def reorder_rows(table: Array, order: Sequence[int], size: int, fill: float = 0.0) -> Array:
+    """A table [size, ...] in which row n of `table` is row order[n]; the other rows contain `fill`."""
+    if len(table) != len(order):
+        raise HeedfulError(f"there are {len(order):,} pieces, but a table of the model has {len(table):,} rows")
+    reordered = np.full((size, *table.shape[1:]), fill, np.float32)
+    reordered[list(order)] = table
+    return reordered
 
 
-def started(table: Array, order: Sequence[int], start: int | None) -> Array:
-    """A table of the decoder in which <s> is what their decoder starts from: one of their tokens, or None for zeros."""
+def set_start_row_(table: Array, order: Sequence[int], start: int | None) -> Array:
+    """Set the embedding of an added <s>, in place, to that of their token `start`, or to zeros if it is None."""
     if BOS not in order:
         table[BOS] = 0.0 if start is None else table[order[start]]
     return table
 
 
-def floats(array: Array) -> Array:
-    """The same numbers as float32, in one piece."""
+def as_float32(array: Array) -> Array:
+    """The array as contiguous float32."""
     return np.ascontiguousarray(array, dtype=np.float32)

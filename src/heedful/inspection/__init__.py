@@ -1,4 +1,4 @@
-"""Look inside: a model and a sentence become one page that shows attention, search and probabilities.
+"""Inspect a model: one page that shows attention, search and probabilities for a sentence.
 
 import heedful
 heedful.inspect("my-model", "Good morning").save("inspect.html")

@@ -1,4 +1,4 @@
-"""`heedful.inspect(...)`: from models and sentences to a page."""
+"""`heedful.inspect(...)`: a page about what models do with sentences."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -8,55 +8,56 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import HeedfulError, require
 from heedful.html import put
-from heedful.inspection.figure import figure
-from heedful.inspection.page import framed, page
+from heedful.inspection.figure import render_svg
+from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
-from heedful.trace import Film, Frame, Reading, Sentence, Trace, parsed
+from heedful.trace import Sentence, Snapshot, SnapshotSeries, TraceAlignment, TraceDocument, parse_trace
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
 if TYPE_CHECKING:
-    from heedful.inspection.record import Search, Subject
+    from heedful.inspection.record import InspectedModel, SearchStrategy
 
-FILM = "film.jsonl"  # that training leaves in its folder
+SNAPSHOTS = "film.jsonl"  # written by training into its folder
+DEFAULT_BEAM = 5  # for models that do not say how to search
 
 
 @dataclass(frozen=True)
 class Page:
-    """A trace, and the page that shows it; a notebook shows it by itself."""
+    """A trace and the page that shows it; notebooks display it."""
 
-    trace: Trace
+    trace: TraceDocument
 
     def html(self) -> str:
-        """One file that needs nothing else."""
-        return page(self.trace)
+        """The page as one file that loads nothing."""
+        return render_page(self.trace)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all."""
+        """Write the page atomically."""
         path = Path(path)
         put(path, self.html())
         return path
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:
-        """The map of one sentence, for a paper or a slide."""
+        """The attention map of one sentence, for a paper or a slide."""
         if not self.trace.sentences:
             raise HeedfulError("there is no sentence to draw: give one")
-        return figure(self.trace.sentences[sentence], pieces=pieces)
+        return render_svg(self.trace.sentences[sentence], pieces=pieces)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What notebooks ask for: the page in a frame of its own, and a picture where no script may run."""
-        shown = {"text/html": framed(self.html())}
-        with suppress(HeedfulError):  # a model that looks at no words
-            shown["image/svg+xml"] = self.svg()
-        return shown
+        """What notebooks display: the page in a frame, or a picture where scripts are disabled."""
+        bundle = {"text/html": wrap_in_iframe(self.html())}
+        with suppress(HeedfulError):  # a model without attention over words
+            bundle["image/svg+xml"] = self.svg()
+        return bundle
 
 
 def inspect(
-    what: "str | Path | Translator | Subject | Trace",
+    model: "str | Path | Translator | InspectedModel | TraceDocument",
     sentences: str | Sequence[Any] = (),
     *,
     reference: str | None = None,
     beam: int | None = None,
-    against: "str | Path | Translator | Subject | None" = None,
+    against: "str | Path | Translator | InspectedModel | None" = None,
     against_beam: int | None = None,
     importance: bool = True,
     arithmetic: Sequence[str] = (),
@@ -64,147 +65,158 @@ def inspect(
 ) -> Page:
     """A page about what a model does with some sentences.
 
-    `what` is a model directory, a translator, a `Subject` (any model with the contract's methods; its sentences may be
-    lists of ids) or a trace. `against` is another model, or the same with `against_beam`, to compare with. `arithmetic`
-    names the places (encoder, cross, decoder) whose vectors go into the page.
+    `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
+    sentences may be lists of ids) or a trace. `against` is another model, or the same with `against_beam`, to compare
+    with. `arithmetic` names the places (encoder, cross, decoder) whose vectors go into the page.
     """
-    if isinstance(what, Trace):
-        return Page(what)
+    if isinstance(model, TraceDocument):
+        return Page(model)
     texts = [sentences] if isinstance(sentences, str) else list(sentences)
-    if texts and all(isinstance(one, int) for one in texts):
+    if texts and all(isinstance(token, int) for token in texts):
         texts = [texts]
     if reference is not None and len(texts) != 1:
         raise HeedfulError("a reference belongs to one sentence: give one")
     require("torch", extra="train", whose="heedful.inspect")
-    first = opened(what)
-    settings = {"importance": importance, "vectors": tuple(arithmetic)}
-    found = [one for text in texts for one in looked(first, text, reference, beam, settings)]
+    first = open_model(model)
+    options = {"importance": importance, "vectors": tuple(arithmetic)}
+    traces = [sentence for text in texts for sentence in trace_text(first, text, reference, beam, options)]
     if against is not None or against_beam is not None:
-        second = first if against is None else opened(against)
+        second = first if against is None else open_model(against)
         width = beam if against_beam is None else against_beam
-        others = [one for text in texts for one in looked(second, text, reference, width, settings)]
-        found = [*apart(found, others, beam, against_beam)]
-    film = film_of(first)
-    if not found and film is None:
+        others = [sentence for text in texts for sentence in trace_text(second, text, reference, width, options)]
+        traces = [*with_distinct_names(traces, others, beam, against_beam)]
+    snapshots = load_snapshots(first)
+    if not traces and snapshots is None:
         raise HeedfulError('there is nothing to show: give a sentence, such as heedful inspect my-model "Good morning"')
-    name = title or (called(first) if isinstance(first, Translator) else first.name)
-    return Page(Trace(title=name, sentences=tuple(found), film=film))
+    title = title or (model_name(first) if isinstance(first, Translator) else first.name)
+    return Page(TraceDocument(title=title, sentences=tuple(traces), film=snapshots))
 
 
-def opened(what: "str | Path | Translator | Subject") -> "Translator | Subject":
-    """A translator where a folder is named."""
-    return load(what) if isinstance(what, str | Path) else what
+def open_model(model: "str | Path | Translator | InspectedModel") -> "Translator | InspectedModel":
+    """Load a translator from a path; return anything else unchanged."""
+    return load(model) if isinstance(model, str | Path) else model
 
 
-def apart(
-    ours: Sequence[Sentence], theirs: Sequence[Sentence], beam: int | None, other: int | None
+def with_distinct_names(
+    first: Sequence[Sentence], second: Sequence[Sentence], first_beam: int | None, second_beam: int | None
 ) -> Iterator[Sentence]:
-    """Both, with names that tell them apart."""
-    same = {one.name for one in ours} & {one.name for one in theirs}
-    marks = (
+    """Both lists of traces, with a suffix where the same name occurs in both."""
+    shared = {sentence.name for sentence in first} & {sentence.name for sentence in second}
+    suffixes = (
         ("", " (2)")
-        if other is None
-        else tuple(f", beam {width}" if width else ", as usual" for width in (beam, other))
+        if second_beam is None
+        else tuple(f", beam {beam}" if beam else ", as usual" for beam in (first_beam, second_beam))
     )
-    for some, mark in zip((ours, theirs), marks, strict=True):
-        for one in some:
-            yield one.model_copy(update={"name": one.name + mark}) if one.name in same else one
+    for sentences, suffix in zip((first, second), suffixes, strict=True):
+        for sentence in sentences:
+            is_shared = sentence.name in shared
+            yield sentence.model_copy(update={"name": sentence.name + suffix}) if is_shared else sentence
 
 
-def looked(
-    what: "Translator | Subject", text: Any, reference: str | None, beam: int | None, settings: dict[str, Any]
+def trace_text(
+    model: "Translator | InspectedModel", text: Any, reference: str | None, beam: int | None, options: dict[str, Any]
 ) -> Iterator[Sentence]:
-    """The traces of one text: of each of its parts, where it is long; and of the reference, where there is one."""
-    from heedful.inspection.record import Question, record
+    """The traces of one text (one per segment if it is long), each followed by that of the reference if there is one.
 
-    if not isinstance(what, Translator):
-        search = search_of(5 if beam is None else beam)
-        if isinstance(text, str) and what.ask is None:
-            raise HeedfulError("this model does not know text: give the ids of a source, such as [[5, 7, 2]]")
-        question = (
-            what.ask(text) if isinstance(text, str) and what.ask else Question(tuple(text), spelled_by(what, text))
+    `options` go to `record_sentence`.
+    """
+    from heedful.inspection.record import InspectedSource, record_sentence
+
+    if not isinstance(model, Translator):
+        search = make_search(DEFAULT_BEAM if beam is None else beam)
+        if isinstance(text, str) and model.tokenize is None:
+            raise HeedfulError("this model has no tokenizer: give the ids of a source, such as [[5, 7, 2]]")
+        source = (
+            model.tokenize(text)
+            if isinstance(text, str) and model.tokenize
+            else InspectedSource(tuple(text), source_text(model, text))
         )
-        yield record(what, question, search, **settings)
+        yield record_sentence(model, source, search, **options)
         return
-    subject, usual = subject_of(what), what.bundle.generation
-    search = search_of(usual.beam if beam is None else beam, usual.length_rule, usual.length_penalty)
-    told = what.bundle.statistics.get("alignment")
-    more = {**settings, "reading": Reading(**told) if told else None, "about": about(what)}
+    inspected, generation = wrap_translator(model), model.bundle.generation
+    search = make_search(generation.beam if beam is None else beam, generation.length_rule, generation.length_penalty)
+    alignment = model.bundle.statistics.get("alignment")
+    options = {
+        **options,
+        "alignment": TraceAlignment(**alignment) if alignment else None,
+        "about": describe_model(model),
+    }
     lines = [normalize(line)[0] for line in str(text).split("\n")]
-    segments = [segment for some in what.make_segments(lines, TranslationOptions(), 0) for segment in some]
-    wanted = tuple(encode_texts(what.target, [reference])[0]) if reference is not None else None
-    if wanted is not None and len(segments) != 1:
+    segments = [segment for line in model.make_segments(lines, TranslationOptions(), 0) for segment in line]
+    reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
+    if reference_ids is not None and len(segments) != 1:
         raise HeedfulError("a reference belongs to one sentence that is no longer than those of training")
     for segment in segments:
-        asked = segment.source
-        question = Question(asked.tokens, segment.text, ends=bool(what.source_end), limit=asked.max_length)
-        yield record(subject, question, search, reference=wanted, **more)
-        if wanted is not None:
-            forced = replace(subject, name=f"{subject.name}, reference")
-            yield record(forced, question, search, forced=wanted, **more)
+        source = InspectedSource(
+            segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
+        )
+        yield record_sentence(inspected, source, search, reference=reference_ids, **options)
+        if reference_ids is not None:
+            forced = replace(inspected, name=f"{inspected.name}, reference")
+            yield record_sentence(forced, source, search, forced_target=reference_ids, **options)
 
 
-def spelled_by(subject: "Subject", ids: Sequence[int]) -> str:
-    """A source that was given as ids, as text; its last token is its end."""
-    return "".join(subject.source(list(ids)[:-1])).replace("\u2581", " ").strip()
+def source_text(model: "InspectedModel", ids: Sequence[int]) -> str:
+    """The text of a source given as ids, of which the last is the source_end token."""
+    return "".join(model.source_pieces(list(ids)[:-1])).replace("\u2581", " ").strip()
 
 
-def search_of(beam: int, length: str = "power", penalty: float = 1.0) -> "Search":
-    """A beam, or greedy search."""
+def make_search(beam: int, length_rule: str = "power", length_penalty: float = 1.0) -> "SearchStrategy":
+    """A beam search, or greedy search for a beam of 1."""
     from heedful.search import Beam, Greedy
 
     if beam < 1:
-        raise HeedfulError(f"a beam has at least 1 place, not {beam}")
-    return Greedy() if beam == 1 else Beam(beam, 1, length, penalty)
+        raise HeedfulError(f"the beam must be at least 1, not {beam}")
+    return Greedy() if beam == 1 else Beam(beam, 1, length_rule, length_penalty)
 
 
-def subject_of(translator: Translator) -> "Subject":
-    """The model inside a translator."""
+def wrap_translator(translator: Translator) -> "InspectedModel":
+    """The PyTorch model inside a translator, ready to inspect."""
     from heedful.engines.torch import TorchEngine
-    from heedful.inspection.record import Subject
+    from heedful.inspection.record import InspectedModel
     from heedful.text.tokenizer import BOS, EOS
 
     if not isinstance(translator.engine, TorchEngine):
-        raise HeedfulError("only PyTorch lets one look inside: load the model directory itself, not an export of it")
+        raise HeedfulError("only PyTorch models can be inspected: load the model directory itself, not an export of it")
     bundle, model = translator.bundle, translator.engine.model
-    return Subject(
+    return InspectedModel(
         model.encoder,
         model.decoder,
         BOS,
         EOS,
-        source=translator.source.pieces,
-        target=translator.target.pieces,
-        say=lambda ids: translator.target.decode([list(ids)])[0].strip(),
-        name=called(translator),
+        source_pieces=translator.source.pieces,
+        target_pieces=translator.target.pieces,
+        detokenize=lambda ids: translator.target.decode([list(ids)])[0].strip(),
+        name=model_name(translator),
         languages=(bundle.description.source, bundle.description.target),
     )
 
 
-def called(translator: Translator) -> str:
-    """The name of a model: its folder's, or that of the run that made it."""
+def model_name(translator: Translator) -> str:
+    """The name of the model's folder, or of the run that contains it."""
     folder = translator.bundle.folder
     return folder.parent.name if folder.name == "model" else folder.name
 
 
-def about(translator: Translator) -> str:
-    """The model in a line."""
+def describe_model(translator: Translator) -> str:
+    """The kinds and sizes of a model, in one line."""
     model, count = translator.bundle.model, translator.bundle.description.parameters
     parts = [f"{part.kind} {part.layers}" for part in (model.encoder, model.decoder)]
     return f"{' + '.join(parts)}, width {model.width}, {count:,} weights"
 
 
-def film_of(what: "Translator | Subject") -> Film | None:
-    """What training filmed, if the model lies in its run."""
-    path = what.bundle.folder.parent / FILM if isinstance(what, Translator) else None
+def load_snapshots(model: "Translator | InspectedModel") -> SnapshotSeries | None:
+    """The snapshots that training recorded, if the model is in the folder of its run."""
+    path = model.bundle.folder.parent / SNAPSHOTS if isinstance(model, Translator) else None
     if path is None or not path.is_file():
         return None
-    frames: list[Frame] = []
-    film = None
+    snapshots: list[Snapshot] = []
+    series = None
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            film = parsed(line).film
+            series = parse_trace(line).film
         except HeedfulError:  # the last line of a run that was killed
             continue
-        frames += film.frames if film else ()
-    latest = {frame.step: frame for frame in frames}  # a run that rolled back filmed some steps twice
-    return film and film.model_copy(update={"frames": tuple(latest[step] for step in sorted(latest))})
+        snapshots += series.frames if series else ()
+    latest = {snapshot.step: snapshot for snapshot in snapshots}  # a run that rolled back recorded some steps twice
+    return series and series.model_copy(update={"frames": tuple(latest[step] for step in sorted(latest))})

@@ -1,8 +1,8 @@
-"""What CTranslate2 tells: the tokens, their log-probabilities, the n best, and one map of cross-attention.
+"""What CTranslate2 exposes: the tokens, their log-probabilities, the n best, and one map of cross-attention.
 
-    sentence = record_ctranslate2(translator, ["\u2581Good", "\u2581morning", "</s>"], "Good morning", say=...)
+    sentence = record_ctranslate2(translator, ["\u2581Good", "\u2581morning", "</s>"], "Good morning", detokenize=...)
 
-Its engine gives neither distributions, nor maps of single heads, nor the tree of its search.
+It gives neither distributions, nor maps of single heads, nor the tree of its search.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,42 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from heedful.trace import Reading, Sentence, Step, Text, spelled, weights_blob
+from heedful.trace import Sentence, Text, TraceAlignment, TraceStep, locate_pieces, weights_blob
 
 
 def record_ctranslate2(
     translator: Any,
     tokens: Sequence[str],
     text: str,
-    say: Callable[[Sequence[str]], str],
+    detokenize: Callable[[Sequence[str]], str],
     *,
     beam: int = 5,
     end: str = "</s>",
     name: str = "CTranslate2",
     languages: tuple[str, str] = ("", ""),
 ) -> Sentence:
-    """A sentence through a `ctranslate2.Translator`."""
-    (found,) = translator.translate_batch([list(tokens)], beam_size=beam, return_scores=True, return_attention=True)
-    said = list(found.hypotheses[0])
-    (scored,) = translator.score_batch([list(tokens)], [said])
-    logps = list(scored.log_probs)
-    ended = len(logps) > len(said)
-    gold = [*said, end] if ended else said
-    looked = np.asarray(found.attention[0])[: len(said)]
-    if ended:  # the engine keeps no map of the step that says the end
-        looked = np.concatenate((looked, np.zeros((1, looked.shape[1]))))
-    ends = tokens[-1:] == [end] or tuple(tokens[-1:]) == (end,)
-    answer = say(said)
+    """Trace a sentence through a `ctranslate2.Translator`."""
+    (result,) = translator.translate_batch([list(tokens)], beam_size=beam, return_scores=True, return_attention=True)
+    answer = list(result.hypotheses[0])
+    (scored,) = translator.score_batch([list(tokens)], [answer])
+    log_probs = list(scored.log_probs)
+    has_ended = len(log_probs) > len(answer)
+    target = [*answer, end] if has_ended else answer
+    weights = np.asarray(result.attention[0])[: len(answer)]
+    if has_ended:  # the engine returns no map for the step that produces the end token
+        weights = np.concatenate((weights, np.zeros((1, weights.shape[1]))))
+    target_text = detokenize(answer)
     return Sentence(
         name=name,
-        source=Text(text=text, pieces=spelled(list(tokens), text, 0, ends), language=languages[0]),
-        target=Text(text=answer, pieces=spelled(gold, answer, 0, ended), language=languages[1]),
-        logp=fsum(logps),
-        score=float(found.scores[0]),
-        steps=tuple(
-            Step(logp=logp, entropy=None, top=((piece.replace("\u2581", " "), logp),))
-            for piece, logp in zip(gold, logps, strict=True)
+        source=Text(
+            text=text, pieces=locate_pieces(list(tokens), text, 0, tuple(tokens[-1:]) == (end,)), language=languages[0]
         ),
-        attention={"cross": weights_blob(looked[None, None])},
-        reading=Reading(step="naive", layer=0, head=0),
+        target=Text(text=target_text, pieces=locate_pieces(target, target_text, 0, has_ended), language=languages[1]),
+        logp=fsum(log_probs),
+        score=float(result.scores[0]),
+        steps=tuple(
+            TraceStep(logp=log_prob, entropy=None, top=((piece.replace("\u2581", " "), log_prob),))
+            for piece, log_prob in zip(target, log_probs, strict=True)
+        ),
+        attention={"cross": weights_blob(weights[None, None])},
+        reading=TraceAlignment(step="naive", layer=0, head=0),
     )

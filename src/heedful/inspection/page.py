@@ -1,4 +1,4 @@
-"""A trace as one page: our script, our style, the data, and nothing from anywhere else."""
+"""A trace as one HTML page that contains its script, its style and the data, and loads nothing."""
 
 import json
 from functools import cache
@@ -6,10 +6,10 @@ from html import escape
 from pathlib import Path
 
 from heedful.html import inert, seal
-from heedful.trace import Trace, dumped
+from heedful.trace import TraceDocument, dump_trace
 
 VIEWER = Path(__file__).parent / "viewer"
-SCRIPTS = ("data.js", "state.js", "draw.js", "panels.js", "search.js", "main.js")  # in this order, as one
+SCRIPTS = ("data.js", "state.js", "draw.js", "panels.js", "search.js", "main.js")  # concatenated in this order
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -32,8 +32,8 @@ TEMPLATE = """<!doctype html>
 
 
 @cache
-def viewer() -> tuple[str, str, str]:
-    """Script, style and glossary, as they stand in the files."""
+def load_viewer() -> tuple[str, str, str]:
+    """Script, style and glossary of the page."""
     parts = "\n".join((VIEWER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     style = (VIEWER / "viewer.css").read_text(encoding="utf-8")
@@ -41,22 +41,22 @@ def viewer() -> tuple[str, str, str]:
     return script, style, inert(glossary)
 
 
-def page(trace: Trace) -> str:
-    """The whole page; no browser runs or loads anything in it but our own script and style."""
-    script, style, glossary = viewer()
+def render_page(trace: TraceDocument) -> str:
+    """The page as HTML; its Content-Security-Policy allows only this script and this style."""
+    script, style, glossary = load_viewer()
     policy = (
         f"default-src 'none'; script-src '{seal(script)}'; style-src '{seal(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = escape(trace.title or "heedful inspect")
     return TEMPLATE.format(
-        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=inert(dumped(trace))
+        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=inert(dump_trace(trace))
     )
 
 
-def framed(html: str, height: int = 760) -> str:
-    """The page in a frame, for notebooks: it can reach nothing around it."""
+def wrap_in_iframe(html: str, height_pixels: int = 760) -> str:
+    """The page in a sandboxed frame, for notebooks."""
     return (
         f'<iframe srcdoc="{escape(html, quote=True)}" sandbox="allow-scripts allow-downloads" width="100%" '
-        f'height="{height}" style="border:0" title="heedful inspect"></iframe>'
+        f'height="{height_pixels}" style="border:0" title="heedful inspect"></iframe>'
     )

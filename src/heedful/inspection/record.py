@@ -1,7 +1,7 @@
-"""From a model to a trace: a search, a forced pass over what it said, and one more for every head that is silenced.
+"""Record a trace of a model: a search, a forced pass over its answer, and one more pass for each silenced head.
 
-Any object with the contract's methods will do (an encoder's one, a decoder's three). What it does not show (maps of a
-model without attention, vectors of a score that heedful does not know) is left out of the trace.
+Any object with the methods of the contract works (one of an encoder, three of a decoder). What a model does not expose
+(maps without attention, vectors of a score function that heedful does not know) is left out of the trace.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,280 +27,277 @@ from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.search.filters import Filter
 from heedful.search.stopping import LENGTH_RULES
 from heedful.trace import (
-    Node,
-    Piece,
-    Reading,
     Reference,
+    SearchNode,
+    SearchTree,
     Sentence,
-    Step,
     Text,
-    Tree,
+    TraceAlignment,
+    TraceStep,
     Vectors,
+    locate_pieces,
     numbers_blob,
-    spelled,
     weights_blob,
 )
 from heedful.types import Candidate, SearchResult
 
-LOWEST = -1e4  # stands for -inf, which JSON cannot say
-Search = Beam | Greedy | Sample
+MIN_LOG_PROB = -1e4  # replaces -inf, which JSON cannot represent
+ONLY_WEIGHTS: frozenset[Record] = frozenset({"weights"})
+EVERYTHING: frozenset[Record] = frozenset(RECORDS)
+SearchStrategy = Beam | Greedy | Sample
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model under the glass, and how its tokens are spelled."""
+class InspectedModel:
+    """A model to inspect, and how to convert between its tokens and text."""
 
     encoder: Any
     decoder: Any
     bos: int
     eos: int
-    source: Callable[[Sequence[int]], list[str]]  # ids -> what each is called; U+2581 in front where a word begins
-    target: Callable[[Sequence[int]], list[str]]
-    say: Callable[[Sequence[int]], str]  # ids of the target -> text
+    source_pieces: Callable[[Sequence[int]], list[str]]  # ids -> names; U+2581 in front where a word begins
+    target_pieces: Callable[[Sequence[int]], list[str]]
+    detokenize: Callable[[Sequence[int]], str]  # ids of the target -> text
     name: str = "model"
     languages: tuple[str, str] = ("", "")
-    silences: bool = True  # whether its heads can be silenced
+    can_silence_heads: bool = True
     filters: tuple[Filter, ...] = ()
-    ask: "Callable[[str], Question] | None" = None  # text -> tokens, where it knows text
+    tokenize: "Callable[[str], InspectedSource] | None" = None  # None: its sources must be given as ids
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         first = next(self.decoder.parameters(), None) if isinstance(self.decoder, nn.Module) else None
         return torch.device("cpu") if first is None else first.device
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectedSource:
     """A source, as tokens and as text."""
 
     ids: tuple[int, ...]
     text: str
-    tags: int = 0  # how many of the first tokens are tags
-    ends: bool = True  # whether the last is an end token
-    limit: int = 100
+    num_tags: int = 0  # how many of the first tokens are tags
+    has_end: bool = True  # whether the last is an end token
+    max_length: int = 100  # of the target, in tokens
 
 
 @torch.inference_mode()
-def record(
-    subject: Subject,
-    question: Question,
-    search: Search,
+def record_sentence(
+    model: InspectedModel,
+    source: InspectedSource,
+    search: SearchStrategy,
     *,
-    forced: Sequence[int] | None = None,
+    forced_target: Sequence[int] | None = None,
     reference: Sequence[int] | None = None,
-    top: int = 10,
+    top_k: int = 10,
     importance: bool = True,
     vectors: Sequence[Place] = (),
-    reading: Reading | None = None,
+    alignment: TraceAlignment | None = None,
     about: str = "",
 ) -> Sentence:
-    """What the model did with a source; or, with `forced`, what it thinks of a target that is given."""
-    tokens = torch.tensor([question.ids], device=subject.device)
+    """Trace how a model translates a source, or how it scores `forced_target`.
+
+    `top_k` is the number of candidates kept per step, `vectors` the places whose vectors are kept.
+    """
+    tokens = torch.tensor([source.ids], device=model.device)
     mask = torch.ones_like(tokens, dtype=torch.bool)
-    memory = subject.encoder(tokens, mask, look=Look(WHOLE if "encoder" in vectors else ONLY_WEIGHTS))
-    limit = max(question.limit, len(forced or ()) + 1)
-    rules = DecodingLimits(subject.bos, subject.eos, limit, filters=subject.filters)
-    found = search(subject.decoder, memory, rules, trace=True)[0]
-    said = tuple(found.best.tokens) if forced is None else tuple(forced)
-    ended = found.best.finished or forced is not None
-    gold = (*said, subject.eos) if ended else said
-    look = Look(WHOLE if {"cross", "decoder"} & set(vectors) else ONLY_WEIGHTS)
-    log_probs, maps = passed(subject, memory, gold, look)
-    logps = log_probs.gather(1, torch.tensor(gold, device=log_probs.device).unsqueeze(1)).squeeze(1)
-    own = float(logps.sum())
-    every = Maps((memory.maps or Maps()).encoder, *((maps.cross, maps.decoder) if maps else ()))
-    heads = {place: shown for place in PLACES if (shown := stacked(getattr(every, place))) is not None}
-    text = subject.say(said)
+    memory = model.encoder(tokens, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
+    max_length = max(source.max_length, len(forced_target or ()) + 1)
+    rules = DecodingLimits(model.bos, model.eos, max_length, filters=model.filters)
+    result = search(model.decoder, memory, rules, trace=True)[0]
+    answer = tuple(result.best.tokens) if forced_target is None else tuple(forced_target)
+    has_ended = result.best.finished or forced_target is not None
+    target = (*answer, model.eos) if has_ended else answer
+    look = Look(EVERYTHING if {"cross", "decoder"} & set(vectors) else ONLY_WEIGHTS)
+    log_probs, decoder_maps = decode_forced(model, memory, target, look)
+    target_log_probs = log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).squeeze(1)
+    total = float(target_log_probs.sum())
+    maps = Maps((memory.maps or Maps()).encoder, *((decoder_maps.cross, decoder_maps.decoder) if decoder_maps else ()))
+    weights = {place: array for place in PLACES if (array := stack_weights(getattr(maps, place))) is not None}
+    text = model.detokenize(answer)
+    source_pieces = locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end)
+    target_pieces = locate_pieces(model.target_pieces(target), text, 0, has_ended)
     return Sentence(
-        name=subject.name,
-        source=Text(text=question.text, pieces=source_pieces(subject, question), language=subject.languages[0]),
-        target=Text(text=text, pieces=target_pieces(subject, gold, text, ended), language=subject.languages[1]),
-        logp=own,
-        score=score_of(search, own, len(said), ended),
-        steps=tuple(steps(subject, log_probs, gold, logps, top, forced is not None)),
-        tree=tree(subject, search, found, memory, rules),
-        attention={place: weights_blob(array) for place, array in heads.items()},
-        importance=weighed(subject, (tokens, mask), memory, gold, own, heads)
-        if importance and subject.silences
+        name=model.name,
+        source=Text(text=source.text, pieces=source_pieces, language=model.languages[0]),
+        target=Text(text=text, pieces=target_pieces, language=model.languages[1]),
+        logp=total,
+        score=ranking_score(search, total, len(answer), has_ended),
+        steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, forced_target is not None)),
+        tree=make_tree(model, search, result, memory, rules),
+        attention={place: weights_blob(array) for place, array in weights.items()},
+        importance=measure_importance(model, (tokens, mask), memory, target, total, weights)
+        if importance and model.can_silence_heads
         else {},
-        reading=reading,
-        vectors={place: taken for place in vectors if (taken := vectors_of(subject, place, every))},
-        reference=judged(subject, search, memory, reference, found) if reference is not None else None,
+        reading=alignment,
+        vectors={place: layers for place in vectors if (layers := make_vectors(model, place, maps))},
+        reference=compare_with_reference(model, search, memory, reference, result) if reference is not None else None,
         about=about,
     )
 
 
-ONLY_WEIGHTS: frozenset[Record] = frozenset({"weights"})
-WHOLE: frozenset[Record] = frozenset(RECORDS)
+def decode_forced(
+    model: InspectedModel, memory: Memory, target: Sequence[int], look: Look | None
+) -> tuple[Tensor, Maps | None]:
+    """Log-probabilities [T, V] before each token of `target`, in one pass, and the decoder's maps."""
+    inputs = torch.tensor([[model.bos, *target[:-1]]], device=model.device)
+    decoded, _ = model.decoder(inputs, model.decoder.start(memory), look)
+    return model.decoder.project(decoded.states[0]).float().log_softmax(-1), decoded.maps
 
 
-def passed(subject: Subject, memory: Memory, gold: Sequence[int], look: Look | None) -> tuple[Tensor, Maps | None]:
-    """Log-probabilities [T, V] before each token of `gold`, all at once."""
-    inputs = torch.tensor([[subject.bos, *gold[:-1]]], device=subject.device)
-    decoded, _ = subject.decoder(inputs, subject.decoder.start(memory), look)
-    return subject.decoder.project(decoded.states[0]).float().log_softmax(-1), decoded.maps
+def stack_weights(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
+    """[layers, heads, T, S] of the first row; None if no map has weights."""
+    layers = [layer.weights[0] for layer in maps if layer.weights is not None]
+    return torch.stack(layers).float().cpu().numpy() if layers else None
 
 
-def stacked(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
-    """[layers, heads, T, S] of the first row; None where nothing was shown."""
-    seen = [one.weights[0] for one in maps if one.weights is not None]
-    return torch.stack(seen).float().cpu().numpy() if seen else None
+def readable_piece(name: str) -> str:
+    """The name of a piece as shown to people: U+2581 becomes a space, a byte of ASCII its character."""
+    is_ascii = name.startswith("<0x") and len(name) == 6 and name < "<0x80>"
+    return chr(int(name[3:5], 16)) if is_ascii else name.replace("\u2581", " ")
 
 
-# ---------------------------------------------------------------------------------------------------------- pieces
-
-
-def source_pieces(subject: Subject, question: Question) -> tuple[Piece, ...]:
-    """The slots of the source."""
-    return spelled(subject.source(question.ids), question.text, question.tags, question.ends)
-
-
-def target_pieces(subject: Subject, gold: Sequence[int], text: str, ended: bool) -> tuple[Piece, ...]:
-    """The steps of the target."""
-    return spelled(subject.target(gold), text, 0, ended)
-
-
-def spell(name: str) -> str:
-    """A piece as people read it; a byte of ASCII is a character."""
-    byte = name.startswith("<0x") and len(name) == 6 and name < "<0x80>"
-    return chr(int(name[3:5], 16)) if byte else name.replace("\u2581", " ")
-
-
-def steps(
-    subject: Subject, log_probs: Tensor, gold: Sequence[int], logps: Tensor, top: int, forced: bool
-) -> Iterator[Step]:
-    """What the model thought before each token."""
-    entropy = -(log_probs.exp() * log_probs.clamp(min=LOWEST)).sum(-1)
-    values, indices = log_probs.topk(min(top, log_probs.size(-1)))
+def make_steps(
+    model: InspectedModel, log_probs: Tensor, target_log_probs: Tensor, top_k: int, forced: bool
+) -> Iterator[TraceStep]:
+    """For each token of the target: its log-probability, the entropy and the best candidates."""
+    entropy = -(log_probs.exp() * log_probs.clamp(min=MIN_LOG_PROB)).sum(-1)
+    values, indices = log_probs.topk(min(top_k, log_probs.size(-1)))
     names = {
-        token: spell(name) for row in indices.tolist() for token, name in zip(row, subject.target(row), strict=True)
+        token: readable_piece(name)
+        for row in indices.tolist()
+        for token, name in zip(row, model.target_pieces(row), strict=True)
     }
-    for row in range(len(gold)):
+    for row, log_prob in enumerate(target_log_probs.tolist()):
         best = tuple(
-            (names[token], max(value, LOWEST))
+            (names[token], max(value, MIN_LOG_PROB))
             for token, value in zip(indices[row].tolist(), values[row].tolist(), strict=True)
         )
-        yield Step(logp=max(float(logps[row]), LOWEST), entropy=float(entropy[row]), top=best, forced=forced)
+        yield TraceStep(logp=max(log_prob, MIN_LOG_PROB), entropy=float(entropy[row]), top=best, forced=forced)
 
 
 # ---------------------------------------------------------------------------------------------------------- search
 
 
-def score_of(search: Search, total: float, tokens: int, ended: bool) -> float:
-    """How the search ranks an answer: a beam by length, others by log p alone."""
+def ranking_score(search: SearchStrategy, log_prob: float, num_tokens: int, has_ended: bool) -> float:
+    """The score by which a search ranks an answer: a beam normalizes by length, the others use log p alone."""
     if not isinstance(search, Beam):
-        return total
-    return total / LENGTH_RULES[search.length_rule](tokens, ended, search.length_penalty)
+        return log_prob
+    return log_prob / LENGTH_RULES[search.length_rule](num_tokens, has_ended, search.length_penalty)
 
 
-def tree(subject: Subject, search: Search, found: SearchResult, memory: Memory, rules: DecodingLimits) -> Tree:
-    """What was considered, and what greedy search would have said."""
-    assert found.trace is not None
-    considered = found.trace.candidates
-    names = [spell(name) for name in subject.target([one.token for one in considered])]
-    nodes = tuple(node(one, name) for one, name in zip(considered, names, strict=True))
-    ends = [(one.score, -index) for index, one in enumerate(considered) if one.score is not None]
-    greedy = Greedy()(subject.decoder, memory, rules)[0].best
-    rule = {
+def make_tree(
+    model: InspectedModel, search: SearchStrategy, result: SearchResult, memory: Memory, rules: DecodingLimits
+) -> SearchTree:
+    """All candidates of a search, and the answer of greedy search."""
+    assert result.trace is not None
+    candidates = result.trace.candidates
+    names = [readable_piece(name) for name in model.target_pieces([candidate.token for candidate in candidates])]
+    nodes = tuple(make_node(candidate, name) for candidate, name in zip(candidates, names, strict=True))
+    ends = [(candidate.score, -row) for row, candidate in enumerate(candidates) if candidate.score is not None]
+    greedy = Greedy()(model.decoder, memory, rules)[0].best
+    formulas = {
         "none": "log p",
         "power": f"log p / length^{getattr(search, 'length_penalty', 0):g}",
         "power_without_end": f"log p / length^{getattr(search, 'length_penalty', 0):g}, the end not counted",
         "gnmt": f"log p / ((5 + length) / 6)^{getattr(search, 'length_penalty', 0):g}",
     }
-    return Tree(
+    return SearchTree(
         kind=type(search).__name__.lower(),
         size=getattr(search, "size", 1),
-        length=rule[search.length_rule] if isinstance(search, Beam) else "log p",
+        length=formulas[search.length_rule] if isinstance(search, Beam) else "log p",
         nodes=nodes,
         best=-max(ends)[1] if ends else None,
-        greedy=subject.say(greedy.tokens),
-        greedy_score=score_of(search, greedy.log_probability, len(greedy.tokens), greedy.finished),
+        greedy=model.detokenize(greedy.tokens),
+        greedy_score=ranking_score(search, greedy.log_probability, len(greedy.tokens), greedy.finished),
     )
 
 
-def node(one: Candidate, name: str) -> Node:
-    """A candidate, spelled."""
-    return Node(
-        step=one.step,
-        parent=one.parent,
-        text=name,
-        logp=max(one.log_probability, LOWEST),
-        total=max(one.total, LOWEST),
-        rank=one.rank,
-        fate=one.fate,  # type: ignore[arg-type]
-        why=one.why,
-        score=one.score,
+def make_node(candidate: Candidate, text: str) -> SearchNode:
+    """A candidate of a search, as the trace stores it."""
+    return SearchNode(
+        step=candidate.step,
+        parent=candidate.parent,
+        text=text,
+        logp=max(candidate.log_probability, MIN_LOG_PROB),
+        total=max(candidate.total, MIN_LOG_PROB),
+        rank=candidate.rank,
+        fate=candidate.fate,  # type: ignore[arg-type]
+        why=candidate.why,
+        score=candidate.score,
     )
 
 
-def judged(
-    subject: Subject, search: Search, memory: Memory, reference: Sequence[int], found: SearchResult
+def compare_with_reference(
+    model: InspectedModel, search: SearchStrategy, memory: Memory, reference: Sequence[int], result: SearchResult
 ) -> Reference:
-    """Had the model liked the reference better, the search erred; else the model did."""
-    gold = (*reference, subject.eos)
-    log_probs, _ = passed(subject, memory, gold, None)
-    total = float(log_probs.gather(1, torch.tensor(gold, device=log_probs.device).unsqueeze(1)).sum())
-    score = score_of(search, total, len(reference), True)
-    same = tuple(reference) == tuple(found.best.tokens)
-    verdict = "same" if same else "search" if score > found.best.score else "model"
-    return Reference(text=subject.say(reference), logp=total, score=score, verdict=verdict)  # type: ignore[arg-type]
+    """Score a reference: if the model prefers it to its own answer, the search failed, otherwise the model did."""
+    target = (*reference, model.eos)
+    log_probs, _ = decode_forced(model, memory, target, None)
+    total = float(log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).sum())
+    score = ranking_score(search, total, len(reference), True)
+    is_same = tuple(reference) == tuple(result.best.tokens)
+    verdict = "same" if is_same else "search" if score > result.best.score else "model"
+    return Reference(text=model.detokenize(reference), logp=total, score=score, verdict=verdict)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------ what a head is worth
+# ---------------------------------------------------------------------------------------------- importance of a head
 
 
-def weighed(
-    subject: Subject,
+def measure_importance(
+    model: InspectedModel,
     source: tuple[Tensor, Tensor],
     memory: Memory,
-    gold: Sequence[int],
-    own: float,
-    heads: dict[Any, np.ndarray[Any, Any]],
+    target: Sequence[int],
+    log_prob: float,
+    weights: dict[Any, np.ndarray[Any, Any]],
 ) -> dict[Any, tuple[tuple[float, ...], ...]]:
-    """How much log p of the answer falls when a head says nothing; below 0, it would rise."""
-    rows = torch.tensor(gold, device=memory.mask.device).unsqueeze(1)
+    """By how much log p of the target falls when a head is silenced, [layers][heads] of each place."""
+    rows = torch.tensor(target, device=memory.mask.device).unsqueeze(1)
 
-    def without(place: Place, layer: int, head: int) -> float:
-        silent = Look(frozenset(), frozenset({(place, layer, head)}))
-        heard = subject.encoder(*source, look=silent) if place == "encoder" else memory
-        log_probs, _ = passed(subject, heard, gold, None if place == "encoder" else silent)
-        return own - float(log_probs.gather(1, rows).sum())
+    def log_prob_drop(place: Place, layer: int, head: int) -> float:
+        silence = Look(frozenset(), frozenset({(place, layer, head)}))
+        changed = model.encoder(*source, look=silence) if place == "encoder" else memory
+        log_probs, _ = decode_forced(model, changed, target, None if place == "encoder" else silence)
+        return log_prob - float(log_probs.gather(1, rows).sum())
 
     return {
         place: tuple(
-            tuple(without(place, layer, head) for head in range(array.shape[1])) for layer in range(array.shape[0])
+            tuple(log_prob_drop(place, layer, head) for head in range(array.shape[1]))
+            for layer in range(array.shape[0])
         )
-        for place, array in heads.items()
+        for place, array in weights.items()
     }
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
 
 
-def attentions(subject: Subject, place: Place) -> list[Any]:
-    """heedful's own attentions of a model at a place, in the order of its layers."""
-    part = subject.encoder if place == "encoder" else subject.decoder
+def find_attentions(model: InspectedModel, place: Place) -> list[Any]:
+    """heedful's own attention modules at a place of the model, in the order of its layers."""
+    part = model.encoder if place == "encoder" else model.decoder
     kinds = (Attention, MultiHead) if place == "cross" else (SelfAttention,)
-    return [one for one in part.modules() if isinstance(one, kinds)] if isinstance(part, nn.Module) else []
+    return [module for module in part.modules() if isinstance(module, kinds)] if isinstance(part, nn.Module) else []
 
 
-def vectors_of(subject: Subject, place: Place, maps: Maps) -> tuple[Vectors, ...]:
-    """What the scores of a place were made of; nothing where heedful does not know how they are made."""
+def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vectors, ...]:
+    """The vectors behind the scores of a place, by layer; empty if heedful does not know the score function."""
     names = {kind: name for name, kind in SCORES.items()}
-    layers, modules = getattr(maps, place), attentions(subject, place)
-    if len(layers) != len(modules) or any(type(one.score) not in names for one in modules):
+    layers, modules = getattr(maps, place), find_attentions(model, place)
+    if len(layers) != len(modules) or any(type(module.score) not in names for module in modules):
         return ()
     return tuple(
-        vectors_of_layer(names[type(module.score)], module, one) for module, one in zip(modules, layers, strict=True)
+        make_layer_vectors(names[type(module.score)], module, layer)
+        for module, layer in zip(modules, layers, strict=True)
     )
 
 
-def vectors_of_layer(name: str, module: Any, seen: Map) -> Vectors:
-    """One layer, [heads, T or S, width]."""
-    parts = (seen.weights, seen.scores, seen.queries, seen.keys, seen.values)
-    assert all(part is not None for part in parts)
-    weights, scores, queries, keys, values = (part[0] for part in parts if part is not None)
+def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
+    """The vectors of one layer, [heads, T or S, width]."""
+    recorded = (layer.weights, layer.scores, layer.queries, layer.keys, layer.values)
+    assert all(tensor is not None for tensor in recorded)
+    weights, scores, queries, keys, values = (tensor[0] for tensor in recorded if tensor is not None)
     score, energy, moved = module.score, None, None
     if isinstance(score, ContentLocation):
         before = torch.cat((torch.zeros_like(weights[:, :1]), weights[:, :-1]), 1)  # [1, T, S]
@@ -311,17 +308,17 @@ def vectors_of_layer(name: str, module: Any, seen: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalize = {act: word for word, act in NORMALIZERS.items()}[module.normalize]
+    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalize]
 
-    def blob(part: Tensor, bits: int = 7) -> Any:
-        return numbers_blob(part.float().cpu().numpy(), bits)
+    def blob(tensor: Tensor, fraction_bits: int = 7) -> Any:
+        return numbers_blob(tensor.float().cpu().numpy(), fraction_bits)
 
     return Vectors(
-        score=name,  # type: ignore[arg-type]
-        normalize=normalize,  # type: ignore[arg-type]
+        score=score_name,  # type: ignore[arg-type]
+        normalizer=normalizer,  # type: ignore[arg-type]
         queries=blob(queries),
         keys=blob(keys),
-        values=blob(values, 5),  # only ever seen as colors, and in sums
+        values=blob(values, 5),  # only shown as colors and in sums
         scores=blob(scores, 10),
         energy=None if energy is None else blob(energy),
         moved=None if moved is None else blob(moved),

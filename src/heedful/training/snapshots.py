@@ -14,7 +14,16 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
-from heedful.trace import Film, Frame, Take, Text, Trace, dumped, spelled, weights_blob
+from heedful.trace import (
+    Snapshot,
+    SnapshotSentence,
+    SnapshotSeries,
+    Text,
+    TraceDocument,
+    dump_trace,
+    locate_pieces,
+    weights_blob,
+)
 from heedful.training.events import Validated
 from heedful.training.validate import Held, slots_of
 
@@ -48,12 +57,12 @@ class Camera:
         finally:
             model.train(was)
         sources = tuple(self.text(self.source, self.held.sources[row], self.held.texts[row]) for row in self.scenes)
-        frame = Frame(step=found.step, loss=found.loss, bleu=found.bleu, chrf=found.chrf, takes=takes)
-        line = dumped(Trace(film=Film(sources=sources, frames=(frame,)))) + "\n"
+        frame = Snapshot(step=found.step, loss=found.loss, bleu=found.bleu, chrf=found.chrf, takes=takes)
+        line = dump_trace(TraceDocument(film=SnapshotSeries(sources=sources, frames=(frame,)))) + "\n"
         with (self.folder / FILM).open("a", encoding="utf-8", newline="\n") as file:
             file.write(line)
 
-    def takes(self, engine: TorchEngine, rows: Sequence[int]) -> list[Take]:
+    def takes(self, engine: TorchEngine, rows: Sequence[int]) -> list[SnapshotSentence]:
         """One answer to each, greedily."""
         most = slots_of(engine.model)
         questions = [
@@ -67,10 +76,10 @@ class Camera:
             if looked is not None and looked.shape[0] * looked.shape[1] > MOST_HEADS:
                 looked = looked.mean(1, keepdims=True)
             target = self.text(self.target, said, self.target.decode([said])[0].strip(), ended)
-            takes.append(Take(target=target, attention=None if looked is None else weights_blob(looked)))
+            takes.append(SnapshotSentence(target=target, attention=None if looked is None else weights_blob(looked)))
         return takes
 
     def text(self, tokenizer: Tokenizer, ids: Sequence[int], text: str, ended: bool = True) -> Text:
         """A text and its pieces, the end token among them."""
         every = [*ids, EOS] if ended else list(ids)
-        return Text(text=text, pieces=spelled(tokenizer.pieces(every), text, 0, ended))
+        return Text(text=text, pieces=locate_pieces(tokenizer.pieces(every), text, 0, ended))

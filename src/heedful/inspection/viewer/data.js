@@ -52,7 +52,7 @@ function unitsOf(pieces, level) {
 
 const isNumber = (value) => value !== undefined && value !== null;
 // Bytes that a tokenizer spells out, read as the text they are.
-function unspelled(text) {
+function decodeByteTokens(text) {
   return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, (run) => new TextDecoder().decode(Uint8Array.from(run.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16))));
 }
 
@@ -66,7 +66,7 @@ class View {
     for (const [side, pieces] of Object.entries(this.pieces)) this.units[side] = { words: unitsOf(pieces, "words"), pieces: unitsOf(pieces, "pieces") };
     this.maps = {};
     this.vectors = {};
-    this.known = new Map();
+    this.cache = new Map();
   }
   async open() {
     const { attention = {}, vectors = {} } = this.sentence;
@@ -78,7 +78,7 @@ class View {
     if (!layers || this.vectors[place]) return;
     const parts = ["queries", "keys", "values", "scores", "energy", "moved"];
     this.vectors[place] = await Promise.all(layers.map(async (layer) => {
-      const found = { score: layer.score, normalize: layer.normalize ?? "soft" };
+      const found = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
       await Promise.all(parts.filter((part) => layer[part]).map(async (part) => { found[part] = await decode(layer[part]); }));
       return found;
     }));
@@ -88,7 +88,7 @@ class View {
   // [T, S] of one head or of the mean of all, by pieces.
   raw(place, head) {
     const key = `${place} ${head}`;
-    if (this.known.has(key)) return this.known.get(key);
+    if (this.cache.has(key)) return this.cache.get(key);
     const { shape: [layers, heads, rows, columns], numbers } = this.maps[place];
     const size = rows * columns;
     let found;
@@ -98,13 +98,13 @@ class View {
       for (let i = 0; i < numbers.length; i++) found[i % size] += numbers[i] / (layers * heads);
     }
     const map = { rows, columns, numbers: found };
-    this.known.set(key, map);
+    this.cache.set(key, map);
     return map;
   }
   // The same by units: the sum over the pieces of a source unit, the mean over those of a target unit.
   map(place, head, level, reading) {
     const key = `${place} ${head} ${level} ${reading}`;
-    if (this.known.has(key)) return this.known.get(key);
+    if (this.cache.has(key)) return this.cache.get(key);
     const raw = this.raw(place, head), [down, across] = this.sides(place);
     const rows = this.units[down][level];
     const columns = raw.columns === this.pieces[across].length ? this.units[across][level] : [{ text: "\u2211", members: [0], special: false }];
@@ -118,7 +118,7 @@ class View {
       numbers[y * columns.length + x] = sum / row.members.length;
     }));
     const map = { rows, columns, numbers, at: (y, x) => numbers[y * columns.length + x] };
-    this.known.set(key, map);
+    this.cache.set(key, map);
     return map;
   }
   heads(place) {
@@ -128,7 +128,7 @@ class View {
   // What can be counted about a head.
   facts(place, head) {
     const key = `facts ${place} ${head}`;
-    if (this.known.has(key)) return this.known.get(key);
+    if (this.cache.has(key)) return this.cache.get(key);
     const { rows, columns, numbers } = this.raw(place, head);
     let entropy = 0, diagonal = 0, before = 0, own = 0, next = 0, last = 0;
     for (let t = 0; t < rows; t++) for (let s = 0; s < columns; s++) {
@@ -150,7 +150,7 @@ class View {
     else if (place === "encoder" && next / rows > 0.5) facts.label = "next";
     else if (place !== "decoder" && last / rows > 0.5) facts.label = "end";
     else if (facts.entropy > 0.85) facts.label = "broad";
-    this.known.set(key, facts);
+    this.cache.set(key, facts);
     return facts;
   }
   // How the sentence is best opened: the reading that training chose.
@@ -163,7 +163,7 @@ class View {
 }
 
 // Where two answers part: the first piece that differs.
-function parting(one, other) {
+function firstDifference(one, other) {
   const a = one.sentence.target.pieces, b = other.sentence.target.pieces;
   let at = 0;
   while (at < a.length && at < b.length && a[at].text === b[at].text) at++;

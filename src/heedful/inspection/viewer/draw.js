@@ -1,8 +1,8 @@
 // Drawing: elements from text (never from markup), colors, canvases.
 
 const NS = "http://www.w3.org/2000/svg";
-function fill(node, given, children) {
-  for (const [name, value] of Object.entries(given ?? {})) {
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "text") node.textContent = value;
@@ -13,11 +13,11 @@ function fill(node, given, children) {
   node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
-const el = (name, given, ...children) => fill(document.createElement(name), given, children);
-const svg = (name, given, ...children) => fill(document.createElementNS(NS, name), given, children);
+const el = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
+const svg = (name, attributes, ...children) => fill(document.createElementNS(NS, name), attributes, children);
 
 let words = {};
-const t = (key, ...given) => (words[key] ?? key).replace(/\{(\d)\}/g, (_, at) => given[at] ?? "");
+const t = (key, ...values) => (words[key] ?? key).replace(/\{(\d)\}/g, (_, at) => values[at] ?? "");
 const number = (value, digits = 2) => (value === null || value === undefined ? "\u2013" : value.toFixed(digits).replace("-", "\u2212"));
 const percent = (value) => (value >= 0.0995 ? (100 * value).toFixed(0) : value >= 0.001 ? (100 * value).toFixed(1) : "<0.1") + "\u202f%";
 
@@ -37,8 +37,8 @@ const shade = (weight) => scale[Math.round(255 * Math.min(1, Math.max(0, weight)
 const rgb = (weight) => `rgb(${shade(weight).join(",")})`;
 const inkOn = (weight) => { const [r, g, b] = shade(weight); return 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff"; };
 
-function canvas(width, height, given) {
-  const dots = Math.min(3, window.devicePixelRatio || 1), node = el("canvas", given);
+function canvas(width, height, attributes) {
+  const dots = Math.min(3, window.devicePixelRatio || 1), node = el("canvas", attributes);
   node.width = Math.max(1, Math.round(width * dots));
   node.height = Math.max(1, Math.round(height * dots));
   node.style.setProperty("width", `${width}px`);
@@ -74,7 +74,7 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-const button = (label, act, given) => el("button", { type: "button", onclick: act, ...given }, label);
+const button = (label, act, attributes) => el("button", { type: "button", onclick: act, ...attributes }, label);
 function choice(label, options, value, act) {
   const list = el("select", { "aria-label": label, onchange: (event) => act(event.target.value) },
     ...options.map(([key, text]) => el("option", { value: key, text, selected: key === value })));
@@ -85,7 +85,7 @@ function toggles(label, options, value, act) {
     ...options.map(([key, text]) => button(text, () => act(key), { "aria-pressed": String(key === value), "data-key": key })));
 }
 function panel(id, title, ...children) {
-  return el("section", { id, class: "panel", "aria-labeledby": `${id}-title`, tabindex: "-1" },
+  return el("section", { id, class: "panel", "aria-labelledby": `${id}-title`, tabindex: "-1" },
     el("h2", { id: `${id}-title`, text: title }), ...children);
 }
 const note = (text) => el("p", { class: "quiet", text });

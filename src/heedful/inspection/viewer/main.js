@@ -1,4 +1,4 @@
-// The page: what stands where, the keys, the languages, the looks.
+// The page: layout, keys, languages, themes.
 
 const glossary = readJson("glossary");
 const LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark", "projector"];
@@ -27,7 +27,7 @@ function go(node) {
 }
 
 const REBUILD = { lang: "page", theme: "page", sentence: "page", level: "sentence", place: "heads", sort: "heads", reading: "map", head: "map", pruned: "search", link: "links" };
-const makers = { links: interlinear, steps: scrubber, heads: headsGrid, map: bigMap, arithmetic, search: searchTree, compare, film };
+const panelBuilders = { links: interlinear, steps: scrubber, heads: headsGrid, map: bigMap, arithmetic, search: searchTree, compare, film };
 const built = {};
 function rebuild(names) {
   for (const name of names) {
@@ -35,7 +35,7 @@ function rebuild(names) {
     if (!old) continue;
     const focused = old.node.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head]") : null;
     const key = focused?.dataset.key ?? focused?.dataset.head, scrolled = old.node.querySelector(".scroller")?.scrollLeft ?? 0;
-    built[name] = makers[name]();
+    built[name] = panelBuilders[name]();
     old.node.replaceWith(built[name].node);
     const scroller = built[name].node.querySelector(".scroller");
     if (scroller) scroller.scrollLeft = scrolled;
@@ -44,7 +44,7 @@ function rebuild(names) {
   }
 }
 
-async function whole() {
+async function renderPage() {
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
   words = { ...glossary.en, ...glossary[state.lang] };
@@ -52,11 +52,11 @@ async function whole() {
   const { trace } = context, app = document.getElementById("app");
   for (const key of Object.keys(built)) delete built[key];
   if (trace.sentences?.length) {
-    const at = clamped(state, trace).sentence;
+    const at = clampState(state, trace).sentence;
     context.view = context.views[at] ??= new View(trace.sentences[at]);
     await context.view.open();
-    state = clamped(state, trace, context.view);
-    for (const name of ["links", "steps", "heads", "map", "arithmetic", "search", "compare"]) { const one = makers[name](); if (one) built[name] = one; }
+    state = clampState(state, trace, context.view);
+    for (const name of ["links", "steps", "heads", "map", "arithmetic", "search", "compare"]) { const one = panelBuilders[name](); if (one) built[name] = one; }
   }
   const reel = film();
   if (reel) built.film = reel;
@@ -72,7 +72,7 @@ async function whole() {
 
 listeners.push((changed) => {
   const depths = new Set([...changed].map((key) => REBUILD[key]).filter(Boolean));
-  if (depths.has("page")) { whole(); return; }
+  if (depths.has("page")) { renderPage(); return; }
   const names = new Set();
   if (depths.has("sentence")) ["links", "steps", "map"].forEach((one) => names.add(one));
   if (depths.has("heads")) ["heads", "map", "links"].forEach((one) => names.add(one));
@@ -90,7 +90,7 @@ document.addEventListener("keydown", (event) => {
   const onButton = event.target.closest("button, a");
   const acts = {
     ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing),
-    ArrowDown: () => headBy(1), ArrowUp: () => headBy(-1),
+    ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1),
     w: () => set({ level: cycle(["words", "pieces"], state.level) }), n: () => set({ reading: cycle(["naive", "shifted"], state.reading) }),
     h: () => set({ link: cycle(["soft", "hard"], state.link) }), p: () => set({ theme: cycle(THEMES, state.theme) }), l: () => set({ lang: cycle(LANGUAGES, state.lang) }),
   };
@@ -101,7 +101,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   act();
 });
-function headBy(by) {
+function moveHead(by) {
   if (!context.view.places.length) return;
   const heads = [null, ...sortedHeads()], at = heads.findIndex((one) => JSON.stringify(one) === JSON.stringify(state.head));
   set({ head: heads[(at + by + heads.length) % heads.length] });
@@ -109,16 +109,16 @@ function headBy(by) {
 
 let resizing = null;
 addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => built.links?.resize?.(), 150); });
-addEventListener("hashchange", () => { state = { ...start, ...recalled() }; whole(); });
+addEventListener("hashchange", () => { state = { ...start, ...stateFromAddress() }; renderPage(); });
 
 (async () => {
   context.trace = readJson("trace");
-  const tongue = (navigator.language || "en").slice(0, 2), dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  start = { ...USUAL, lang: LANGUAGES.includes(tongue) ? tongue : "en", theme: dark ? "dark" : "light" };
-  const wanted = clamped({ ...start, ...recalled() }, context.trace);
+  const browserLanguage = (navigator.language || "en").slice(0, 2), dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  start = { ...DEFAULT_STATE, lang: LANGUAGES.includes(browserLanguage) ? browserLanguage : "en", theme: dark ? "dark" : "light" };
+  const wanted = clampState({ ...start, ...stateFromAddress() }, context.trace);
   if (context.trace.sentences?.length) start = { ...start, ...new View(context.trace.sentences[wanted.sentence]).opening };
-  state = { ...start, ...recalled() };
-  await whole();
+  state = { ...start, ...stateFromAddress() };
+  await renderPage();
   if (document.fonts?.ready) document.fonts.ready.then(() => built.links?.resize?.());
   document.documentElement.dataset.ready = performance.now().toFixed(0);  // milliseconds since it was asked for
 })();

@@ -29,7 +29,7 @@ function lightHover(root) {
 
 function interlinear() {
   const { view } = context, { source, target } = view.sentence;
-  const looks = Boolean(view.maps.cross) && view.maps.cross.shape[3] === source.pieces.length;
+  const hasMap = Boolean(view.maps.cross) && view.maps.cross.shape[3] === source.pieces.length;
   const rows = {};
   for (const side of ["source", "target"]) {
     rows[side] = view.units[side][state.level].map((unit, at) => hoverable(token(unit, side, at, side === "target"
@@ -46,12 +46,12 @@ function interlinear() {
   }, { class: "small" });
   const controls = el("div", { class: "controls" },
     toggles(t("level"), [["words", t("words")], ["pieces", t("pieces")]], state.level, (level) => set({ level })),
-    looks && toggles(t("reading"), [["naive", t("naive")], ["shifted", t("shifted")]], state.reading, (reading) => set({ reading })),
-    looks && toggles(t("link"), [["soft", t("soft")], ["hard", t("hard")]], state.link, (link) => set({ link })),
-    looks && el("label", { class: "choice" }, el("span", { text: t("least") }),
+    hasMap && toggles(t("reading"), [["naive", t("naive")], ["shifted", t("shifted")]], state.reading, (reading) => set({ reading })),
+    hasMap && toggles(t("link"), [["soft", t("soft")], ["hard", t("hard")]], state.link, (link) => set({ link })),
+    hasMap && el("label", { class: "choice" }, el("span", { text: t("least") }),
       el("input", { type: "range", min: "0", max: "0.6", step: "0.02", value: state.least, oninput: (event) => set({ least: Number(event.target.value) }) })),
-    looks && copy);
-  const node = panel("links", t("links"), controls, scroller, looks ? said : note(t("blind")));
+    hasMap && copy);
+  const node = panel("links", t("links"), controls, scroller, hasMap ? said : note(t("blind")));
   let places = null, drawing = null, marked = -1, colors = null;
   const links = () => {
     const map = currentMap(), found = [];
@@ -78,7 +78,7 @@ function interlinear() {
     arcs.replaceChildren(drawing);
   };
   const draw = () => {
-    if (!looks) return;
+    if (!hasMap) return;
     if (!places) measure();
     const pen = drawing.getContext("2d"), active = stepUnit(), hover = state.hover;
     colors ??= ["--line", "--strong"].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim());
@@ -95,9 +95,9 @@ function interlinear() {
       pen.bezierCurveTo(from, deep * 0.5, to, deep * 0.5, to, deep - 2);
       pen.stroke();
     }
-    said.textContent = told(hover);
+    said.textContent = describeWeights(hover);
   };
-  const told = (hover) => {
+  const describeWeights = (hover) => {
     const map = currentMap(), side = hover?.side ?? "target", at = hover?.at ?? stepUnit();
     const many = side === "target" ? map.columns.map((unit, x) => [unit, map.at(at, x)]) : map.rows.map((unit, y) => [unit, map.at(y, at)]);
     const name = (side === "target" ? map.rows : map.columns)[at];
@@ -142,17 +142,17 @@ function play(on) {
 }
 const move = (by) => set({ hover: null, step: Math.max(0, Math.min(context.view.sentence.steps.length - 1, state.step + by)) });
 
-const again = (pieces, at) => isNumber(pieces[at].letter) && pieces[at].letter === pieces[at - 1]?.letter;  // one more byte of a character
+const continuesCharacter = (pieces, at) => isNumber(pieces[at].letter) && pieces[at].letter === pieces[at - 1]?.letter;  // one more byte of a character
 function scrubber() {
   const { view } = context, { steps, source, target } = view.sentence;
-  const looks = Boolean(view.maps.cross) && view.maps.cross.shape[3] === source.pieces.length;
+  const hasMap = Boolean(view.maps.cross) && view.maps.cross.shape[3] === source.pieces.length;
   const slider = el("input", { type: "range", min: "0", max: String(steps.length - 1), value: state.step, "aria-label": t("step"),
     oninput: (event) => set({ step: Number(event.target.value) }) });
   const controls = el("div", { class: "controls" },
     button("\u00ab", () => set({ step: 0 }), { "aria-label": t("first") }), button("\u2039", () => move(-1), { "aria-label": t("back") }),
     button(playing ? "\u2016" : "\u25b6", () => play(!playing), { "aria-label": t("play"), "data-play": true }), button("\u203a", () => move(1), { "aria-label": t("next") }), slider);
   const answer = el("div", { class: "answer", dir: rightToLeft(target.text) ? "rtl" : "ltr" });
-  const pieces = target.pieces.map((piece, at) => el("span", { class: "said", onclick: () => set({ step: at }) }, el("bdi", { text: again(target.pieces, at) ? "" : piece.text.trim() ? brief(piece.text) : " " })));
+  const pieces = target.pieces.map((piece, at) => el("span", { class: "said", onclick: () => set({ step: at }) }, el("bdi", { text: continuesCharacter(target.pieces, at) ? "" : piece.text.trim() ? brief(piece.text) : " " })));
   answer.append(...pieces);
   const facts = el("dl", { class: "facts" });
   const cells = ["p", "logp", "undecided", "total"].map((key) => { const dd = el("dd"); facts.append(el("div", null, el("dt", { text: t(key) }), dd)); return dd; });
@@ -162,21 +162,21 @@ function scrubber() {
     return { row: el("li", null, name, el("span", { class: "track" }, bar), value), name, bar, value };
   });
   const list = el("ol", { class: "bars", "aria-label": t("distribution") }, ...bars.map((one) => one.row));
-  const columns = looks ? view.units.source[state.level] : [];
+  const columns = hasMap ? view.units.source[state.level] : [];
   const tints = columns.map((unit, at) => {
     const text = el("span", { class: "tint" }, el("bdi", { text: brief(unit.text) })), level = el("span", { class: "level" });
     return { node: hoverable(el("span", { class: "cover", "data-side": "source", "data-unit": at }, text, el("span", { class: "well" }, level)), "source", at), text, level };
   });
-  const cover = looks && el("div", { class: "covers", dir: rightToLeft(source.text) ? "rtl" : "ltr", role: "group", "aria-label": t("coverage") }, ...tints.map((one) => one.node));
+  const cover = hasMap && el("div", { class: "covers", dir: rightToLeft(source.text) ? "rtl" : "ltr", role: "group", "aria-label": t("coverage") }, ...tints.map((one) => one.node));
   const node = panel("steps", t("steps"), controls, answer, el("div", { class: "two" }, el("div", null, facts, list), el("div", null,
-    looks ? el("h3", { text: t("looking") }) : null, cover || note(t("blind")), looks ? note(t("coverage-note")) : null)));
+    hasMap ? el("h3", { text: t("looking") }) : null, cover || note(t("blind")), hasMap ? note(t("coverage-note")) : null)));
   const running = [];
   let before = -1, ended = null;
   const put = (one, name, value) => { if (one[name] !== value) { one[name] = value; one.style.setProperty(name, value); } };
   steps.reduce((sum, step) => { running.push(sum + step.logp); return sum + step.logp; }, 0);
   const covered = () => {
     const key = `cover ${headOf()} ${state.level} ${state.reading} ${state.place}`;
-    if (view.known.has(key)) return view.known.get(key);
+    if (view.cache.has(key)) return view.cache.get(key);
     const raw = view.raw("cross", state.place === "cross" ? headOf() : alignHead()), found = [];
     const sums = new Float32Array(columns.length);
     let counted = 0;
@@ -187,7 +187,7 @@ function scrubber() {
       for (; counted <= from; counted++) look(counted).forEach((one, at) => { sums[at] += one; });  // every step once, whichever way it is read
       found.push({ row, sums: Float32Array.from(sums) });
     }
-    view.known.set(key, found);
+    view.cache.set(key, found);
     return found;
   };
   return {
@@ -217,7 +217,7 @@ function scrubber() {
         one.row.dataset.p = share.toFixed(6);
         one.row.className = chosen ? (step.forced ? "forced" : "chosen") : "";
       });
-      if (looks) {
+      if (hasMap) {
         const { row, sums } = covered()[state.step], last = state.step === steps.length - 1, over = ended;
         ended = last;
         tints.forEach((one, at) => {
@@ -251,7 +251,7 @@ function headsGrid() {
     const small = canvas(size, size, { "aria-hidden": "true" });
     stretch(small, raw, size, size);
     const shown = state.sort === "layer" ? facts.importance : state.sort === "importance" ? facts.importance : facts[state.sort];
-    const value = shown === null ? "" : number(shown, 2), name = spell.head(head), label = facts.label ? t("head-" + facts.label) : "";
+    const value = shown === null ? "" : number(shown, 2), name = formatters.head(head), label = facts.label ? t("head-" + facts.label) : "";
     const one = button("", () => set({ head: JSON.stringify(state.head) === JSON.stringify(head) ? null : head }), {
       class: "head", "data-head": name, "aria-label": [t("head"), name, value, label].join(" "), title: label });
     one.append(small, el("span", { class: "name" }, el("b", { text: name }), " ", el("span", { text: value })), " ", el("span", { class: "mark", text: label || "\u00a0" }));
@@ -267,7 +267,7 @@ function headsGrid() {
   return {
     node,
     update() {
-      const name = spell.head(state.head);
+      const name = formatters.head(state.head);
       buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.head === name)));
       node.querySelector("[data-mean]").setAttribute("aria-pressed", String(!state.head));
     },
@@ -276,8 +276,8 @@ function headsGrid() {
 
 // ------------------------------------------------------------------------------------------------------- one map
 
-// The step that is asked about a piece: the one that says it, or (shifted) the one that reads it.
-const askedRow = (row, rows) => Math.min(row + (state.place === "cross" && state.reading === "shifted" ? 1 : 0), rows - 1);
+// The row that aligns a piece: of the step that produces it, or (shifted) of the one that reads it.
+const alignedRow = (row, rows) => Math.min(row + (state.place === "cross" && state.reading === "shifted" ? 1 : 0), rows - 1);
 
 function bigMap() {
   const { view } = context;
@@ -300,12 +300,12 @@ function bigMap() {
     return [Math.floor((event.clientY - box.top) / cell), Math.floor((event.clientX - box.left) / cell)];
   };
   const inside = ([y, x]) => y >= 0 && x >= 0 && y < high && x < wide;
-  const asked = (row) => askedRow(row, view.raw(state.place, state.head).rows);
+  const aligned = (row) => alignedRow(row, view.raw(state.place, state.head).rows);
   const toPieces = ([y, x]) => {  // of words, the two pieces that look at each other most
     const raw = view.raw(state.place, state.head);
     let best = [map.rows[y].members[0], map.columns[x].members[0]], most = -1;
     for (const row of map.rows[y].members) for (const column of map.columns[x].members) {
-      const weight = raw.numbers[asked(row) * raw.columns + column];
+      const weight = raw.numbers[aligned(row) * raw.columns + column];
       if (weight > most) [best, most] = [[row, column], weight];
     }
     return best;
@@ -328,7 +328,7 @@ function bigMap() {
     const [y, x] = state.cell ? ofPieces(state.cell) : [0, -by[1]];
     pick([Math.max(0, Math.min(high - 1, y + by[0])), Math.max(0, Math.min(wide - 1, x + by[1]))]);
   });
-  const title = `${t(state.place)}, ${state.head ? `${t("head")} ${spell.head(state.head)}` : t("mean")}`;
+  const title = `${t(state.place)}, ${state.head ? `${t("head")} ${formatters.head(state.head)}` : t("mean")}`;
   const node = panel("map", t("map"), el("p", { class: "quiet" }, el("span", { text: title }), " ",
     button("SVG", () => save("map.svg", new Blob([figureText(map)], { type: "image/svg+xml" })), { class: "small" }), " ",
     button("PNG", () => figurePng(map), { class: "small" })),
@@ -403,11 +403,11 @@ function arithmetic() {
     const rows = names(down, raw.rows), columns = names(across, raw.columns);
     let [said, column] = state.cell ?? [down === "target" ? Math.min(state.step, raw.rows - 1) : 0, -1];
     said = Math.min(said, raw.rows - 1);
-    const row = askedRow(said, raw.rows);
+    const row = alignedRow(said, raw.rows);
     const weights = raw.numbers.subarray(row * raw.columns, (row + 1) * raw.columns);
     if (column < 0 || column >= raw.columns) column = weights.reduce((best, one, at) => (one > weights[best] ? at : best), 0);
     const heading = el("p", null, el("b", { text: `${rows[said]} \u2192 ${columns[column]}` }),
-      ` \u2014 ${t(state.place)}, ${t("head")} ${spell.head(head)}${down === "target" ? `, ${t("step")} ${row + 1}` : ""}`);
+      ` \u2014 ${t(state.place)}, ${t("head")} ${formatters.head(head)}${down === "target" ? `, ${t("step")} ${row + 1}` : ""}`);
     const layer = view.vectors[state.place]?.[head[0]];
     if (!layer) {
       body.replaceChildren(heading, table(columns, weights, null, column), note(t("no-vectors", state.place)));
@@ -425,7 +425,7 @@ function arithmetic() {
     const value = layer.values.numbers.subarray((h * vrows + column) * wide, (h * vrows + column + 1) * wide);
     const largest = Math.max(...value.map(Math.abs), ...context_.map(Math.abs));
     body.replaceChildren(heading, el("p", { class: "formula", text: FORMULAS[layer.score] }), strips, el("p", { class: "formula", "data-score": parts.score.toFixed(4), text: sum }),
-      el("p", { class: "formula", text: layer.normalize === "hard" ? "a = argmax e" : "a\u1d62 = exp(e\u1d62) / \u03a3 exp(e\u2c7c)" }), table(columns, weights, parts.row, column),
+      el("p", { class: "formula", text: layer.normalizer === "hard" ? "a = argmax e" : "a\u1d62 = exp(e\u1d62) / \u03a3 exp(e\u2c7c)" }), table(columns, weights, parts.row, column),
       el("p", { class: "formula", text: "c = \u03a3 a\u1d62 v\u1d62" }), el("table", { class: "strips" }, el("tbody", null, strip("v", value, largest), strip("c", context_, largest))));
     return undefined;
   };

@@ -52,7 +52,7 @@ function searchTree() {
   const prefix = (at) => {
     const parts = [];
     for (let one = nodes[at].fate === "finished" ? nodes[at].parent : at; one !== null; one = nodes[one].parent) parts.push(nodes[one].text);
-    return unspelled(parts.reverse().join("")).trim();
+    return decodeByteTokens(parts.reverse().join("")).trim();
   };
   const list = el("select", { "aria-label": t("candidates"), onchange: (event) => set({ node: Number(event.target.value) }) },
     ...visible.map((one) => el("option", { value: one.index, text: `${one.step}. ${brief(one.text, 16)} (${t("fate-" + one.fate)})` })));
@@ -94,7 +94,7 @@ function compare() {
     choice(t("against"), others.map(([one, at]) => [String(at), brief(one.name, 40)]), String(chosen()), (at) => set({ other: Number(at) }))), body);
   const row = (one, from) => el("div", { class: "answer compared", dir: rightToLeft(one.sentence.target.text) ? "rtl" : "ltr" },
     ...one.sentence.target.pieces.map((piece, at) => el("span", { class: `said${at === from ? " parting" : at > from ? " after" : ""}`, title: percent(one.prob(at)) },
-      el("bdi", { text: again(one.sentence.target.pieces, at) ? "" : brief(piece.text) }), el("span", { class: "chance", style: { transform: `scaleX(${one.prob(at).toFixed(3)})` } }))));
+      el("bdi", { text: continuesCharacter(one.sentence.target.pieces, at) ? "" : brief(piece.text) }), el("span", { class: "chance", style: { transform: `scaleX(${one.prob(at).toFixed(3)})` } }))));
   const small = (one) => {
     if (!one.maps.cross) return note(t("blind"));
     const { head, reading } = one.opening;
@@ -104,7 +104,7 @@ function compare() {
   const draw = async () => {
     const other = context.views[chosen()] ??= new View(trace.sentences[chosen()]);
     if (!Object.keys(other.maps).length) await other.open();
-    const from = parting(view, other), same = from >= view.sentence.target.pieces.length && from >= other.sentence.target.pieces.length;
+    const from = firstDifference(view, other), same = from >= view.sentence.target.pieces.length && from >= other.sentence.target.pieces.length;
     body.replaceChildren(el("p", { class: "verdict", text: same ? t("same-answer") : t("they-part", from + 1) }),
       el("div", { class: "two" }, ...[view, other].map((one) => el("div", null, el("h3", { text: brief(one.sentence.name, 40) }), row(one, from),
         el("dl", { class: "facts" }, ...[["answer-logp", number(one.sentence.logp, 3)], ...(rule(one) === rule(view) && rule(one) === rule(other) ? [["score", number(one.sentence.score, 3)]] : [])].map(([key, text]) => el("div", null, el("dt", { text: t(key) }), el("dd", { text })))), small(one)))));
