@@ -15,7 +15,7 @@ from heedful.bundle import Bundle, read_floats
 from heedful.data.batch import collate, padded
 from heedful.engines.base import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
-from heedful.model.ensemble import ensemble
+from heedful.model.ensemble import make_ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
 from heedful.search import Beam, Greedy, Rules, Sample
@@ -82,7 +82,7 @@ def opened(bundle: Bundle, *, others: Sequence[Bundle] = (), device: str = "cpu"
     if count := usable_threads(threads):
         torch.set_num_threads(count)
     models = [model_of(one) for one in (bundle, *others)]
-    return Torch(ensemble(models) if others else models[0], usable(device))
+    return Torch(make_ensemble(models) if others else models[0], usable(device))
 
 
 def model_of(bundle: Bundle) -> Seq2Seq:

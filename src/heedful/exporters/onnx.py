@@ -23,9 +23,9 @@ from heedful.build import build
 from heedful.bundle import Bundle, read_floats
 from heedful.engines.onnx import ENCODER, STEP
 from heedful.errors import HeedfulError, require
-from heedful.model.seq2seq import Seq2Seq, output_of
+from heedful.model.seq2seq import Seq2Seq, output_projection
 from heedful.nn.contract import Look, State, Tree
-from heedful.nn.layers import precise
+from heedful.nn.layers import promote_to_fp32
 from heedful.text.tokenizer import BOS
 
 ROUNDINGS = ("float32",)
@@ -110,14 +110,14 @@ class Step(nn.Module):
     def forward(self, token: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         """[B], leaves -> [B, V], leaves, [B, layers, heads, S]"""
         decoded, state = self.decoder(token.unsqueeze(1), filled(self.state, iter(given)), Look())
-        log_probs = precise(self.project(decoded.states[:, -1])).log_softmax(-1)
+        log_probs = promote_to_fp32(self.project(decoded.states[:, -1])).log_softmax(-1)
         layers = () if decoded.maps is None else decoded.maps.cross
         looked = [one.weights.squeeze(2) for one in layers if one.weights is not None]  # [B, H, S] of each
         return (log_probs, *leaves(state.past), *([torch.stack(looked, 1)] if looked else []))
 
     def project(self, states: Tensor) -> Tensor:
         """[B, D] -> logits [B, V]"""
-        output = output_of(self.decoder)
+        output = output_projection(self.decoder)
         if not isinstance(output, nn.Linear) or output.bias is not None:
             return self.decoder.project(states)
         # With a bias, if only of zeros, a graph reads a tied table as it lies; without, it holds another one, turned.

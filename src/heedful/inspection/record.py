@@ -309,7 +309,7 @@ def vectors_of_layer(name: str, module: Any, seen: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalize = {act: word for word, act in NORMALIZERS.items()}[module.normalize]
+    normalize = {act: word for word, act in NORMALIZERS.items()}[module.normalizer]
 
     def blob(part: Tensor, bits: int = 7) -> Any:
         return numbers_blob(part.float().cpu().numpy(), bits)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
-from heedful.search.attribute_cache import quick
+from heedful.performance.attribute_cache import cached_attributes
 from heedful.search.decoding import Rules, Step, begin
 from heedful.search.generate import given_candidates
 from heedful.search.maps import follow
@@ -43,7 +43,7 @@ class Beam:
         self, decoder: Decoder, memory: Memory, rules: Rules, *, look: Look | None = None, trace: bool = False
     ) -> list[Found]:
         """Up to `best` hypotheses per sentence, best first."""
-        with torch.inference_mode(), quick(decoder):
+        with torch.inference_mode(), cached_attributes(decoder):
             walk, last = begin(decoder, memory, rules, look)
             hunts = [_Hunt(self, rules.eos, limit, trace) for limit in rules.limits(len(last))]
             alive = list(range(len(hunts)))  # the sentences still sought; each has equally many rows, in this order

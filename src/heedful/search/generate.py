@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
-from heedful.search.attribute_cache import quick
+from heedful.performance.attribute_cache import cached_attributes
 from heedful.search.decoding import Rules, begin
 from heedful.search.filters import Filter, Temperature, TopK, TopP
 from heedful.search.maps import follow
@@ -96,7 +96,7 @@ def generate(
     trace: bool = False,
 ) -> list[Found]:
     """Left to right, one token per step, `choose` deciding; finished sentences leave the batch."""
-    with torch.inference_mode(), quick(decoder):
+    with torch.inference_mode(), cached_attributes(decoder):
         walk, last = begin(decoder, memory, rules, look)
         lines = [_Line(limit) for limit in rules.limits(len(last))]
         alive = list(range(len(lines)))  # which sentence each row belongs to

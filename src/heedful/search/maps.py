@@ -27,7 +27,7 @@ def follow(steps: Sequence[Maps], rows: Sequence[int], memory: Memory, sentence:
 
 
 def _row(found: Map, row: int) -> Map:
-    return found.each(lambda part: part[row])
+    return found.transform(lambda part: part[row])
 
 
 def _joined(steps: list[Map]) -> Map:
