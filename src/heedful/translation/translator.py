@@ -23,7 +23,7 @@ from heedful.bundle import Bundle, open_bundle
 from heedful.engines.base import Answer, Draw, Engine, Question, Search
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.exported import is_export, open_export
-from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
+from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
 from heedful.text.normalize import normalize
 from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segments
 from heedful.text.tokenizer import EOS, Tokenizer, order_of
@@ -161,7 +161,7 @@ class Translator:
         self.most = bundle.model.slots if bundle.model.positions else UNBOUNDED  # pieces of an answer, start included
         self.wide = wide(bundle.statistics)
         self.end = (EOS,) if bundle.description.source_ends else ()
-        longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
+        longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.limit)
         self.longest = max(1, min(longest, self.most - len(self.end) - 1))  # and a tag
 
     @overload
@@ -400,7 +400,7 @@ def listed(texts: Sequence[str]) -> list[str]:
 
 def wide(statistics: Mapping[str, Any]) -> bool:
     """Whether the target is written without spaces between sentences."""
-    scripts = inside(statistics, "scripts", "target") or {}
+    scripts = nested_value(statistics, "scripts", "target") or {}
     return bool(sum(share for script, share in scripts.items() if script in WIDE_SCRIPTS) > 0.5)
 
 
