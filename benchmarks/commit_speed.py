@@ -184,7 +184,7 @@ class Step:
         from heedful.data.batch import collate
 
         torch.manual_seed(1)
-        section = getattr(config, "ModelSettings", None) or config.Model  # its older name
+        section = getattr(config, "ModelSettings", None) or vars(config)["Model"]  # its older name
         model: Any = build(section.model_validate(config.recipe("transformer-tiny")["model"]), 8000, 8000)
         rows = torch.randint(4, 8000, (128, 15)).tolist()
         self.batch = collate([(row, row) for row in rows], bos=2, eos=3, pad=0)

@@ -39,7 +39,7 @@ def main() -> int:
     ctypes.CDLL(None).malloc_trim(0)
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    loss = chunked_loss(output, states, targets, smoothing=0.1)
+    loss = chunked_loss(output, states, targets, label_smoothing=0.1)
     (loss.smoothed / loss.tokens).backward()
     peak = status("VmHWM")
     gradients = sum(part.numel() * 4 for part in (output.weight, states)) / 2**30

@@ -22,8 +22,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from heedful.sentinel import Flag, input_flags, output_flags
-from heedful.sentinel.alarms import addresses
-from heedful.sentinel.numbers import NUMBER, numbers
+from heedful.sentinel.checks import find_addresses
+from heedful.sentinel.numbers import NUMBER, parse_numbers
 from heedful.text.tokenizer import Tokenizer, train
 from report import header, verdict
 
@@ -168,14 +168,14 @@ def numbered(change: Callable[[Random, str], str]) -> Fault:
 
     def spoil(draw: Random, pair: Pair, _: Course) -> Pair | None:
         found = list(NUMBER.finditer(pair.output))
-        values = [[*numbers(match[0])] for match in found]
-        wanted = [[*numbers(match[0])] for match in NUMBER.finditer(pair.source)]
+        values = [[*parse_numbers(match[0])] for match in found]
+        wanted = [[*parse_numbers(match[0])] for match in NUMBER.finditer(pair.source)]
         once = [m for m, value in zip(found, values, strict=True) if values.count(value) == wanted.count(value) == 1]
-        if not once or addresses(pair.source):
+        if not once or find_addresses(pair.source):
             return None
         match = draw.choice(once)
         other = change(draw, match[0])
-        if numbers(other).keys() == numbers(match[0]).keys():
+        if parse_numbers(other).keys() == parse_numbers(match[0]).keys():
             return None
         return pair._replace(output=pair.output[: match.start()] + other + pair.output[match.end() :])
 

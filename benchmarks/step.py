@@ -21,7 +21,7 @@ from heedful.data.batch import Batch, collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, initialize, output_layer
+from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, output_layer
 from heedful.nn.positions import Sinusoidal
 from report import header, verdict
 
@@ -33,12 +33,13 @@ SIZES = {
 
 def ours(vocabulary: int, layers: int, width: int, inner: int, heads: int, dropout: float) -> Seq2Seq:
     table = nn.Embedding(vocabulary, width)
-    embed = Embed(table, positions=Sinusoidal(256, width), scale=True, dropout=dropout)
-    output = output_layer(width, vocabulary, tied=table)
+    embed = Embed(table, positions=Sinusoidal(256, width), scale_embeddings=True, dropout=dropout)
+    output = output_layer(width, vocabulary, tied_to=table)
+    options = TransformerLayerOptions(heads=heads, feedforward_size=inner, dropout=dropout)
     model = Seq2Seq(
-        TransformerEncoder(embed, layers=layers, heads=heads, inner=inner, dropout=dropout),
-        TransformerDecoder(embed, output, width, layers=layers, heads=heads, inner=inner, dropout=dropout),
-        smoothing=0.1,
+        TransformerEncoder(embed, layers=layers, options=options),
+        TransformerDecoder(embed, output, width, layers=layers, options=options),
+        label_smoothing=0.1,
     )
     initialize(model)
     return model

@@ -29,16 +29,16 @@ def child(size: str, steps: int, work: Path) -> None:
     import torch
 
     from heedful.data.prepare import prepare
+    from heedful.performance.allocator import keep_freed_memory
     from heedful.training.distributed import World
     from heedful.training.loop import Run
-    from heedful.training.machine import keep_memory
     from heedful.training.metrics_log import Recorder
     from heedful.training.resolve import choose
     from heedful.training.signals import Wish
     from heedful.training.validate import held_out
     from train_speed import settings_of
 
-    keep_memory()
+    keep_freed_memory()
     settings = settings_of(size, work, precision="bf16", ema=0.999)
     prepared = prepare(settings)
     corpora, held = held_out(prepared, 100)

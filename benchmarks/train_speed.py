@@ -30,9 +30,10 @@ from heedful.config import Settings, parse_settings
 from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import Prepared
+from heedful.performance.allocator import keep_freed_memory
 from heedful.training.distributed import World
 from heedful.training.loop import Run
-from heedful.training.machine import casting, keep_memory
+from heedful.training.machine import casting
 from heedful.training.metrics_log import METRICS, Recorder
 from heedful.training.resolve import batch_of
 from heedful.training.signals import Wish
@@ -230,7 +231,7 @@ def main() -> int:
     given = options.parse_args()
     header(__file__)
     parts, sizes = (["loop"], ["tiny"]) if given.quick else (given.parts, given.sizes)
-    keep_memory()
+    keep_freed_memory()
     claims = []
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
 NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "repair", "parallel", "rules"))
 NEEDS_TORCH = (
+    "performance",
     "nn",
     "model",
     "search.attribute_cache",

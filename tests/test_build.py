@@ -7,51 +7,68 @@ import pytest
 import torch
 
 from heedful import config
-from heedful.build import PARAMETERS, build
+from heedful.build import DECODERS, ENCODERS, PARAMETERS, build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
-from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES, Attention, MultiHead
+from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
-from heedful.nn.decoders import DECODERS, RecurrentDecoder, TransformerDecoder
-from heedful.nn.decoders.rnn import ASKS, FIRSTS
-from heedful.nn.encoders import ENCODERS, RecurrentEncoder, TransformerEncoder
-from heedful.nn.layers import ACTIVATIONS, NORMS
+from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
+from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
+from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
+from heedful.nn.layers import ACTIVATIONS, NORMS, TransformerLayerOptions
 from heedful.nn.positions import POSITIONS
 
-SIZES = {"embed", "output", "memory_width", "self"}  # follow from something else, and are never written by people
-HELD_TOGETHER = [
-    (config.TransformerSettings, TransformerEncoder),
-    (config.TransformerSettings, TransformerDecoder),
-    (config.RecurrentSettings, RecurrentEncoder),
-    (config.RecurrentDecoderSettings, RecurrentDecoder),
-]
 TABLES = [
     (config.TransformerSettings, "norm", NORMS),
     (config.TransformerSettings, "activation", ACTIVATIONS),
     (config.TransformerSettings, "score", SCORES),
     (config.TransformerSettings, "normalizer", NORMALIZERS),
-    (config.TransformerSettings, "combine", COMBINES),
+    (config.TransformerSettings, "combine", COMBINE_MODES),
     (config.RecurrentSettings, "cell", CELLS),
     (config.RecurrentDecoderSettings, "cell", CELLS),
-    (config.RecurrentDecoderSettings, "query_from", ASKS),
-    (config.RecurrentDecoderSettings, "initial_state", FIRSTS),
+    (config.RecurrentDecoderSettings, "query_from", QUERY_FROM),
+    (config.RecurrentDecoderSettings, "initial_state", INITIAL_STATES),
     (config.AttentionSettings, "score", SCORES),
     (config.AttentionSettings, "normalizer", NORMALIZERS),
-    (config.AttentionSettings, "combine", COMBINES),
+    (config.AttentionSettings, "combine", COMBINE_MODES),
 ]
 
 
-@pytest.mark.parametrize(("section", "built"), HELD_TOGETHER)
-def test_keys_are_parameters_with_the_same_defaults(section, built):
-    parameters = inspect.signature(built).parameters
-    assert {PARAMETERS.get(key, key) for key in section.model_fields} - {"kind"} == set(parameters) - SIZES
-    for key, field in section.model_fields.items():
-        name = PARAMETERS.get(key, key)
-        default = parameters[name].default if name in parameters else inspect.Parameter.empty
-        if default is not inspect.Parameter.empty:
-            assert field.default == default, name
-        elif name not in ("kind", "attention"):  # a kind is the line of the table; no attention is an attention too
-            assert field.is_required(), name
+# What follows from something else, or is made of a part of the section
+NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention"}
+
+
+@pytest.mark.parametrize(
+    ("section", "classes"),
+    [
+        (config.TransformerSettings, (TransformerEncoder, TransformerLayerOptions)),
+        (config.TransformerSettings, (TransformerDecoder, TransformerLayerOptions)),
+        (config.RecurrentSettings, (RecurrentEncoder,)),
+        (config.RecurrentDecoderSettings, (RecurrentDecoder,)),
+    ],
+)
+def test_keys_are_parameters_with_the_same_defaults(section, classes):
+    parameters = {
+        key: parameter
+        for constructor in classes
+        for key, parameter in inspect.signature(constructor).parameters.items()
+        if key not in NOT_SETTINGS
+    }
+    keys = {PARAMETERS.get(key, key): field for key, field in section.model_fields.items()}
+    assert set(keys) - {"kind", "attention"} == set(parameters)
+    for key, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty:
+            assert keys[key].is_required(), key
+        else:
+            assert keys[key].default == parameter.default, key
+
+
+@pytest.mark.parametrize(("side", "table"), [("encoder", ENCODERS), ("decoder", DECODERS)])
+def test_the_settings_of_a_side_are_those_of_its_table(side, table):
+    sections = set(config.ModelSettings.model_fields[side].annotation.__args__)
+    assert sections == {component.settings for component in table.values()}
+    kinds = {kind: section for section in sections for kind in section.model_fields["kind"].annotation.__args__}
+    assert kinds == {kind: component.settings for kind, component in table.items()}
 
 
 @pytest.mark.parametrize(("section", "key", "table"), TABLES)
@@ -59,21 +76,13 @@ def test_choices_are_the_lines_of_the_tables(section, key, table):
     assert set(section.model_fields[key].annotation.__args__) == set(table)
 
 
-def test_kinds_are_the_lines_of_the_tables():
-    kinds = [
-        {kind for part in sections for kind in part.model_fields["kind"].annotation.__args__}
-        for sections in (
-            (config.TransformerSettings, config.RecurrentSettings),
-            (config.TransformerSettings, config.RecurrentDecoderSettings),
-        )
-    ]
-    assert kinds == [set(ENCODERS), set(DECODERS)]
+def test_positions_are_the_lines_of_the_table():
     positions = {
-        name
+        key
         for part in config.ModelSettings.model_fields["positions"].annotation.__args__
-        for name in getattr(part, "__args__", ())
+        for key in getattr(part, "__args__", ())
     }
-    assert positions == set(POSITIONS) - {"given"}  # a given table comes with imported weights
+    assert positions == set(POSITIONS) - {"fixed"}  # a fixed table comes with imported weights
 
 
 ENCODER = {
@@ -103,17 +112,17 @@ def model(**changes):
 
 @pytest.mark.parametrize(("encoder", "decoder"), list(itertools.product(ENCODER, DECODER)))
 def test_every_pair_of_kinds_is_built_and_learns(encoder, decoder):
-    made = build(model(encoder=ENCODER[encoder], decoder=DECODER[decoder]), 11, 9)
-    loss = made(BATCH)
+    seq2seq = build(model(encoder=ENCODER[encoder], decoder=DECODER[decoder]), 11, 9)
+    loss = seq2seq(BATCH)
     (loss.smoothed / loss.tokens).backward()
     assert torch.isfinite(loss.smoothed)
-    assert all(weight.grad is not None for weight in made.parameters())
+    assert all(weight.grad is not None for weight in seq2seq.parameters())
 
 
-@pytest.mark.parametrize(("tied", "tables"), [("all", 1), ("target", 2), ("none", 3)])
-def test_tables_are_shared_as_said(tied, tables):
-    made = build(model(tie_embeddings=tied), 9, 9)
-    assert sum(weight.shape == (9, 8) for weight in made.parameters()) == tables
+@pytest.mark.parametrize(("tie_embeddings", "tables"), [("all", 1), ("target", 2), ("none", 3)])
+def test_tables_are_shared_as_said(tie_embeddings, tables):
+    seq2seq = build(model(tie_embeddings=tie_embeddings), 9, 9)
+    assert sum(weight.shape == (9, 8) for weight in seq2seq.parameters()) == tables
 
 
 @pytest.mark.parametrize(
@@ -130,16 +139,16 @@ def test_what_does_not_go_together_says_so(changes, sizes, says):
 
 
 def test_the_same_seed_gives_the_same_weights():
-    made = []
+    weights = []
     for _ in range(2):
         torch.manual_seed(3)
-        made.append(build(model(), 9, 9).state_dict())
-    assert all(torch.equal(made[0][name], made[1][name]) for name in made[0])
+        weights.append(build(model(), 9, 9).state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
 def test_smoothing_reaches_the_loss():
-    made = build(model(), 9, 9, smoothing=0.1)
-    loss = made(BATCH)
+    seq2seq = build(model(), 9, 9, label_smoothing=0.1)
+    loss = seq2seq(BATCH)
     assert not torch.equal(loss.smoothed, build(model(), 9, 9)(BATCH).smoothed)
-    assert isinstance(made.decoder.layers[0].cross, MultiHead)
+    assert isinstance(seq2seq.decoder.layers[0].cross, MultiHead)
     assert isinstance(build(model(decoder=DECODER["additive"]), 9, 9).decoder.attention, Attention)

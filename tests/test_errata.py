@@ -18,7 +18,7 @@ from heedful.nn.layers import output_layer
 from heedful.search.filters import Temperature
 from support.zoo import DECODER_CASES, Case
 
-LOOK = Look(frozenset({"weights", "scores", "queries", "keys"})).at("decoder", 0)
+LOOK = Look(frozenset({"weights", "scores", "queries", "keys"})).glance_at("decoder", 0)
 
 
 def apart(one, other):
@@ -155,7 +155,7 @@ def test_M13_an_input_table_is_vocabulary_by_width():
     assert table.weight.shape == (10_000, 512)
     assert output_layer(512, 10_000).weight.numel() == 5_120_000
     with pytest.raises(ValueError, match="same vocabulary and width"):
-        output_layer(513, 10_000, tied=table)
+        output_layer(513, 10_000, tied_to=table)
 
 
 def test_M15_rows_of_q_ask_and_rows_of_k_answer():

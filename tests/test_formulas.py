@@ -11,7 +11,7 @@ from heedful.nn.attention import SCORES, Additive, Dot, MultiHead, ScaledDot, Se
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Look, Memory
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed
+from heedful.nn.layers import Embed, TransformerLayerOptions
 from heedful.nn.positions import Sinusoidal, SinusoidalHalves
 from heedful.search.filters import Temperature, TopK, TopP
 
@@ -84,7 +84,7 @@ def test_E9_attention_by_hand(kind):
     keys = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
     context, _, found = attend(
-        SCORES[kind](2, 2), soft, torch.tensor([[1.0, 2.0]]), keys, values, glance=Look().at("cross", 0)
+        SCORES[kind](2, 2), soft, torch.tensor([[1.0, 2.0]]), keys, values, glance=Look().glance_at("cross", 0)
     )
     close(found.weights[0], E9[kind][0])
     close(context[0], E9[kind][1])
@@ -115,7 +115,7 @@ def test_F4_a_gated_recurrence_is_attention_over_its_candidates():
 
 def test_G7_uniform_scores_under_the_causal_mask_are_one_half_third():
     x = torch.zeros(1, 3, 4)
-    _, _, found = attend(ScaledDot(4, 4), soft, x, x, x, causal=True, glance=Look().at("decoder", 0))
+    _, _, found = attend(ScaledDot(4, 4), soft, x, x, x, causal=True, glance=Look().glance_at("decoder", 0))
     close(found.weights[0], [[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]], 1e-6)
 
 
@@ -123,7 +123,7 @@ def test_G10_the_scale_is_the_width_of_a_head():
     torch.manual_seed(0)
     mine = SelfAttention(16, 4)
     x = torch.randn(2, 5, 16)
-    _, _, found = mine(x, glance=Look(frozenset({"scores", "queries", "keys"})).at("encoder", 0))
+    _, _, found = mine(x, glance=Look(frozenset({"scores", "queries", "keys"})).glance_at("encoder", 0))
     product = found.queries @ found.keys.transpose(-2, -1)
     close(found.scores, product / math.sqrt(16 / 4), 1e-6)
 
@@ -134,7 +134,7 @@ def test_G12_the_sum_over_heads_is_concat_times_the_output_matrix():
     memory = Memory(torch.randn(2, 5, 12, dtype=torch.double), torch.ones(2, 5, dtype=torch.bool))
     query = torch.randn(2, 4, 12, dtype=torch.double)
     source = mine.prepare(memory)
-    context, _, found = mine(query, source, None, Look().at("cross", 0))
+    context, _, found = mine(query, source, None, Look().glance_at("cross", 0))
     heads = found.weights @ source.values  # [B, H, T, d]
     per_head = mine.out.weight.unflatten(1, (3, 4))  # W_O^h = columns 4h .. 4h + 3
     summed = torch.einsum("bhtd,ohd->bto", heads, per_head) + mine.out.bias
@@ -145,7 +145,8 @@ def test_G12_the_sum_over_heads_is_concat_times_the_output_matrix():
 def test_G14_without_positions_a_permutation_of_the_tokens_permutes_the_states(positions):
     torch.manual_seed(0)
     embed = Embed(nn.Embedding(9, 8), positions=Sinusoidal(20, 8) if positions else None)
-    encoder = TransformerEncoder(embed, layers=2, heads=2, inner=16).double()
+    options = TransformerLayerOptions(heads=2, feedforward_size=16)
+    encoder = TransformerEncoder(embed, layers=2, options=options).double()
     tokens, order = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([2, 0, 4, 1, 3])
     mask = torch.ones_like(tokens, dtype=torch.bool)
     states, permuted = encoder(tokens, mask).states, encoder(tokens[:, order], mask).states

@@ -12,7 +12,7 @@ from heedful.data.batch import Batch, collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, output_layer
+from heedful.nn.layers import Embed, TransformerLayerOptions, output_layer
 from heedful.nn.positions import Sinusoidal
 from support.timeouts import PATIENCE
 from support.zoo import ENCODER_CASES, RECURRENT_CASES, Case
@@ -23,11 +23,13 @@ WORKER = HERE / "support" / "fsdp_worker.py"
 
 def transformer(vocabulary: int, layers: int, width: int, inner: int, heads: int) -> Seq2Seq:
     table = nn.Embedding(vocabulary, width)
-    embed = Embed(table, positions=Sinusoidal(64, width), scale=True, dropout=0.1)
-    options = {"layers": layers, "heads": heads, "inner": inner, "dropout": 0.1}
-    output = output_layer(width, vocabulary, tied=table)
+    embed = Embed(table, positions=Sinusoidal(64, width), scale_embeddings=True, dropout=0.1)
+    options = TransformerLayerOptions(heads=heads, feedforward_size=inner, dropout=0.1)
+    output = output_layer(width, vocabulary, tied_to=table)
     return Seq2Seq(
-        TransformerEncoder(embed, **options), TransformerDecoder(embed, output, width, **options), smoothing=0.1
+        TransformerEncoder(embed, layers=layers, options=options),
+        TransformerDecoder(embed, output, width, layers=layers, options=options),
+        label_smoothing=0.1,
     )
 
 

@@ -1,12 +1,13 @@
-"""From configuration to objects: every constructor of the core by the name of its line in a table.
+"""From settings to models: the tables ENCODERS and DECODERS join a settings section with the class that it configures.
 
     model = build(settings.model, source_size=8000, target_size=8000)
 
-A key of the configuration is the constructor's parameter of the same name; a test holds the two together. What follows
-from something else (sizes of vocabularies, widths of memories) is filled in here.
+A key of a section is the constructor's parameter of the same name; a test compares the two. What follows from something
+else (sizes of vocabularies, widths of memories) is filled in here.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from heedful import config
 from heedful.errors import ConfigError, require
@@ -20,14 +21,19 @@ from heedful.nn import contract  # noqa: E402
 from heedful.nn.attention import SCORES, Attention, MultiHead  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder  # noqa: E402
-from heedful.nn.layers import Embed, initialize, output_layer  # noqa: E402
+from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, make_head_score, output_layer  # noqa: E402
 from heedful.nn.positions import POSITIONS  # noqa: E402
 
 
 def build(
-    model: config.ModelSettings, source_size: int, target_size: int, *, smoothing: float = 0.0, agreement: float = 0.0
+    model: config.ModelSettings,
+    source_size: int,
+    target_size: int,
+    *,
+    label_smoothing: float = 0.0,
+    r_drop: float = 0.0,
 ) -> Seq2Seq:
-    """The model that the configuration describes, with fresh weights drawn from torch's generator."""
+    """The model that the settings describe, with weights drawn from torch's generator."""
     if model.tie_embeddings == "all" and source_size != target_size:
         raise ConfigError(
             'model.tie_embeddings = "all" needs one vocabulary: set tokenizer.shared = true, or '
@@ -36,70 +42,94 @@ def build(
     try:
         target = nn.Embedding(target_size, model.width)
         source = target if model.tie_embeddings == "all" else nn.Embedding(source_size, model.width)
-        encoder = build_encoder(model.encoder, embed(model, source))
-        tied = None if model.tie_embeddings == "none" else target
-        output = output_layer(model.width, target_size, tied=tied, bias=model.output_bias)
-        decoder = build_decoder(model.decoder, embed(model, target), output, encoder.width)
+        encoder = build_encoder(model.encoder, build_embed(model, source))
+        tied_to = None if model.tie_embeddings == "none" else target
+        output = output_layer(model.width, target_size, tied_to=tied_to, bias=model.output_bias)
+        decoder = build_decoder(model.decoder, build_embed(model, target), output, encoder.width)
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
-    made = Seq2Seq(encoder, decoder, smoothing=smoothing, agreement=agreement)
-    initialize(made)
-    return made
+    seq2seq = Seq2Seq(encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop)
+    initialize(seq2seq)
+    return seq2seq
 
 
-def embed(model: config.ModelSettings, table: nn.Embedding) -> Embed:
-    """A table with positions, scaled and dropped out as the configuration says."""
+def build_embed(model: config.ModelSettings, table: nn.Embedding) -> Embed:
+    """A table with the positions, scale and dropout of the settings."""
     positions = None if model.positions is None else POSITIONS[model.positions](model.max_positions, model.width)
-    return Embed(table, positions=positions, scale=model.scale_embeddings, dropout=model.dropout)
+    return Embed(table, positions=positions, scale_embeddings=model.scale_embeddings, dropout=model.dropout)
 
 
-def build_encoder(chosen: config.TransformerSettings | config.RecurrentSettings, embedding: Embed) -> contract.Encoder:
-    """A line of ENCODERS."""
-    if isinstance(chosen, config.TransformerSettings):
-        return TransformerEncoder(embedding, **_options(chosen))
-    recurrent = RecurrentEncoder(embedding, **_options(chosen))
-    return Bottleneck(recurrent) if chosen.kind == "bottleneck" else recurrent
+def build_encoder(section: config.Section, embed: Embed) -> contract.Encoder:
+    """The encoder of ENCODERS whose kind the section names."""
+    options = dict(section)
+    encoder: contract.Encoder = ENCODERS[options.pop("kind")].construct(embed, **options)
+    return encoder
 
 
-def build_decoder(
-    chosen: config.TransformerSettings | config.RecurrentDecoderSettings,
-    embedding: Embed,
+def build_decoder(section: config.Section, embed: Embed, output: nn.Linear, memory_width: int) -> contract.Decoder:
+    """The decoder of DECODERS whose kind the section names."""
+    options = dict(section)
+    decoder: contract.Decoder = DECODERS[options.pop("kind")].construct(embed, output, memory_width, **options)
+    return decoder
+
+
+# ----------------------------------------------------------------------------------------------------------- the tables
+
+
+def transformer_encoder(embed: Embed, *, layers: int, **options: Any) -> TransformerEncoder:
+    """A Transformer encoder; the options are those of a layer."""
+    return TransformerEncoder(embed, layers=layers, options=TransformerLayerOptions(**options))
+
+
+def bottleneck(embed: Embed, **options: Any) -> Bottleneck:
+    """A recurrent encoder that returns one vector."""
+    return Bottleneck(RecurrentEncoder(embed, **options))
+
+
+def transformer_decoder(
+    embed: Embed, output: nn.Linear, memory_width: int, *, layers: int, **options: Any
+) -> TransformerDecoder:
+    """A Transformer decoder; the options are those of a layer."""
+    return TransformerDecoder(embed, output, memory_width, layers=layers, options=TransformerLayerOptions(**options))
+
+
+def recurrent_decoder(
+    embed: Embed,
     output: nn.Linear,
     memory_width: int,
-) -> contract.Decoder:
-    """A line of DECODERS."""
-    if isinstance(chosen, config.TransformerSettings):
-        return TransformerDecoder(embedding, output, memory_width, **_options(chosen))
-    attention = build_attention(chosen, memory_width)
-    options = _options(chosen, "width", "attention")
-    return RecurrentDecoder(embedding, output, chosen.width, memory_width, attention, **options)
+    *,
+    width: int,
+    attention: config.AttentionSettings | None,
+    **options: Any,
+) -> RecurrentDecoder:
+    """A recurrent decoder with the attention of its section."""
+    attention_module = None if attention is None else build_attention(attention, width, memory_width)
+    return RecurrentDecoder(embed, output, width, memory_width, attention_module, **options)
 
 
-# Keys whose parameter has another name; any other key is the parameter of the same name.
-PARAMETERS = {
-    "feedforward_size": "inner",
-    "feedforward_dropout": "inner_dropout",
-    "normalizer": "normalize",
-    "query_from": "asks",
-    "input_feeding": "feeds",
-    "initial_state": "first",
-}
-
-
-def _options(section: config.Section, *exclude: str) -> dict[str, Any]:
-    options = section.model_dump(exclude={"kind", *exclude})
-    return {PARAMETERS.get(key, key): value for key, value in options.items()}
-
-
-def build_attention(decoder: config.RecurrentDecoderSettings, memory_width: int) -> Attention | MultiHead | None:
-    """How a recurrent decoder looks at its source."""
-    chosen = decoder.attention
-    if chosen is None:
-        return None
-    if chosen.heads is None:
-        return Attention(SCORES[chosen.score](decoder.width, memory_width), memory_width, chosen.normalizer)
-    size = decoder.width // chosen.heads
-    score = SCORES[chosen.score](size, size)
+def build_attention(section: config.AttentionSettings, width: int, memory_width: int) -> Attention | MultiHead:
+    """The attention of a recurrent decoder: one distribution over the annotation vectors, or several heads."""
+    if section.heads is None:
+        return Attention(SCORES[section.score](width, memory_width), memory_width, section.normalizer)
+    score = make_head_score(section.score, width, section.heads)
     return MultiHead(
-        decoder.width, chosen.heads, memory_width, score=score, normalize=chosen.normalizer, combine=chosen.combine
+        width, section.heads, memory_width, score=score, normalizer=section.normalizer, combine=section.combine
     )
+
+
+class Component(NamedTuple):
+    """A kind of encoder or decoder: the section that configures it, and its constructor."""
+
+    settings: type[config.Section]
+    construct: Callable[..., Any]  # (embed, **keys of the section); for a decoder (embed, output, memory_width, **keys)
+
+
+ENCODERS = {
+    "transformer": Component(config.TransformerSettings, transformer_encoder),
+    "recurrent": Component(config.RecurrentSettings, RecurrentEncoder),
+    "bottleneck": Component(config.RecurrentSettings, bottleneck),
+}
+DECODERS = {
+    "transformer": Component(config.TransformerSettings, transformer_decoder),
+    "recurrent": Component(config.RecurrentDecoderSettings, recurrent_decoder),
+}

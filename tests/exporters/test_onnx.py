@@ -22,9 +22,9 @@ from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.exporters.api import export
 from heedful.exporters.onnx import trace_graphs, write
-from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES
+from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES
 from heedful.nn.cells import CELLS
-from heedful.nn.decoders.rnn import ASKS, FIRSTS
+from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.layers import ACTIVATIONS, NORMS
 from heedful.text.tokenizer import EOS
 from test_bundle import MADE, TEXTS, made
@@ -45,14 +45,14 @@ DECODERS = {
         "initial_state": first, "bridge": bridge,
     }
     for (cell, asks, feeds), (layers, first, bridge) in zip(
-        product(CELLS, ASKS, (True, False)), cycle(product((2, 1), FIRSTS, (True, False))), strict=False
+        product(CELLS, QUERY_FROM, (True, False)), cycle(product((2, 1), INITIAL_STATES, (True, False))), strict=False
     )
 }  # fmt: skip
 ATTENTIONS = {
     f"{score}-{normalize}-{heads}": {"score": score, "normalizer": normalize} | more
     for (score, normalize), (heads, more) in product(
         product(SCORES, NORMALIZERS),
-        {"one": {}, **{combine: {"heads": 2, "combine": combine} for combine in COMBINES}}.items(),
+        {"one": {}, **{combine: {"heads": 2, "combine": combine} for combine in COMBINE_MODES}}.items(),
     )
 }
 RECURRENT = {
@@ -81,9 +81,9 @@ TRANSFORMERS = {
         cycle(NORMS),
         ("sinusoidal", "sinusoidal_halves", None, "learned", "learned"),
         cycle(ACTIVATIONS),
-        [score for score in SCORES if not SCORES[score].recalls],
+        [score for score in SCORES if not SCORES[score].needs_past_weights],
         ("soft", "soft", "soft", "hard", "soft"),  # not where there are no positions: equal slots are ties
-        cycle(COMBINES),
+        cycle(COMBINE_MODES),
         strict=False,
     )
 }  # fmt: skip
@@ -135,7 +135,7 @@ def test_every_table_has_all_its_entries_here():
     assert {one["cell"] for one in chosen if "cell" in one} == set(CELLS)
     assert {one["score"] for one in looks} == set(SCORES)
     assert {one["normalizer"] for one in looks} == set(NORMALIZERS)
-    assert {one.get("combine") for one in looks} == {None, *COMBINES}
+    assert {one.get("combine") for one in looks} == {None, *COMBINE_MODES}
 
 
 @pytest.mark.parametrize("kind", MODELS)

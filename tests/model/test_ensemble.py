@@ -9,7 +9,7 @@ import torch
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.model.ensemble import ensemble
+from heedful.model.ensemble import make_ensemble
 from heedful.training.loop import train
 from support.law import MODEL_LAWS, SOURCE, TARGET, check_search, close, read, silence_is_zero_context
 from support.training_runs import settings_of, write_corpus
@@ -26,7 +26,7 @@ MEMBERS = {"alike": (SELF, replace(SELF, search="greedy")), "unlike": (SELF, LST
 @pytest.mark.parametrize("members", MEMBERS.values(), ids=MEMBERS)
 @torch.no_grad()
 def test_every_law_holds(members):
-    together = ensemble([case.model() for case in members])
+    together = make_ensemble([case.model() for case in members])
     for law in MODEL_LAWS:
         if law is not silence_is_zero_context:  # one looks into the first member, and silences its heads: others speak
             law(together)
@@ -43,19 +43,19 @@ def log_p(model):
 def test_it_is_the_mean_of_probabilities(members):
     models = [case.model() for case in members]
     mean = torch.stack([log_p(model).exp() for model in models]).mean(0)
-    close(log_p(ensemble(models)).exp(), mean)
+    close(log_p(make_ensemble(models)).exp(), mean)
 
 
 @torch.no_grad()
 def test_one_member_is_itself():
     model = LSTM.model()
-    close(log_p(ensemble([model])), log_p(model))
+    close(log_p(make_ensemble([model])), log_p(model))
 
 
 def test_members_must_remember_alike():
     mute = Case("bottleneck-bi", RECURRENT, "none", "dot", "soft", "greedy")
-    with pytest.raises(HeedfulError, match="without attention hands over a single vector"):
-        read(ensemble([LSTM.model(), mute.model()]), SOURCE)
+    with pytest.raises(HeedfulError, match="without attention returns a single vector"):
+        read(make_ensemble([LSTM.model(), mute.model()]), SOURCE)
 
 
 # ------------------------------------------------------------------------------------------------ of directories

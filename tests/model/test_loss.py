@@ -24,7 +24,7 @@ def example(bias=True, dtype=torch.double):
 def test_chunks_are_torch_s_cross_entropy(smoothing, chunk, bias, fused):
     output, states, targets = example(bias)
     project = output if fused else lambda some: output(some)
-    loss = chunked_loss(project, states, targets, smoothing=smoothing, chunk=chunk)
+    loss = chunked_loss(project, states, targets, label_smoothing=smoothing, chunk_tokens=chunk)
     inputs = (states, *output.parameters())
     found = torch.autograd.grad(3.0 * loss.smoothed, inputs)
     logits = output(states)
@@ -47,7 +47,7 @@ def test_agreement_is_r_drop_s(smoothing, agreement, chunk, bias, fused):
     output, _, targets = example(bias)
     states = torch.randn(50, 8, dtype=torch.double, requires_grad=True)
     project = output if fused else lambda some: output(some)
-    loss = chunked_loss(project, states, targets, smoothing=smoothing, agreement=agreement, chunk=chunk)
+    loss = chunked_loss(project, states, targets, label_smoothing=smoothing, r_drop=agreement, chunk_tokens=chunk)
     inputs = (states, *output.parameters())
     found = torch.autograd.grad(3.0 * loss.smoothed, inputs)
     one, other = output(states).split(25)
@@ -62,14 +62,14 @@ def test_agreement_is_r_drop_s(smoothing, agreement, chunk, bias, fused):
     torch.testing.assert_close(loss.nll, nll.detach())
     assert loss.tokens == 25
     with torch.no_grad():
-        again = chunked_loss(project, states, targets, smoothing=smoothing, agreement=agreement, chunk=chunk)
+        again = chunked_loss(project, states, targets, label_smoothing=smoothing, r_drop=agreement, chunk_tokens=chunk)
     torch.testing.assert_close(again.smoothed, plain.detach(), rtol=1e-12, atol=1e-12)
 
 
 def test_who_agrees_with_himself_has_the_plain_loss():
     output, states, targets = example()
-    plain = chunked_loss(output, states, targets, smoothing=0.1)
-    twice = chunked_loss(output, states.repeat(2, 1), targets, smoothing=0.1, agreement=5.0)
+    plain = chunked_loss(output, states, targets, label_smoothing=0.1)
+    twice = chunked_loss(output, states.repeat(2, 1), targets, label_smoothing=0.1, r_drop=5.0)
     torch.testing.assert_close(twice, plain)
     inputs = (states, *output.parameters())
     pairs = zip(*(torch.autograd.grad(loss.smoothed, inputs) for loss in (plain, twice)), strict=True)
@@ -88,14 +88,14 @@ def drop(model, p):
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_reads_twice_in_training_only(kind):
     batch = collate([([4, 5, 6], [7, 8]), ([5, 9], [10, 11, 12, 4])], bos=2, eos=3, pad=0)
-    model = build(config.ModelSettings.model_validate(MODELS[kind]), SIZE, SIZE, agreement=5.0)
+    model = build(config.ModelSettings.model_validate(MODELS[kind]), SIZE, SIZE, r_drop=5.0)
     model.eval()
     plain = model(batch)
     drop(model, 0.0)
     torch.testing.assert_close(model.train()(batch), plain)  # without dropout both readings are the same
     drop(model, 0.3)
     apart = model(batch)
-    model.agreement = 0.0
+    model.r_drop = 0.0
     assert apart.tokens == plain.tokens == model(batch).tokens
     assert apart.smoothed > apart.nll
 
@@ -106,8 +106,8 @@ def test_smoothing_is_torch_s_convention_and_not_fairseq_s():
     with torch.no_grad():
         output.weight.copy_(torch.eye(4))
     logits, gold = torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.tensor([0])
-    assert chunked_loss(output, logits, gold, smoothing=0.1).smoothed.item() == pytest.approx(0.590190, abs=1e-5)
-    fairseq = chunked_loss(output, logits, gold, smoothing=0.1 * 4 / 3).smoothed  # eps V / (V - 1)
+    assert chunked_loss(output, logits, gold, label_smoothing=0.1).smoothed.item() == pytest.approx(0.590190, abs=1e-5)
+    fairseq = chunked_loss(output, logits, gold, label_smoothing=0.1 * 4 / 3).smoothed  # eps V / (V - 1)
     assert fairseq.item() == pytest.approx(0.640190, abs=1e-5)
 
 
@@ -122,10 +122,10 @@ def test_a_hopeless_gold_token_has_a_large_but_finite_loss():
 
 def test_bf16_is_close_to_fp32():
     output, states, targets = example(dtype=torch.float32)
-    plain = chunked_loss(output, states, targets, smoothing=0.1)
+    plain = chunked_loss(output, states, targets, label_smoothing=0.1)
     expected = torch.autograd.grad(plain.smoothed, (states, *output.parameters()))
     with torch.autocast("cpu", torch.bfloat16):
-        rough = chunked_loss(output, states, targets, smoothing=0.1)
+        rough = chunked_loss(output, states, targets, label_smoothing=0.1)
     found = torch.autograd.grad(rough.smoothed, (states, *output.parameters()))
     assert rough.smoothed.dtype == torch.float32
     torch.testing.assert_close(rough.smoothed, plain.smoothed, rtol=0.01, atol=0.01)
@@ -159,11 +159,11 @@ def test_half_precision_products_are_made_in_fp32():
 def test_misuse_is_explained():
     output, states, targets = example()
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
-        chunked_loss(output, states, targets, smoothing=1.0)
+        chunked_loss(output, states, targets, label_smoothing=1.0)
     with pytest.raises(ValueError, match=r"not be negative, got -1.0"):
-        chunked_loss(output, states, targets, agreement=-1.0)
+        chunked_loss(output, states, targets, r_drop=-1.0)
     with pytest.raises(ValueError, match="25 targets need 50 states, not 25"):
-        chunked_loss(output, states, targets, agreement=1.0)
+        chunked_loss(output, states, targets, r_drop=1.0)
     loss = chunked_loss(output, states, targets).smoothed
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="differentiated twice"):

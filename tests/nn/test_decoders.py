@@ -10,18 +10,18 @@ from heedful.nn.attention import Additive, Attention
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Memory
 from heedful.nn.decoders import RecurrentDecoder
-from heedful.nn.decoders.rnn import ASKS, FIRSTS
+from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.layers import Embed, initialize, output_layer
 
 B, S, T, E, D, M, V = 3, 5, 4, 6, 8, 10, 9
 
 
-def by_hand(decoder, tokens, memory, *, asks, feeds, layers, cell, first, bridge):
+def by_hand(decoder, tokens, memory, *, query_from, input_feeding, layers, cell, initial_state, bridge):
     start = {
         "mean": lambda: torch.stack([row[real].mean(0) for row, real in zip(memory.states, memory.mask, strict=True)]),
         "last": lambda: torch.stack([row[real][-1] for row, real in zip(memory.states, memory.mask, strict=True)]),
         "zero": lambda: torch.zeros(B, M),
-    }[first]()
+    }[initial_state]()
     parts = 2 if cell == "lstm" else 1
     if bridge:
         made = torch.tanh(start @ decoder.bridge.weight.T + decoder.bridge.bias)
@@ -39,31 +39,38 @@ def by_hand(decoder, tokens, memory, *, asks, feeds, layers, cell, first, bridge
     for step in range(T):
         word = decoder.embed(tokens[:, step : step + 1]).squeeze(1)
         pieces = [word]
-        if asks == "previous":
+        if query_from == "previous":
             c = context(states[0][-1])  # the top layer's state, before this step
             pieces.append(c)
-        if feeds:
+        if input_feeding:
             pieces.append(fed)
         given = tuple(states) if cell == "lstm" else states[0]
         z, after = decoder.rnn(torch.cat(pieces, -1).unsqueeze(1), given)
         states = list(after) if cell == "lstm" else [after]
         z = z.squeeze(1)
-        read = [z, c, word] if asks == "previous" else [z, context(z)]
+        read = [z, c, word] if query_from == "previous" else [z, context(z)]
         fed = torch.tanh(torch.cat(read, -1) @ decoder.readout.weight.T + decoder.readout.bias)
         outputs.append(fed)
     return torch.stack(outputs, 1)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize(("asks", "feeds"), list(itertools.product(ASKS, (False, True))))
+@pytest.mark.parametrize(("query_from", "input_feeding"), list(itertools.product(QUERY_FROM, (False, True))))
 @pytest.mark.parametrize(
-    ("layers", "first", "bridge"), [(2, "mean", True), (1, "last", True), (2, "zero", True), (2, "zero", False)]
+    ("layers", "initial_state", "bridge"), [(2, "mean", True), (1, "last", True), (2, "zero", True), (2, "zero", False)]
 )
-def test_a_recurrent_decoder_is_its_formula(cell, asks, feeds, layers, first, bridge):
-    assert first in FIRSTS
+def test_a_recurrent_decoder_is_its_formula(cell, query_from, input_feeding, layers, initial_state, bridge):
+    assert initial_state in INITIAL_STATES
     torch.manual_seed(0)
     attention = Attention(Additive(D, M, 7), M)
-    options = {"cell": cell, "asks": asks, "feeds": feeds, "layers": layers, "first": first, "bridge": bridge}
+    options = {
+        "cell": cell,
+        "query_from": query_from,
+        "input_feeding": input_feeding,
+        "layers": layers,
+        "initial_state": initial_state,
+        "bridge": bridge,
+    }
     decoder = RecurrentDecoder(Embed(nn.Embedding(V, E)), output_layer(E, V), D, M, attention, **options)
     for parameter in decoder.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -77,7 +84,15 @@ def test_a_recurrent_decoder_is_its_formula(cell, asks, feeds, layers, first, br
 @pytest.mark.parametrize("cell", CELLS)
 def test_without_a_bridge_the_memory_itself_is_the_first_state(cell):
     decoder = RecurrentDecoder(
-        Embed(nn.Embedding(V, E)), output_layer(E, V), D, D, None, cell=cell, layers=2, first="last", bridge=False
+        Embed(nn.Embedding(V, E)),
+        output_layer(E, V),
+        D,
+        D,
+        None,
+        cell=cell,
+        layers=2,
+        initial_state="last",
+        bridge=False,
     )
     memory = Memory(torch.randn(B, S, D), torch.ones(B, S, dtype=torch.bool))
     past = decoder.start(memory).past
@@ -89,7 +104,7 @@ def test_without_a_bridge_the_memory_itself_is_the_first_state(cell):
 def test_initial_weights():
     torch.manual_seed(0)
     table = nn.Embedding(500, 64)
-    decoder = RecurrentDecoder(Embed(table), output_layer(64, 500, tied=table, bias=True), 32, 32, None, layers=2)
+    decoder = RecurrentDecoder(Embed(table), output_layer(64, 500, tied_to=table, bias=True), 32, 32, None, layers=2)
     initialize(decoder)
     assert abs(float(table.weight.detach().std()) - 64**-0.5) < 0.005
     assert decoder.plain_projection.weight is table.weight

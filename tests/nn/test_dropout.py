@@ -4,8 +4,9 @@ from torch import nn
 
 from heedful import config
 from heedful.build import build_decoder, build_encoder
-from heedful.nn.dropout import Dropout, kept
+from heedful.nn.dropout import Dropout
 from heedful.nn.layers import Embed, FeedForward, Residual, output_layer
+from heedful.performance.dropout_masks import draw_mask
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -73,7 +74,7 @@ def test_on_another_device_torch_s_own_kernel_does_it():
 
 @pytest.mark.parametrize("p", [0.0001, 0.9999])
 def test_an_extreme_share_is_never_rounded_to_all_or_nothing(p):
-    mask, scale = kept(torch.Size((100_000,)), p)
+    mask, scale = draw_mask(torch.Size((100_000,)), p)
     assert 0 < int(mask.sum()) < 100_000
     assert 1 < scale <= 256
 
@@ -90,10 +91,10 @@ def test_every_brick_drops_in_training_only():
     embed = Embed(nn.Embedding(6, 8), dropout=0.5)
     inner = FeedForward(8, 16, dropout=0.5)
     around = Residual(8, dropout=0.5)
-    for call in (lambda: embed(tokens), lambda: inner(x), lambda: around.leave(x, x)):
+    for call in (lambda: embed(tokens), lambda: inner(x), lambda: around.add_and_norm(x, x)):
         assert not torch.equal(call(), call())
     embed.eval(), inner.eval(), around.eval()
-    for call in (lambda: embed(tokens), lambda: inner(x), lambda: around.leave(x, x)):
+    for call in (lambda: embed(tokens), lambda: inner(x), lambda: around.add_and_norm(x, x)):
         assert torch.equal(call(), call())
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
 

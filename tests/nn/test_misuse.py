@@ -20,8 +20,8 @@ from heedful.nn.attention import (
 from heedful.nn.contract import Look, Memory, last_slot, select
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.encoders import RecurrentEncoder
-from heedful.nn.layers import Embed, Residual, output_layer
-from heedful.nn.positions import Given, Learned, Sinusoidal
+from heedful.nn.layers import Embed, Residual, TransformerLayerOptions, output_layer
+from heedful.nn.positions import Fixed, Learned, Sinusoidal
 from heedful.search import Beam, DecodingLimits, Greedy
 from support.zoo import Case
 
@@ -36,20 +36,20 @@ def recurrent(**options):
     ("make", "message"),
     [
         (lambda: Dot(4, 6), "equal widths, not 4 .query. and 6 .key.: choose 'bilinear'"),
-        (lambda: ContentLocation(4, 4, span=4), "span must be odd.*got 4"),
+        (lambda: ContentLocation(4, 4, kernel_size=4), "kernel_size must be odd.*got 4"),
         (lambda: MultiHead(10, 3, 10), "width 10 is not a multiple of heads 3"),
         (lambda: MultiHead(8, 2, 8, combine="sum"), "combine 'sum' is unknown; choose from concat, average"),
         (lambda: SelfAttention(8, 2, score=ContentLocation(4, 4)), "content_location is for recurrent decoders"),
         (lambda: ContentLocation(4, 4)(torch.zeros(1, 4), torch.zeros(3, 4)), "weights of the previous step"),
-        (lambda: Location(4, 4, slots=5)(torch.zeros(1, 4), torch.zeros(6, 4)), "built for 5 slots.*slots >= 6"),
+        (lambda: Location(4, 4, max_positions=5)(torch.zeros(1, 4), torch.zeros(6, 4)), "max_positions >= 6"),
         (lambda: Residual(8, norm="mid"), "norm 'mid' is unknown; choose from pre, post"),
         (lambda: RecurrentEncoder(Embed(nn.Embedding(9, 4)), 7), "width 7 must be even"),
-        (lambda: recurrent(asks="next"), "asks 'next' is unknown; choose from previous, current"),
-        (lambda: recurrent(first="best"), "first 'best' is unknown; choose from mean, last, zero"),
+        (lambda: recurrent(query_from="next"), "query_from 'next' is unknown; choose from previous, current"),
+        (lambda: recurrent(initial_state="best"), "initial_state 'best' is unknown; choose from mean, last, zero"),
         (lambda: recurrent(bridge=False, memory_width=6), "width 6 cannot start a state of width 8 without a bridge"),
         (lambda: Sinusoidal(5, 7), "even width, got 7"),
-        (lambda: Learned(5, 8)(3, offset=4), "position 7 is past the table of 5 positions.*slots >= 7"),
-        (lambda: Given(5, 8, torch.zeros(4, 8)), r"shape \(4, 8\), expected \(5, 8\)"),
+        (lambda: Learned(5, 8)(3, offset=4), "position 7 is past the table of 5 positions.*max_positions >= 7"),
+        (lambda: Fixed(5, 8, torch.zeros(4, 8)), r"shape \(4, 8\), expected \(5, 8\)"),
         (lambda: Look(frozenset({"wheights"})), "record 'wheights' is unknown; choose from weights, scores"),
         (lambda: Look(silence=frozenset({("croos", 0, 0)})), "place to silence 'croos' is unknown"),
     ],
@@ -68,18 +68,18 @@ def test_only_trees_of_tensors_have_rows():
 def test_a_head_that_is_not_there_cannot_be_silenced(heads):
     attention = Attention(Additive(4, 4), 4) if heads == 1 else MultiHead(4, 2, 4)
     source = attention.prepare(Memory(torch.zeros(1, 3, 4), torch.ones(1, 3, dtype=torch.bool)))
-    glance = Look(frozenset(), frozenset({("cross", 0, 5)})).at("cross", 0)
+    glance = Look(frozenset(), frozenset({("cross", 0, 5)})).glance_at("cross", 0)
     with pytest.raises(ValueError, match=f"cannot silence head 5 of an attention with {heads}"):
         attention(torch.zeros(1, 1, 4), source, None, glance)
 
 
 @pytest.mark.parametrize("look", [None, Look()], ids=["fused", "explicit"])
-@pytest.mark.parametrize("normalize", [soft, hard])
-def test_a_query_with_no_real_slot_gets_a_zero_context(look, normalize):
+@pytest.mark.parametrize("normalizer", [soft, hard])
+def test_a_query_with_no_real_slot_gets_a_zero_context(look, normalizer):
     attention = MultiHead(4, 2, 4)
-    attention.normalize = normalize
+    attention.normalizer = normalizer
     source = attention.prepare(Memory(torch.randn(2, 3, 4), torch.tensor([[True, True, False], [False] * 3])))
-    glance = None if look is None else look.at("cross", 0)
+    glance = None if look is None else look.glance_at("cross", 0)
     context, _, found = attention(torch.randn(2, 1, 4), source, None, glance)
     assert torch.equal(context[1, 0], attention.out.bias)
     assert not context.isnan().any()
@@ -127,7 +127,7 @@ def test_silencing_a_head_is_zeroing_its_part_of_the_output_matrix():
         x = torch.randn(2, 3, 8)
         for head in range(4):
             place = "cross" if isinstance(attention, MultiHead) else "encoder"
-            glance = Look(frozenset(), frozenset({(place, 0, head)})).at(place, 0)
+            glance = Look(frozenset(), frozenset({(place, 0, head)})).glance_at(place, 0)
 
             def ask(glance, attention=attention, x=x):
                 if isinstance(attention, MultiHead):
@@ -168,10 +168,10 @@ def test_a_memory_may_be_of_another_width(score):
     words = Embed(nn.Embedding(9, 8), positions=Sinusoidal(20, 8))
     for memory_width in (6, 10):
         memory = Memory(torch.randn(2, 3, memory_width), torch.ones(2, 3, dtype=torch.bool))
-        options = {"layers": 1, "heads": 2, "inner": 8, "score": score}
-        transformer = TransformerDecoder(words, output_layer(8, 9), memory_width, **options)
+        options = TransformerLayerOptions(heads=2, feedforward_size=8, score=score)
+        transformer = TransformerDecoder(words, output_layer(8, 9), memory_width, layers=1, options=options)
         plain = RecurrentDecoder(
-            Embed(nn.Embedding(9, 8)), output_layer(8, 9), 8, memory_width, None, first="zero", bridge=False
+            Embed(nn.Embedding(9, 8)), output_layer(8, 9), 8, memory_width, None, initial_state="zero", bridge=False
         )
         for decoder in (transformer, plain):
             decoded, _ = decoder(torch.tensor([[1, 2], [3, 4]]), decoder.start(memory))

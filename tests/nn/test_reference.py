@@ -7,12 +7,13 @@ import torch
 from torch import nn
 
 from heedful.nn.attention import MultiHead, SelfAttention
-from heedful.nn.cells import CELLS, one_step
+from heedful.nn.cells import CELLS
 from heedful.nn.contract import Look, Memory
 from heedful.nn.decoders.transformer import DecoderLayer
 from heedful.nn.encoders import RecurrentEncoder
 from heedful.nn.encoders.transformer import EncoderLayer
-from heedful.nn.layers import Embed
+from heedful.nn.layers import Embed, TransformerLayerOptions
+from heedful.performance.recurrent_step import run_single_step
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 DTYPES = list(TOLERANCE)
@@ -61,7 +62,7 @@ def test_multi_head_is_nn_multihead_attention(dtype, mask, look):
     theirs, mine = shake(nn.MultiheadAttention(D, H, batch_first=True)), MultiHead(D, H, D)
     copy_cross(mine, theirs)
     query, states = torch.randn(B, T, D), torch.randn(B, S, D)
-    glance = None if look is None else look.at("cross", 0)
+    glance = None if look is None else look.glance_at("cross", 0)
     context, _, found = mine(query, mine.prepare(Memory(states, mask)), None, glance)
     expected, weights = theirs(query, states, states, key_padding_mask=~mask, average_attn_weights=False)
     close(context, expected)
@@ -78,8 +79,12 @@ def test_self_attention_is_nn_multihead_attention(dtype, mask, causal, look):
     # PyTorch's boolean attn_mask says True = blocked; ours says True = real.
     blocked = torch.ones(S, S, dtype=torch.bool).triu(1) if causal else None
     expected, _ = theirs(x, x, x, key_padding_mask=~mask, attn_mask=blocked)
-    glance = None if look is None else look.at("encoder", 0)
+    glance = None if look is None else look.glance_at("encoder", 0)
     close(mine(x, mask=mask[:, None, None, :], causal=causal, glance=glance)[0], expected)
+
+
+def options(**others):
+    return TransformerLayerOptions(heads=H, feedforward_size=INNER, **others)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -87,7 +92,7 @@ def test_self_attention_is_nn_multihead_attention(dtype, mask, causal, look):
 def test_encoder_layer_is_nn_transformer_encoder_layer(dtype, mask, norm, activation):
     act = {"relu": "relu", "gelu": "gelu", "silu": nn.functional.silu}[activation]
     theirs = shake(nn.TransformerEncoderLayer(D, H, INNER, 0.0, act, batch_first=True, norm_first=norm == "pre"))
-    mine = EncoderLayer(D, H, INNER, norm=norm, activation=activation)
+    mine = EncoderLayer(D, options(norm=norm, activation=activation))
     copy_self(mine.attention, theirs.self_attn)
     mine.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
     mine.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
@@ -102,7 +107,7 @@ def test_encoder_layer_is_nn_transformer_encoder_layer(dtype, mask, norm, activa
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_decoder_layer_is_nn_transformer_decoder_layer(dtype, mask, norm):
     theirs = shake(nn.TransformerDecoderLayer(D, H, INNER, 0.0, batch_first=True, norm_first=norm == "pre"))
-    mine = DecoderLayer(D, H, INNER, D, norm=norm)
+    mine = DecoderLayer(D, D, options(norm=norm))
     copy_self(mine.attention, theirs.self_attn)
     copy_cross(mine.cross, theirs.multihead_attn)
     mine.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
@@ -151,7 +156,7 @@ def test_one_step_is_the_engine_on_a_sequence_of_one(dtype, cell, layers):
     inputs, hidden = torch.randn(B, 5, requires_grad=True), torch.randn(B, layers, 8, requires_grad=True)
     memory = torch.randn(B, layers, 8, requires_grad=True) if cell == "lstm" else None
     torch.manual_seed(1)
-    found = one_step(rnn, inputs, hidden, memory)
+    found = run_single_step(rnn, inputs, hidden, memory)
     torch.manual_seed(1)
     states = tuple(state.transpose(0, 1).contiguous() for state in (hidden, memory) if state is not None)
     answers, after = rnn(inputs.unsqueeze(1), states if cell == "lstm" else states[0])
@@ -170,7 +175,7 @@ def test_average_of_heads_is_concat_with_a_block_matrix(dtype):
     shake(average)
     query, memory = torch.randn(B, T, D), Memory(torch.randn(B, S, D), torch.ones(B, S, dtype=torch.bool))
     source = average.prepare(memory)
-    glance = Look().at("cross", 0)
+    glance = Look().glance_at("cross", 0)
     context, _, found = average(query, source, None, glance)
     heads = found.weights @ source.values  # [B, H, T, D]
     eye = torch.cat([torch.eye(D)] * H, 0) / H

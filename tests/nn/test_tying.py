@@ -8,7 +8,7 @@ from heedful.data.batch import collate
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import TransformerEncoder
-from heedful.nn.layers import Embed, initialize, output_layer
+from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, output_layer
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_source_target_and_output_tables_may_be_one_in_any_way(tied):
     torch.manual_seed(0)
     one = nn.Embedding(9, 8)
     source, target = (one if side in tied else nn.Embedding(9, 8) for side in "ST")
-    output = output_layer(8, 9, tied=one if "O" in tied else None)
-    options = {"layers": 1, "heads": 2, "inner": 8}
+    output = output_layer(8, 9, tied_to=one if "O" in tied else None)
+    options = {"layers": 1, "options": TransformerLayerOptions(heads=2, feedforward_size=8)}
     model = Seq2Seq(
         TransformerEncoder(Embed(source), **options), TransformerDecoder(Embed(target), output, 8, **options)
     )

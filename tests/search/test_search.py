@@ -14,10 +14,10 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Decoded, Look, Memory, State
 from heedful.nn.decoders import TransformerDecoder
 from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
-from heedful.nn.layers import Embed, output_layer
+from heedful.nn.layers import Embed, TransformerLayerOptions, output_layer
 from heedful.nn.positions import Sinusoidal
+from heedful.performance.attribute_cache import cached_attributes
 from heedful.search import LENGTH_RULES, SEARCHES, STOPPING_RULES, Beam, DecodingLimits, Greedy, Sample
-from heedful.search.attribute_cache import quick
 from heedful.search.filters import NoRepeatNgram, SuppressTokens, Temperature
 from support.law import EVERYTHING, forced, replays, same_maps
 from support.zoo import BOS, DECODER_CASES, EOS, PAD, WIDTH, Case, decoder, embed
@@ -294,10 +294,11 @@ def test_single_precision_and_a_vocabulary_of_blocks_keep_the_laws_too(bias, siz
     """The way of production: logits written in place, candidates found by blocks."""
     torch.manual_seed(0)
     table = nn.Embedding(size, 16)
-    words = Embed(table, positions=Sinusoidal(40, 16), scale=True)
+    words = Embed(table, positions=Sinusoidal(40, 16), scale_embeddings=True)
+    options = TransformerLayerOptions(heads=2, feedforward_size=16)
     model = Seq2Seq(
-        TransformerEncoder(words, layers=1, heads=2, inner=16),
-        TransformerDecoder(words, output_layer(16, size, tied=table, bias=bias), 16, layers=1, heads=2, inner=16),
+        TransformerEncoder(words, layers=1, options=options),
+        TransformerDecoder(words, output_layer(16, size, tied_to=table, bias=bias), 16, layers=1, options=options),
     ).eval()
     with torch.no_grad():
         memory = model.encoder(*padded([[5, 3, 9, 2], [7, 2]], PAD), look=EVERYTHING)
@@ -397,14 +398,14 @@ class TestQuick:
 
     def test_attributes_are_plain_inside_and_as_ever_outside(self):
         model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-        with quick(model):
+        with cached_attributes(model):
             assert self.mirrored(model)
             assert model[0].weight is model[0]._parameters["weight"]
         assert not self.mirrored(model)
 
     def test_an_error_leaves_nothing_behind(self):
         model = nn.Linear(2, 2)
-        with pytest.raises(RuntimeError, match="oops"), quick(model):
+        with pytest.raises(RuntimeError, match="oops"), cached_attributes(model):
             raise RuntimeError("oops")
         assert not self.mirrored(model)
 
@@ -420,7 +421,7 @@ class TestQuick:
     def test_a_sharded_model_is_left_alone(self):
         model = nn.Linear(2, 2)
         model.unshard = lambda: None
-        with quick(model):
+        with cached_attributes(model):
             assert not self.mirrored(model)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from heedful.data.batch import collate
-from heedful.model.shard import shard, units
+from heedful.model.shard import shard, sharded_layers
 from heedful.nn.layers import initialize
 from test_size import transformer
 
@@ -32,7 +32,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     whole, parts = model(), shard(model())
-    assert len(units(parts)) == 4
+    assert len(sharded_layers(parts)) == 4
     # A large eps: the biases of keys have no gradient but rounding, which AdamW would blow up to whole steps.
     optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2, eps=1e-4) for one in (whole, parts)]
     for step in range(3):

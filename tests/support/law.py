@@ -1,6 +1,8 @@
-"""The laws that every encoder, decoder, score, normalizer and search must keep, as plain functions of a case."""
+"""The laws that every encoder, decoder, score, normalizer and search must obey, as plain functions of a case."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from torch import Tensor
 from heedful.data.batch import padded
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import RECORDS, Look, Maps, Memory, State, select
-from heedful.search import DecodingLimits, Greedy
+from heedful.search import DecodingLimits, Greedy, Sample
 from heedful.types import FATES, Hypothesis, SearchResult
 from support.zoo import BOS, EOS, PAD, SEARCH_CASES, Case, V
 
@@ -50,7 +52,7 @@ def future_tokens_change_nothing(model: Seq2Seq) -> None:
 
 def padding_changes_nothing(model: Seq2Seq) -> None:
     tokens, mask = padded(SOURCE, PAD)
-    more = torch.nn.functional.pad(tokens, (0, 3), value=PAD + 9)  # what stands there must not matter
+    more = torch.nn.functional.pad(tokens, (0, 3), value=PAD + 9)  # what is there must not matter
     wide = model.encoder(more, torch.nn.functional.pad(mask, (0, 3)))
     narrow = model.encoder(tokens, mask)
     slots = narrow.mask.size(1)
@@ -100,8 +102,8 @@ def weights_are_a_distribution_over_real_slots(model: Seq2Seq) -> None:
         (decoded.maps.decoder, causal),
         (memory.maps.encoder, real[:, None, None, :]),
     ):
-        for found in maps:
-            weights, scores = found.weights, found.scores
+        for layer_map in maps:
+            weights, scores = layer_map.weights, layer_map.scores
             assert weights is not None
             assert scores is not None
             close(weights.sum(-1), torch.ones_like(weights[..., 0]))
@@ -111,7 +113,7 @@ def weights_are_a_distribution_over_real_slots(model: Seq2Seq) -> None:
             assert (scores[~hidden] > -torch.inf).all()
 
 
-def prepared_once_is_prepared_anew(model: Seq2Seq) -> None:
+def preparing_once_is_preparing_at_every_step(model: Seq2Seq) -> None:
     memory = read(model)
     kept, fresh = model.decoder.start(memory), model.decoder.start(memory)
     for tokens in TARGET.split(1, 1):
@@ -122,7 +124,7 @@ def prepared_once_is_prepared_anew(model: Seq2Seq) -> None:
 
 
 def looking_changes_nothing(model: Seq2Seq) -> None:
-    """Which is also: the fused path says what the explicit one says."""
+    """This also says that the fused path gives the result of the explicit one."""
     plain, seen = read(model), read(model, look=EVERYTHING)
     close(plain.states, seen.states)
     assert plain.maps is None
@@ -134,11 +136,12 @@ def looking_changes_nothing(model: Seq2Seq) -> None:
 
 
 def silence_is_zero_context(model: Seq2Seq) -> None:
-    """Silencing every head of every cross-attention makes the decoder deaf to the source."""
+    """Silencing every head of every cross-attention makes the decoder independent of the source."""
     memory = read(model)
     decoded, _ = model.decoder(TARGET, model.decoder.start(memory), EVERYTHING)
     assert decoded.maps is not None
-    heads = [(layer, head) for layer, found in enumerate(decoded.maps.cross) for head in range(found.weights.size(1))]
+    maps = decoded.maps.cross
+    heads = [(layer, head) for layer, layer_map in enumerate(maps) for head in range(layer_map.weights.size(1))]
     if not heads:
         return
     everyone = Look(frozenset(), frozenset(("cross", layer, head) for layer, head in heads))
@@ -158,7 +161,7 @@ MODEL_LAWS = (
     rows_are_independent,
     a_shared_source_is_the_same_as_copies,
     weights_are_a_distribution_over_real_slots,
-    prepared_once_is_prepared_anew,
+    preparing_once_is_preparing_at_every_step,
     looking_changes_nothing,
     silence_is_zero_context,
 )
@@ -190,9 +193,14 @@ def check_search(case: Case, model: Seq2Seq) -> None:
     assert [tokens(answers) for answers in plain] == [tokens(answers) for answers in found]
     assert all(answer.maps is None for answers in plain for answer in answers.hypotheses)
     assert all(answers.trace is None for answers in plain)
-    if case.search != "sample":  # what else is in the batch must not matter; a sampler shares its dice with the batch
-        alone = [search(model.decoder, read(model, [source]), rules)[0] for source in SOURCE]
-        assert [tokens(answers) for answers in alone] == [tokens(answers) for answers in plain]
+    # The other sentences of a batch must not matter, to samples either: they belong to the number of a sentence.
+    alone = [
+        (replace(search, numbers=(row,)) if isinstance(search, Sample) else search)(
+            model.decoder, read(model, [source]), rules
+        )[0]
+        for row, source in enumerate(SOURCE)
+    ]
+    assert [tokens(answers) for answers in alone] == [tokens(answers) for answers in plain]
     if case.search == "beam-1":
         greedy = Greedy()(model.decoder, memory, rules)
         assert [tokens(answers) for answers in greedy] == [tokens(answers) for answers in plain]

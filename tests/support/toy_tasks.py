@@ -14,7 +14,7 @@ from heedful.nn.attention import Additive, Attention, Bilinear
 from heedful.nn.contract import Look
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
-from heedful.nn.layers import Embed, initialize, output_layer
+from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, output_layer
 from heedful.nn.positions import Sinusoidal
 from heedful.search import DecodingLimits, Greedy
 from heedful.training.schedules import linear
@@ -23,11 +23,7 @@ PAD, BOS, EOS, FIRST = 0, 1, 2, 3
 WORDS = 20
 V = FIRST + WORDS
 
-TASKS = {
-    "copy": list,
-    "reverse": lambda tokens: tokens[::-1],
-    "sort": sorted,
-}
+TASKS = {"copy": list, "reverse": lambda tokens: tokens[::-1], "sort": sorted}
 
 
 def pairs(task: str, count: int, longest: int, seed: int) -> list[tuple[list[int], list[int]]]:
@@ -39,10 +35,11 @@ def pairs(task: str, count: int, longest: int, seed: int) -> list[tuple[list[int
 
 def transformer(width: int = 32) -> Seq2Seq:
     table = nn.Embedding(V, width)
-    embed = Embed(table, positions=Sinusoidal(64, width), scale=True)
+    embed = Embed(table, positions=Sinusoidal(64, width), scale_embeddings=True)
+    options = TransformerLayerOptions(heads=2, feedforward_size=128)
     return Seq2Seq(
-        TransformerEncoder(embed, layers=2, heads=2, inner=128),
-        TransformerDecoder(embed, output_layer(width, V, tied=table), width, layers=2, heads=2, inner=128),
+        TransformerEncoder(embed, layers=2, options=options),
+        TransformerDecoder(embed, output_layer(width, V, tied_to=table), width, layers=2, options=options),
     )
 
 
@@ -55,7 +52,7 @@ def lstm_additive(width: int = 64) -> Seq2Seq:
             width,
             width,
             Attention(Additive(width, width), width),
-            asks="previous",
+            query_from="previous",
         ),
     )
 
@@ -70,7 +67,7 @@ def gru_bilinear(width: int = 64) -> Seq2Seq:
             width,
             Attention(Bilinear(width, width), width),
             cell="gru",
-            feeds=True,
+            input_feeding=True,
         ),
     )
 
@@ -78,7 +75,9 @@ def gru_bilinear(width: int = 64) -> Seq2Seq:
 def no_attention(width: int = 128) -> Seq2Seq:
     return Seq2Seq(
         Bottleneck(RecurrentEncoder(Embed(nn.Embedding(V, 32)), width, cell="gru")),
-        RecurrentDecoder(Embed(nn.Embedding(V, 32)), output_layer(32, V), width, width, None, cell="gru", first="last"),
+        RecurrentDecoder(
+            Embed(nn.Embedding(V, 32)), output_layer(32, V), width, width, None, cell="gru", initial_state="last"
+        ),
     )
 
 

@@ -10,44 +10,44 @@ import torch
 from torch import nn
 
 from heedful.model.seq2seq import Seq2Seq
-from heedful.nn.attention import COMBINES, NORMALIZERS, SCORES, Attention, MultiHead
+from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
-from heedful.nn.decoders.rnn import ASKS
+from heedful.nn.decoders.rnn import QUERY_FROM
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
-from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, output_layer
-from heedful.nn.positions import POSITIONS, Given
+from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, TransformerLayerOptions, output_layer
+from heedful.nn.positions import POSITIONS, Fixed
 from heedful.search import LENGTH_RULES, SEARCHES, STOPPING_RULES, Beam, Greedy, Sample
 
 V, WIDTH = 11, 8
 PAD, BOS, EOS = 0, 1, 2
 
 
-def embed(vocabulary: int = V, *, positions: str | None = None, scale: bool = False) -> Embed:
-    table, places = nn.Embedding(vocabulary, WIDTH), None
-    if positions == "given":
-        places = Given(40, WIDTH, torch.randn(40, WIDTH))
+def embed(vocab_size: int = V, *, positions: str | None = None, scale_embeddings: bool = False) -> Embed:
+    table, places = nn.Embedding(vocab_size, WIDTH), None
+    if positions == "fixed":
+        places = Fixed(40, WIDTH, torch.randn(40, WIDTH))
     elif positions is not None:
         places = POSITIONS[positions](40, WIDTH)
-    return Embed(table, positions=places, scale=scale)
+    return Embed(table, positions=places, scale_embeddings=scale_embeddings)
 
 
 def transformer_encoder(norm: str, positions: str | None, activation: str, score: str, normalizer: str, combine: str):
-    return TransformerEncoder(
-        embed(positions=positions, scale=positions is not None),
-        layers=2,
+    options = TransformerLayerOptions(
         heads=2,
-        inner=12,
+        feedforward_size=12,
         norm=norm,
         activation=activation,
         score=score,
-        normalize=normalizer,
+        normalizer=normalizer,
         combine=combine,
     )
+    words = embed(positions=positions, scale_embeddings=positions is not None)
+    return TransformerEncoder(words, layers=2, options=options)
 
 
 # Options that do not matter to each other take turns, so that every one is run and the product stays small.
-SELF_SCORES = [score for score in SCORES if not SCORES[score].recalls]
+SELF_SCORES = [score for score in SCORES if not SCORES[score].needs_past_weights]
 
 ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
     **{
@@ -75,7 +75,7 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
                 itertools.cycle(ACTIVATIONS),
                 SELF_SCORES,
                 itertools.cycle(NORMALIZERS),
-                itertools.cycle(COMBINES),
+                itertools.cycle(COMBINE_MODES),
                 strict=False,
             ),
         ]
@@ -89,22 +89,22 @@ def attention(heads: str, score: str, normalizer: str) -> Attention | MultiHead 
     if heads == "single":
         return Attention(SCORES[score](WIDTH, WIDTH), WIDTH, normalizer)
     small = SCORES[score](WIDTH // 2, WIDTH // 2)
-    return MultiHead(WIDTH, 2, WIDTH, score=small, normalize=normalizer, combine=heads)
+    return MultiHead(WIDTH, 2, WIDTH, score=small, normalizer=normalizer, combine=heads)
 
 
-HEADS = ("none", "single", *COMBINES)
+HEADS = ("none", "single", *COMBINE_MODES)
 
 RECURRENT_CASES = {
-    f"{cell}-{asks}{'-feeds' if feeds else ''}-{layers}": {
+    f"{cell}-{query_from}{'-feeds' if input_feeding else ''}-{layers}": {
         "cell": cell,
-        "asks": asks,
-        "feeds": feeds,
+        "query_from": query_from,
+        "input_feeding": input_feeding,
         "layers": layers,
-        "first": first,
+        "initial_state": initial_state,
         "bridge": bridge,
     }
-    for (cell, asks, feeds), (layers, first, bridge) in zip(
-        itertools.product(CELLS, ASKS, (False, True)),
+    for (cell, query_from, input_feeding), (layers, initial_state, bridge) in zip(
+        itertools.product(CELLS, QUERY_FROM, (False, True)),
         itertools.cycle(
             [(1, "mean", True), (2, "last", False), (1, "zero", True), (2, "last", True), (1, "mean", False)]
         ),
@@ -112,7 +112,7 @@ RECURRENT_CASES = {
     )
 }
 # The norm, the positions and the activation of a Transformer decoder. None has no positions: equal tokens would then be
-# equal slots, and which of two equals hard attention picks is nobody's law.
+# equal slots, and which of two equals hard attention picks is not defined.
 TRANSFORMER_CASES = {
     f"transformer-{norm}-{positions}": (norm, positions, activation)
     for norm, positions, activation in zip(
@@ -122,28 +122,25 @@ TRANSFORMER_CASES = {
 DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
 
 
-def decoder(kind: str, heads: str, score: str, normalizer: str, vocabulary: int = V) -> nn.Module:
-    output = output_layer(WIDTH, vocabulary, bias=True)
+def decoder(kind: str, heads: str, score: str, normalizer: str, vocab_size: int = V) -> nn.Module:
+    output = output_layer(WIDTH, vocab_size, bias=True)
     if kind in RECURRENT_CASES:
         options = RECURRENT_CASES[kind]
-        words = embed(vocabulary)
+        words = embed(vocab_size)
         return RecurrentDecoder(words, output, WIDTH, WIDTH, attention(heads, score, normalizer), **options)
     norm, positions, activation = TRANSFORMER_CASES[kind]
-    words = embed(vocabulary, positions=positions, scale=True)
-    many, combine = (1, "concat") if heads == "single" else (2, heads)
-    return TransformerDecoder(
-        words,
-        output,
-        WIDTH,
-        layers=2,
-        heads=many,
-        inner=12,
+    words = embed(vocab_size, positions=positions, scale_embeddings=True)
+    num_heads, combine = (1, "concat") if heads == "single" else (2, heads)
+    options = TransformerLayerOptions(
+        heads=num_heads,
+        feedforward_size=12,
         norm=norm,
         activation=activation,
         score=score,
-        normalize=normalizer,
+        normalizer=normalizer,
         combine=combine,
     )
+    return TransformerDecoder(words, output, WIDTH, layers=2, options=options)
 
 
 SEARCH_CASES = {
@@ -176,7 +173,7 @@ class Case:
         recurrent = self.decoder in RECURRENT_CASES
         if self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
             return recurrent and self.score == "dot" and self.normalizer == "soft"
-        return recurrent or not SCORES[self.score].recalls
+        return recurrent or not SCORES[self.score].needs_past_weights
 
     def __str__(self) -> str:
         return "/".join((self.encoder, self.decoder, self.heads, self.score, self.normalizer, self.search))
@@ -184,12 +181,12 @@ class Case:
     def model(self) -> Seq2Seq:
         """The model, in double precision, with weights that are random but large enough to matter."""
         torch.manual_seed(len(str(self)) + sum(map(ord, str(self))))
-        made = Seq2Seq(
+        model = Seq2Seq(
             ENCODER_CASES[self.encoder](), decoder(self.decoder, self.heads, self.score, self.normalizer)
         ).double()
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.5)
-        return made.eval()
+        return model.eval()
 
 
 FACTORS: tuple[Sequence[str], ...] = (
@@ -214,8 +211,8 @@ def pairwise() -> list[Case]:
     draw = torch.Generator().manual_seed(0)
     chosen = []
     while wanted:
-        some = [everything[i] for i in torch.randint(len(everything), (200,), generator=draw).tolist()]
-        best = max(some, key=lambda case: len(wanted.intersection(_pairs(case))))
+        drawn = [everything[i] for i in torch.randint(len(everything), (200,), generator=draw).tolist()]
+        best = max(drawn, key=lambda case: len(wanted.intersection(_pairs(case))))
         fresh = wanted.intersection(_pairs(best))
         if not fresh:  # the last few pairs are rare: look for one of them
             pair = min(wanted, key=str)

@@ -22,7 +22,7 @@ from heedful.engines.base import (
     sort_by_score,
 )
 from heedful.errors import HeedfulError
-from heedful.model.ensemble import ensemble
+from heedful.model.ensemble import make_ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
@@ -96,7 +96,7 @@ def open_engine(
     """
     set_process_threads(threads)
     models = [load_model(member) for member in (bundle, *others)]
-    return TorchEngine(ensemble(models) if others else models[0], find_device(device))
+    return TorchEngine(make_ensemble(models) if others else models[0], find_device(device))
 
 
 def set_process_threads(threads: int | None) -> None:

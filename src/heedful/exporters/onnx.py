@@ -23,9 +23,9 @@ from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
 from heedful.engines.onnx import ENCODER, STEP
 from heedful.errors import HeedfulError, require
-from heedful.model.seq2seq import Seq2Seq, output_of
+from heedful.model.seq2seq import Seq2Seq, output_projection
 from heedful.nn.contract import Look, State, Tree
-from heedful.nn.layers import precise
+from heedful.nn.layers import promote_to_fp32
 from heedful.text.tokenizer import BOS
 
 QUANTIZATIONS = ("float32",)
@@ -117,14 +117,14 @@ class DecoderStep(nn.Module):
     def forward(self, token: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """[B], leaves -> [B, V], leaves, [B, layers, heads, S]"""
         decoded, state = self.decoder(token.unsqueeze(1), replace_tensors(self.state, iter(tensors)), Look())
-        log_probs = precise(self.project(decoded.states[:, -1])).log_softmax(-1)
+        log_probs = promote_to_fp32(self.project(decoded.states[:, -1])).log_softmax(-1)
         layers = () if decoded.maps is None else decoded.maps.cross
         weights = [layer.weights.squeeze(2) for layer in layers if layer.weights is not None]  # [B, H, S] of each
         return (log_probs, *list_tensors(state.past), *([torch.stack(weights, 1)] if weights else []))
 
     def project(self, states: Tensor) -> Tensor:
         """[B, D] -> logits [B, V]"""
-        output = output_of(self.decoder)
+        output = output_projection(self.decoder)
         if not isinstance(output, nn.Linear) or output.bias is not None:
             return self.decoder.project(states)
         # With a bias, even of zeros, the graph uses a tied table as stored; without, it stores a transposed copy.

@@ -46,7 +46,7 @@ class Proof:
     own: float  # BLEU of their answers against ours: 100 if they are the same
     rounded: bool  # whether the weights are quantized
     strange: float = 0.0  # mean difference of log p of a token in nonsense
-    usual: int | None = None  # same answers if our search_options ends by its own rule, not by theirs
+    usual: int | None = None  # same answers if our search ends by its own rule, not by theirs
     bleu: tuple[float, float] | None = None  # of ours and of theirs against the references, if there are any
 
     @property
@@ -76,7 +76,7 @@ class Proof:
         ties = f" ({self.ties} more are ties)" if self.ties else ""
         parts = [f"{self.same} of {self.sentences} answers are the same tokens{ties}"]
         if self.usual is not None:
-            parts.append(f"{self.usual} where each search_options ends by its own rule")
+            parts.append(f"{self.usual} where each search ends by its own rule")
         parts.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")
         if self.own < 99.995:
             parts.append(f"BLEU against the model's own answers {self.own:.2f}")

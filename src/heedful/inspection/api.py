@@ -157,7 +157,7 @@ def trace_text(
 
 
 def source_text(model: "InspectedModel", ids: Sequence[int]) -> str:
-    """The text of a source given as ids, of which the last is the source_end token."""
+    """The text of a source given as ids, of which the last is the end token."""
     return "".join(model.source_pieces(list(ids)[:-1])).replace("\u2581", " ").strip()
 
 

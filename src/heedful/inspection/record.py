@@ -308,7 +308,7 @@ def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalize]
+    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalizer]
 
     def blob(tensor: Tensor, fraction_bits: int = 7) -> Any:
         return numbers_blob(tensor.float().cpu().numpy(), fraction_bits)

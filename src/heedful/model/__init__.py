@@ -1,4 +1,4 @@
-"""An encoder and a decoder made one, and the loss that trains them."""
+"""A model of an encoder and a decoder, and the loss that trains it."""
 
 from heedful.errors import require
 

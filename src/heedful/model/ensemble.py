@@ -1,6 +1,6 @@
-"""p(y_t | y_<t, x) = mean over i of p_i(y_t | y_<t, x): several models that answer as one.
+"""p(y_t | y_<t, x) = mean over i of p_i(y_t | y_<t, x): several models as one.
 
-Its parts keep the contract, so that every search, filter, prefix and trace works with an ensemble as with one model.
+Its parts obey the contract, so that every search, filter, prefix and trace works with an ensemble as with one model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from heedful.errors import HeedfulError
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Decoded, Decoder, Encoder, Look, Maps, Memory, State, Tree
-from heedful.nn.layers import precise
+from heedful.nn.layers import promote_to_fp32
 
 
-class Readers(nn.Module):
-    """The encoders of all members; their memories stand side by side, D is the sum of their widths."""
+class EnsembleEncoder(nn.Module):
+    """The encoders of all members; their memories are concatenated, so D is the sum of their widths."""
 
     def __init__(self, encoders: Sequence[Encoder]) -> None:
         super().__init__()
@@ -25,52 +25,55 @@ class Readers(nn.Module):
         self.width = sum(encoder.width for encoder in encoders)
 
     def forward(self, *source: Tensor, look: Look | None = None) -> Memory:
-        """Each reads the source; one looks into the first."""
-        each: list[Memory] = [
+        """All encoders read the source; a look is into the first."""
+        memories: list[Memory] = [
             encoder(*source, look=None if number else look) for number, encoder in enumerate(self.encoders)
         ]
-        if any(one.mask.shape != each[0].mask.shape for one in each):
+        first = memories[0]
+        if any(memory.mask.shape != first.mask.shape for memory in memories):
             raise HeedfulError(
-                "an ensemble needs models with as many annotations: one without attention hands over a single vector"
+                "the models of an ensemble must return equally many annotation vectors, but one without attention "
+                "returns a single vector"
             )
-        return Memory(torch.cat([one.states for one in each], -1), each[0].mask, each[0].maps)
+        return Memory(torch.cat([memory.states for memory in memories], -1), first.mask, first.maps)
 
 
-class Writers(nn.Module):
-    """The decoders of all members: each reads what was said, and what comes next all of them decide.
+class EnsembleDecoder(nn.Module):
+    """The decoders of all members: each reads the same tokens, and the mean of their probabilities is the output.
 
     Its `states` are log-probabilities already, and D is the size of the vocabulary.
     """
 
-    def __init__(self, decoders: Sequence[Decoder], widths: Sequence[int]) -> None:
+    def __init__(self, decoders: Sequence[Decoder], memory_widths: Sequence[int]) -> None:
         super().__init__()
         self.decoders: Iterable[Any] = nn.ModuleList(cast("Sequence[nn.Module]", decoders))
-        self.widths = list(widths)  # of the members' memories
+        self.memory_widths = list(memory_widths)
 
     def start(self, memory: Memory) -> State:
-        """Each with its own part of the memory."""
-        parts = memory.states.split(self.widths, -1)
-        each = [decoder.start(Memory(part, memory.mask)) for decoder, part in zip(self.decoders, parts, strict=True)]
-        sources, pasts = tuple(one.source for one in each), tuple(one.past for one in each)
-        return State(sources, pasts, shared=all(one.shared for one in each))
+        """Each decoder starts with its own part of the memory."""
+        parts = memory.states.split(self.memory_widths, -1)
+        states = [decoder.start(Memory(part, memory.mask)) for decoder, part in zip(self.decoders, parts, strict=True)]
+        sources, pasts = tuple(state.source for state in states), tuple(state.past for state in states)
+        return State(sources, pasts, shared=all(state.shared for state in states))
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
-        """logsumexp_i log p_i - log n, the logarithm of the mean; one looks into the first."""
-        pasts, every, maps = list[Tree](), list[Tensor](), list[Maps | None]()
+        """logsumexp_i log p_i - log n, the logarithm of the mean; a look is into the first."""
+        pasts, log_probs, maps = list[Tree](), list[Tensor](), list[Maps | None]()
         for decoder, source, past in zip(self.decoders, state.source, state.past, strict=True):
-            decoded, after = decoder(tokens, State(source, past, state.shared), None if every else look)
-            every.append(precise(decoder.project(decoded.states)).log_softmax(-1))
+            decoded, after = decoder(tokens, State(source, past, state.shared), None if log_probs else look)
+            log_probs.append(promote_to_fp32(decoder.project(decoded.states)).log_softmax(-1))
             pasts.append(after.past)
             maps.append(decoded.maps)
-        mean = torch.stack(every).logsumexp(0) - log(len(every))
+        mean = torch.stack(log_probs).logsumexp(0) - log(len(log_probs))
         return Decoded(mean, maps[0]), State(state.source, tuple(pasts), state.shared)
 
     def project(self, states: Tensor) -> Tensor:
-        """They are what they should be."""
+        """The states, unchanged: they are log-probabilities already."""
         return states
 
 
-def ensemble(models: Sequence[Seq2Seq]) -> Seq2Seq:
-    """Models of one vocabulary as one model."""
-    encoders = [model.encoder for model in models]
-    return Seq2Seq(Readers(encoders), Writers([model.decoder for model in models], [one.width for one in encoders]))
+def make_ensemble(models: Sequence[Seq2Seq]) -> Seq2Seq:
+    """One model from several with the same vocabularies."""
+    memory_widths = [model.encoder.width for model in models]
+    decoder = EnsembleDecoder([model.decoder for model in models], memory_widths)
+    return Seq2Seq(EnsembleEncoder([model.encoder for model in models]), decoder)

@@ -11,36 +11,39 @@ from heedful.nn.contract import Decoder, Encoder
 
 
 class Seq2Seq(nn.Module):
-    """An encoder and a decoder; calling it gives the loss of a batch under teacher forcing.
+    """An encoder and a decoder; calling it returns the loss of a batch under teacher forcing.
 
-    The loss is computed in here, not outside, so that wrappers which act on the root's forward
+    The loss is computed here and not outside, so that wrappers which act on the root's forward
     (DistributedDataParallel, FSDP2) see every use of the output table.
     """
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, *, smoothing: float = 0.0, agreement: float = 0.0) -> None:
+    def __init__(
+        self, encoder: Encoder, decoder: Decoder, *, label_smoothing: float = 0.0, r_drop: float = 0.0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.smoothing, self.agreement = smoothing, agreement
+        self.label_smoothing, self.r_drop = label_smoothing, r_drop
 
     def forward(self, batch: Batch) -> Loss:
-        """The batch's loss, summed over its target tokens; smoothed while training, and read twice for agreement."""
-        smoothing, agreement = (self.smoothing, self.agreement) if self.training else (0.0, 0.0)
-        batch = batch.twice() if agreement else batch
+        """The loss of the batch, summed over its target tokens; label smoothing and R-Drop apply in training only."""
+        label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
+        batch = batch.twice() if r_drop else batch
         memory = self.encoder(*batch.source)
         decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory))
         states = decoded.states.flatten(0, 1).index_select(0, batch.real)
-        return chunked_loss(output_of(self.decoder), states, batch.targets, smoothing=smoothing, agreement=agreement)
+        project = output_projection(self.decoder)
+        return chunked_loss(project, states, batch.targets, label_smoothing=label_smoothing, r_drop=r_drop)
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-def output_of(decoder: Decoder) -> Callable[[Tensor], Tensor]:
-    """What turns states into logits: an `nn.Linear`, where the decoder promises one, or just its `project`.
+def output_projection(decoder: Decoder) -> Callable[[Tensor], Tensor]:
+    """The function from states to logits: the decoder's `plain_projection` if it has one, otherwise its `project`.
 
-    A decoder may have an attribute `plain_projection`, and thereby promise that its `project` is that `nn.Linear` and
-    nothing else. The loss can then differentiate it by hand, and search can write its result where it likes.
+    A decoder with an attribute `plain_projection` promises that its `project` is that `nn.Linear` and nothing else. The
+    loss can then differentiate it by hand, and a search can write the logits into a buffer of its own.
     """
-    output = getattr(decoder, "plain_projection", None)
-    return output if type(output) is nn.Linear else decoder.project
+    projection = getattr(decoder, "plain_projection", None)
+    return projection if type(projection) is nn.Linear else decoder.project

@@ -1,11 +1,11 @@
 """Attention: score -> mask -> normalize -> weighted sum.
 
     e_ti = score(q_t, k_i)          how well slot i answers query t
-    a_t  = normalize(e_t)           a distribution over the real slots
+    a_t  = normalizer(e_t)          a distribution over the real slots
     c_t  = sum_i a_ti v_i           the context
 
-Every class below has the same face: `prepare` does the per-sentence work once, `forward` asks. Shapes are written
-[..., T, S]: the dots are B for one distribution and B, H for several heads.
+Every class below has the same interface: `prepare` does the work per sentence once, `forward` answers queries. Shapes
+are written [..., T, S]: the dots are B for one distribution and B, H for several heads.
 """
 
 import math
@@ -13,24 +13,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful import performance
 from heedful.nn.contract import Glance, Map, Memory
+from heedful.performance.bf16_attention import scaled_dot_product_attention
 
-# ---------------------------------------------------------------------------------------------------------- scores
+# -------------------------------------------------------------------------------------------------------------- scores
 
 
-class Score(Protocol):
-    """(query, key) -> how well they fit. `recalls` says that the previous weights are needed to score the next."""
+class ScoreFunction(Protocol):
+    """(query, key) -> how well they fit. With `needs_past_weights` it also reads the weights of the previous step."""
 
-    recalls: bool
+    needs_past_weights: bool
 
     def prepare(self, keys: Tensor) -> Tensor:
         """[..., S, key width] -> [..., S, a], once per sentence."""
         ...
 
-    def __call__(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:
+    def __call__(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
         """[..., T, query width], prepared [..., S, a] -> scores [..., T, S]."""
         ...
 
@@ -38,7 +39,7 @@ class Score(Protocol):
 class Dot(nn.Module):
     """score = q . k            (Luong, Pham, Manning 2015, "dot")"""
 
-    recalls = False
+    needs_past_weights = False
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -48,10 +49,10 @@ class Dot(nn.Module):
             )
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The keys as they are."""
+        """The keys, unchanged."""
         return keys
 
-    def forward(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, D] -> [..., T, S]"""
         return query @ keys.transpose(-2, -1)
 
@@ -62,16 +63,16 @@ class Dot(nn.Module):
 class ScaledDot(Dot):
     """score = q . k / sqrt(d), d the width of *this* query: per head d_head, never the model's width (Vaswani 2017)"""
 
-    def forward(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
         """[..., T, D], [..., S, D] -> [..., T, S]"""
-        return super().forward(query, keys, past) / math.sqrt(query.size(-1))
+        return super().forward(query, keys, past_weights) / math.sqrt(query.size(-1))
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
 class Bilinear(Dot):
-    """score = q . W k            (Luong 2015, "general"); W k is worked out once per sentence"""
+    """score = q . W k            (Luong 2015, "general"); W k is computed once per sentence"""
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__(query_width, query_width)
@@ -88,7 +89,7 @@ class Additive(nn.Module):
     The same function as v . tanh(W' [q; k]) with W' = [W U].
     """
 
-    recalls = False
+    needs_past_weights = False
 
     def __init__(self, query_width: int, key_width: int, width: int | None = None) -> None:
         super().__init__()
@@ -101,7 +102,7 @@ class Additive(nn.Module):
         """U k + b"""
         return self.key(keys)  # type: ignore[no-any-return]
 
-    def forward(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, a] -> [..., T, S]"""
         pairs = self.query(query).unsqueeze(-2) + keys.unsqueeze(-3)  # [..., T, S, a]
         return self.energy(torch.tanh(pairs)).squeeze(-1)  # type: ignore[no-any-return]
@@ -113,26 +114,26 @@ class Additive(nn.Module):
 class Location(nn.Module):
     """score_i = (W q)_i: where to look follows from the query alone            (Luong 2015, "location")
 
-    W has one row per slot, so the longest source is fixed when the model is built.
+    W has one row per slot, so the model is built for sources of at most `max_positions` slots.
     """
 
-    recalls = False
+    needs_past_weights = False
 
-    def __init__(self, query_width: int, key_width: int, slots: int = 256) -> None:  # noqa: ARG002
+    def __init__(self, query_width: int, key_width: int, max_positions: int = 256) -> None:  # noqa: ARG002
         super().__init__()
-        self.slots = slots
-        self.slot = nn.Linear(query_width, slots, bias=False)
+        self.max_positions = max_positions
+        self.slot = nn.Linear(query_width, max_positions, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The keys as they are: only their number matters."""
+        """The keys, unchanged: only their number matters."""
         return keys
 
-    def forward(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, D] -> [..., T, S]"""
-        if keys.size(-2) > self.slots:
+        if keys.size(-2) > self.max_positions:
             raise ValueError(
-                f"location attention was built for {self.slots} slots, but this sequence has {keys.size(-2)}: "
-                f"shorten it, or build the model with slots >= {keys.size(-2)}"
+                f"location attention was built for {self.max_positions} positions, but this sequence has "
+                f"{keys.size(-2)}: shorten it, or build the model with max_positions >= {keys.size(-2)}"
             )
         return self.slot(query)[..., : keys.size(-2)]  # type: ignore[no-any-return]
 
@@ -143,32 +144,33 @@ class Location(nn.Module):
 class ContentLocation(nn.Module):
     """score_i = v . tanh(W q + U k_i + F f_i + b),  f = filters * previous weights            (Chorowski et al. 2015)
 
-    The convolution tells each slot how much its neighborhood was attended one step ago, so attention can move on
+    The convolution gives each slot how much its neighborhood was attended one step ago, so that attention can advance
     steadily. It needs the previous weights: recurrent decoders only.
     """
 
-    recalls = True
+    needs_past_weights = True
 
     def __init__(
-        self, query_width: int, key_width: int, width: int | None = None, filters: int = 8, span: int = 7
+        self, query_width: int, key_width: int, width: int | None = None, filters: int = 8, kernel_size: int = 7
     ) -> None:
         super().__init__()
-        if span % 2 == 0:
-            raise ValueError(f"span must be odd, to be centred on its slot; got {span}")
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, to be centered on its slot; got {kernel_size}")
         self.content = Additive(query_width, key_width, width)
-        self.convolve = nn.Conv1d(1, filters, span, padding=span // 2, bias=False)
+        self.convolve = nn.Conv1d(1, filters, kernel_size, padding=kernel_size // 2, bias=False)
         self.place = nn.Linear(filters, self.content.key.out_features, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
         """U k + b"""
         return self.content.prepare(keys)
 
-    def forward(self, query: Tensor, keys: Tensor, past: Tensor | None = None) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
         """[..., 1, D], [..., S, a], previous weights [..., 1, S] -> [..., 1, S]"""
-        if past is None or query.size(-2) != 1:
+        if past_weights is None or query.size(-2) != 1:
             raise ValueError("content_location needs the weights of the previous step: use it in a recurrent decoder")
-        features = self.convolve(past.reshape(-1, 1, past.size(-1)))  # [rows, filters, S]
-        features = features.transpose(1, 2).reshape(*past.shape[:-2], past.size(-1), -1)  # [..., S, filters]
+        *batch, _, slots = past_weights.shape
+        features = self.convolve(past_weights.reshape(-1, 1, slots))  # [rows, filters, S]
+        features = features.transpose(1, 2).reshape(*batch, slots, -1)  # [..., S, filters]
         return self.content(query, keys + self.place(features))
 
     if TYPE_CHECKING:
@@ -184,7 +186,7 @@ SCORES: dict[str, type[Dot | Additive | Location | ContentLocation]] = {
     "content_location": ContentLocation,
 }
 
-# ----------------------------------------------------------------------------------------------------- normalizers
+# --------------------------------------------------------------------------------------------------------- normalizers
 
 
 def soft(scores: Tensor) -> Tensor:
@@ -202,106 +204,99 @@ def hard(scores: Tensor) -> Tensor:
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard}
 
 
-# ---------------------------------------------------------------------------------------------------------- attend
+# -------------------------------------------------------------------------------------------------------------- attend
 
 
 class Attended(NamedTuple):
-    """The context, the weights where the score needs them next time, and the map where somebody looks."""
+    """The context, the weights if the score needs them at the next step, and the map if there is a look."""
 
     context: Tensor  # [..., T, D]
-    past: Tensor | None  # [..., T, S]
+    past_weights: Tensor | None  # [..., T, S]
     map: Map | None
 
 
 def attend(
-    score: Score,
-    normalize: Callable[[Tensor], Tensor],
+    score: ScoreFunction,
+    normalizer: Callable[[Tensor], Tensor],
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     *,
     mask: Tensor | None = None,
     causal: bool = False,
-    past: Tensor | None = None,
+    past_weights: Tensor | None = None,
     glance: Glance | None = None,
 ) -> Attended:
-    """c = normalize(score(q, k) on real slots) v
+    """c = normalizer(score(q, k) on real slots) v
 
     `mask` broadcasts to [..., T, S]. `causal` lets query t of the last T slots see slot j only when
-    j <= t + (S - T). A query with no real slot gets a zero context, never NaN. When nothing asks for the weights and
-    the score is a scaled dot product, PyTorch's fused kernel does the same arithmetic.
+    j <= t + (S - T). A query with no real slot gets a zero context, never NaN. If the weights are not recorded and the
+    score is a scaled dot product, PyTorch's fused kernel does the same arithmetic.
     """
     record = glance.record if glance is not None else frozenset()
     steps, slots = query.size(-2), keys.size(-2)
     causal = causal and steps > 1  # one query at the end sees everything
-    if not record and type(score) is ScaledDot and normalize is soft and not (causal and steps != slots):
-        return Attended(_fused(query, keys, values, mask, causal), None, None)
+    if not record and type(score) is ScaledDot and normalizer is soft and not (causal and steps != slots):
+        return Attended(_attend_fused(query, keys, values, mask, causal), None, None)
 
-    scores = score(query, keys, past)
-    seen = mask
+    scores = score(query, keys, past_weights)
+    visible = mask
     if causal:
         triangle = torch.ones(steps, slots, dtype=torch.bool, device=query.device).tril(slots - steps)
-        seen = triangle if mask is None else mask & triangle
-    if seen is None:
-        weights = normalize(scores)
+        visible = triangle if mask is None else mask & triangle
+    if visible is None:
+        weights = normalizer(scores)
     else:
         # The lowest number and not -inf: a query with no real slot must not divide zero by zero.
-        weights = normalize(scores.masked_fill(~seen, torch.finfo(scores.dtype).min)) * seen
-        scores = scores.masked_fill(~seen, -torch.inf) if "scores" in record else scores
-    whole = {"weights": weights, "scores": scores, "queries": query, "keys": keys, "values": values}
-    seen_by = Map(**{name: whole[name] for name in record}) if record else None
-    return Attended(weights.to(values.dtype) @ values, weights if score.recalls else None, seen_by)
+        weights = normalizer(scores.masked_fill(~visible, torch.finfo(scores.dtype).min)) * visible
+        scores = scores.masked_fill(~visible, -torch.inf) if "scores" in record else scores
+    parts = {"weights": weights, "scores": scores, "queries": query, "keys": keys, "values": values}
+    recorded = Map(**{name: parts[name] for name in record}) if record else None
+    return Attended(weights.to(values.dtype) @ values, weights if score.needs_past_weights else None, recorded)
 
 
-def _fused(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+def _attend_fused(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     if mask is not None and causal:
         mask = mask & torch.ones(query.size(-2), keys.size(-2), dtype=torch.bool, device=query.device).tril()
         causal = False
-    if query.dtype is torch.bfloat16 and query.device.type == "cpu" and torch.is_grad_enabled():
-        # Measured: the CPU's bf16 attention backward costs some twenty times the fp32 one.
-        with torch.autocast("cpu", enabled=False):
-            context = F.scaled_dot_product_attention(
-                query.float(), keys.float(), values.float(), attn_mask=mask, is_causal=causal
-            )
-        return context.to(query.dtype)
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=causal)
+    return scaled_dot_product_attention(query, keys, values, mask, causal)
 
 
-# --------------------------------------------------------------------------------------- what a decoder may ask with
+# ----------------------------------------------------------------------------------------------- attention as a module
 
 
-class Source(NamedTuple):
-    """What is asked: the per-sentence work, done."""
+class PreparedSource(NamedTuple):
+    """The keys and values that queries attend to, prepared once per sentence."""
 
     keys: Tensor  # [B, S, a], or [B, H, S, a] with heads
     values: Tensor  # [B, S, D], or [B, H, S, d]
     mask: Tensor | None  # broadcasts to [B, T, S], or to [B, H, T, S]
 
 
-def needed(mask: Tensor) -> Tensor | None:
-    """The mask, or None where it hides nothing.
+def mask_if_any(mask: Tensor) -> Tensor | None:
+    """The mask, or None if it hides nothing.
 
-    Asked only when decoding on a CPU, where looking is free, and never while the model is traced for an export, where
-    the answer for one example would be taken for all.
+    Checked only when decoding on a CPU, where reading a mask is free, and never while a model is traced for an export,
+    where the result for one example would be recorded for all.
     """
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    if mask.device.type != "cpu" or torch.is_grad_enabled() or traced:
+    if mask.device.type != "cpu" or torch.is_grad_enabled() or traced or not performance.enabled():
         return mask
     return None if bool(mask.all()) else mask
 
 
-def fold(query: Tensor, source: Source, *, apart: bool) -> tuple[Tensor, Source]:
-    """Let k rows of queries share one row of source, by asking k T questions of it: [k B, T, D] -> [B, k T, D].
+def share_source(query: Tensor, source: PreparedSource, *, copy: bool) -> tuple[Tensor, PreparedSource]:
+    """Let k rows of queries share one row of source, as k T queries of that row: [k B, T, D] -> [B, k T, D].
 
-    `apart` gives every row its own copy of the source instead, for what must be told apart row by row.
+    With `copy`, every row of queries gets a copy of its source instead, for results that are needed row by row.
     """
-    shared = source.keys.size(0)
-    if not apart:
-        return query.reshape(shared, -1, query.size(-1)), source
-    times = query.size(0) // shared
+    shared_rows = source.keys.size(0)
+    if not copy:
+        return query.reshape(shared_rows, -1, query.size(-1)), source
+    times = query.size(0) // shared_rows
     keys, values, mask = source
-    own = None if mask is None else mask.repeat_interleave(times, 0)
-    return query, Source(keys.repeat_interleave(times, 0), values.repeat_interleave(times, 0), own)
+    copied_mask = None if mask is None else mask.repeat_interleave(times, 0)
+    return query, PreparedSource(keys.repeat_interleave(times, 0), values.repeat_interleave(times, 0), copied_mask)
 
 
 class Attention(nn.Module):
@@ -312,101 +307,118 @@ class Attention(nn.Module):
 
     heads = 1
 
-    def __init__(self, score: Score, memory_width: int, normalize: str = "soft") -> None:
+    def __init__(self, score: ScoreFunction, memory_width: int, normalizer: str = "soft") -> None:
         super().__init__()
         self.score = score
         self.width = memory_width
-        self.normalize = NORMALIZERS[normalize]
-        self.recalls = score.recalls
+        self.normalizer = NORMALIZERS[normalizer]
+        self.needs_past_weights = score.needs_past_weights
 
-    def prepare(self, memory: Memory) -> Source:
+    def prepare(self, memory: Memory) -> PreparedSource:
         """Prepared keys [B, S, a] and values [B, S, D], once per sentence."""
-        mask = needed(memory.mask)
-        return Source(self.score.prepare(memory.states), memory.states, None if mask is None else mask.unsqueeze(1))
+        mask = mask_if_any(memory.mask)
+        return PreparedSource(
+            self.score.prepare(memory.states), memory.states, None if mask is None else mask.unsqueeze(1)
+        )
 
     def forward(
-        self, query: Tensor, source: Source, past: Tensor | None = None, glance: Glance | None = None
+        self, query: Tensor, source: PreparedSource, past_weights: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
         """[B, T, query width] -> context [B, T, D]; maps have H = 1. The source may be shared by several rows."""
         rows, steps, _ = query.shape
         if rows != source.keys.size(0):
-            query, source = fold(query, source, apart=self.recalls or glance is not None)
-        context, past, found = attend(
-            self.score, self.normalize, query, source.keys, source.values, mask=source.mask, past=past, glance=glance
+            query, source = share_source(query, source, copy=self.needs_past_weights or glance is not None)
+        context, past_weights, recorded = attend(
+            self.score,
+            self.normalizer,
+            query,
+            source.keys,
+            source.values,
+            mask=source.mask,
+            past_weights=past_weights,
+            glance=glance,
         )
         context = context.view(rows, steps, -1)
-        if found is not None:
-            found = found.each(lambda part: part.unsqueeze(1))
+        if recorded is not None:
+            recorded = recorded.transform(lambda part: part.unsqueeze(1))
         if glance is not None and glance.silent:
             _check_heads(glance.silent, 1)
             context = torch.zeros_like(context)
-        return Attended(context, past, found)
+        return Attended(context, past_weights, recorded)
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-class _Heads(nn.Module):
-    """What every multi-head attention shares: how heads are cut, asked and put together again.
+class _MultiHeadBase(nn.Module):
+    """What every multi-head attention shares: how vectors are split into heads and their contexts combined.
 
     concat:   [head_1 .. head_H] W_O, each head on its own width / H of the projected (never the raw) vectors
     average:  (1 / H) sum_h head_h, each head as wide as the output
     """
 
-    def __init__(self, width: int, heads: int, score: Score | None, normalize: str, combine: str) -> None:
+    def __init__(self, width: int, heads: int, score: ScoreFunction | None, normalizer: str, combine: str) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
-        if combine not in COMBINES:
-            raise ValueError(f"combine {combine!r} is unknown; choose from {', '.join(COMBINES)}")
+        if combine not in COMBINE_MODES:
+            raise ValueError(f"combine {combine!r} is unknown; choose from {', '.join(COMBINE_MODES)}")
         self.width = width
         self.heads = heads
-        self.score: Score = score or ScaledDot(width // heads, width // heads)
-        self.recalls = self.score.recalls
-        self.normalize = NORMALIZERS[normalize]
+        self.score: ScoreFunction = score or ScaledDot(width // heads, width // heads)
+        self.needs_past_weights = self.score.needs_past_weights
+        self.normalizer = NORMALIZERS[normalizer]
         self.average = combine == "average"
         self.value_width = heads * width if self.average else width  # of all heads together
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
 
-    def _cut(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """[B, T, ..] -> `parts` tensors [B, H, T, d]: the parts lie side by side, and the heads within each."""
-        rows, steps, whole = x.shape
+    def _split_parts(self, x: Tensor, num_parts: int) -> tuple[Tensor, ...]:
+        """[B, T, ..] -> `num_parts` tensors [B, H, T, d]: the parts are side by side, and the heads within each."""
+        rows, steps, width = x.shape
         if self.average:  # the last part, the values, is wider
-            narrow, wide = x.split((whole - self.value_width, self.value_width), -1)
-            return (*(self._cut_one(part) for part in narrow.chunk(parts - 1, -1)), self._cut_one(wide))
-        return x.view(rows, steps, parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            narrow, wide = x.split((width - self.value_width, self.value_width), -1)
+            return (*(self._split_heads(part) for part in narrow.chunk(num_parts - 1, -1)), self._split_heads(wide))
+        return x.view(rows, steps, num_parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _cut_one(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         rows, steps, _ = x.shape
         return x.view(rows, steps, self.heads, -1).transpose(1, 2)
 
-    def _ask(self, query: Tensor, source: Source, causal: bool, past: Tensor | None, glance: Glance | None) -> Attended:
-        context, past, found = attend(
+    def _attend(
+        self,
+        query: Tensor,
+        source: PreparedSource,
+        causal: bool,
+        past_weights: Tensor | None,
+        glance: Glance | None,
+    ) -> Attended:
+        context, past_weights, recorded = attend(
             self.score,
-            self.normalize,
+            self.normalizer,
             query,
             source.keys,
             source.values,
             mask=source.mask,
             causal=causal,
-            past=past,
+            past_weights=past_weights,
             glance=glance,
         )
         if glance is not None and glance.silent:
             _check_heads(glance.silent, self.heads)
-            heard = torch.ones(self.heads, dtype=torch.bool, device=context.device)
-            heard[list(glance.silent)] = False
-            context = context * heard[:, None, None]
+            audible = torch.ones(self.heads, dtype=torch.bool, device=context.device)
+            audible[list(glance.silent)] = False
+            context = context * audible[:, None, None]
         if self.average:
-            return Attended(context.mean(1), past, found)
+            return Attended(context.mean(1), past_weights, recorded)
         rows, _, steps, _ = context.shape
-        return Attended(self.out(context.transpose(1, 2).reshape(rows, steps, self.width)), past, found)
+        context = context.transpose(1, 2).reshape(rows, steps, self.width)
+        return Attended(self.out(context), past_weights, recorded)
 
 
-COMBINES = ("concat", "average")
+COMBINE_MODES = ("concat", "average")
 
 
-class MultiHead(_Heads):
+class MultiHead(_MultiHeadBase):
     """Several distributions over a memory, each head h with its own projections:
 
     head_h = attend(W_Q^h q, W_K^h m, W_V^h m)            then concat or average
@@ -418,37 +430,37 @@ class MultiHead(_Heads):
         heads: int,
         memory_width: int,
         *,
-        score: Score | None = None,
-        normalize: str = "soft",
+        score: ScoreFunction | None = None,
+        normalizer: str = "soft",
         combine: str = "concat",
     ) -> None:
-        super().__init__(width, heads, score, normalize, combine)
+        super().__init__(width, heads, score, normalizer, combine)
         self.query = nn.Linear(width, width)
         self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V side by side: one product
 
-    def prepare(self, memory: Memory) -> Source:
+    def prepare(self, memory: Memory) -> PreparedSource:
         """Prepared keys and values [B, H, S, d], once per sentence."""
-        keys, values = self._cut(self.memory(memory.states), 2)
-        mask = needed(memory.mask)
-        return Source(self.score.prepare(keys), values, None if mask is None else mask[:, None, None, :])
+        keys, values = self._split_parts(self.memory(memory.states), 2)
+        mask = mask_if_any(memory.mask)
+        return PreparedSource(self.score.prepare(keys), values, None if mask is None else mask[:, None, None, :])
 
     def forward(
-        self, query: Tensor, source: Source, past: Tensor | None = None, glance: Glance | None = None
+        self, query: Tensor, source: PreparedSource, past_weights: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
         """[B, T, D] -> context [B, T, D]. The source may be shared by several rows."""
         query = self.query(query)
         shape = query.shape
         if shape[0] == source.keys.size(0):
-            return self._ask(self._cut_one(query), source, False, past, glance)
-        query, source = fold(query, source, apart=self.recalls or glance is not None)
-        context, past, found = self._ask(self._cut_one(query), source, False, past, glance)
-        return Attended(context.view(shape), past, found)
+            return self._attend(self._split_heads(query), source, False, past_weights, glance)
+        query, source = share_source(query, source, copy=self.needs_past_weights or glance is not None)
+        context, past_weights, recorded = self._attend(self._split_heads(query), source, False, past_weights, glance)
+        return Attended(context.view(shape), past_weights, recorded)
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-class SelfAttention(_Heads):
+class SelfAttention(_MultiHeadBase):
     """Several distributions of a sequence over itself: Q, K, V = x W_Q, x W_K, x W_V in one product."""
 
     def __init__(
@@ -456,14 +468,14 @@ class SelfAttention(_Heads):
         width: int,
         heads: int,
         *,
-        score: Score | None = None,
-        normalize: str = "soft",
+        score: ScoreFunction | None = None,
+        normalizer: str = "soft",
         combine: str = "concat",
     ) -> None:
-        super().__init__(width, heads, score, normalize, combine)
-        if self.recalls:
+        super().__init__(width, heads, score, normalizer, combine)
+        if self.needs_past_weights:
             raise ValueError(
-                "self-attention has no previous step to recall: content_location is for recurrent decoders"
+                "self-attention has no weights of a previous step: content_location is for recurrent decoders"
             )
         self.project = nn.Linear(width, 2 * width + self.value_width)
 
@@ -478,24 +490,24 @@ class SelfAttention(_Heads):
     ) -> tuple[Tensor, Tensor, Map | None]:
         """[B, T, D] -> [B, T, D], and the keys and values side by side of everything seen so far (past and x).
 
-        They are kept as the projection gave them, [B, t, keys and values], so that a step extends, and a beam
+        They are kept as the projection returns them, [B, t, keys and values], so that a step extends, and a beam
         reorders, one tensor of long rows per layer.
         """
         projected = self.project(x)
         seen = projected.narrow(2, self.width, self.width + self.value_width)
         if past is None:
-            query, keys, values = self._cut(projected, 3)
+            query, keys, values = self._split_parts(projected, 3)
         else:
             seen = torch.cat((past, seen), 1)
-            query, (keys, values) = self._cut_one(projected.narrow(2, 0, self.width)), self._cut(seen, 2)
-        source = Source(self.score.prepare(keys), values, mask)
-        context, _, found = self._ask(query, source, causal, None, glance)
-        return context, seen, found
+            query, (keys, values) = self._split_heads(projected.narrow(2, 0, self.width)), self._split_parts(seen, 2)
+        source = PreparedSource(self.score.prepare(keys), values, mask)
+        context, _, recorded = self._attend(query, source, causal, None, glance)
+        return context, seen, recorded
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
 def _check_heads(silent: tuple[int, ...], heads: int) -> None:
-    if wrong := [head for head in silent if not 0 <= head < heads]:
-        raise ValueError(f"cannot silence head {wrong[0]} of an attention with {heads} (they count from 0)")
+    if unknown := [head for head in silent if not 0 <= head < heads]:
+        raise ValueError(f"cannot silence head {unknown[0]} of an attention with {heads} heads (numbered from 0)")

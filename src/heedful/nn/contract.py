@@ -2,12 +2,13 @@
 
     source -> Encoder -> Memory -> Decoder.start -> State -> Decoder.forward -> Decoded -> Decoder.project -> logits
 
-The shape legend of the whole package:
+Shapes in the whole package:
 
     B rows   S source slots   T target steps   H heads   D width   V vocabulary
 
 A mask is boolean and True always means *real*. State goes in and comes out: no module remembers anything between two
-calls. A model is anything with an `Encoder`'s one method and a `Decoder`'s three; `search` and `Seq2Seq` know no more.
+calls. A model is anything with the one method of an `Encoder` and the three of a `Decoder`; `search` and `Seq2Seq` use
+nothing else.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,15 +26,15 @@ PLACES: tuple[Place, ...] = ("encoder", "cross", "decoder")
 RECORDS: tuple[Record, ...] = ("weights", "scores", "queries", "keys", "values")
 
 
-# ------------------------------------------------------------------------------------------------ what one may see
+# ------------------------------------------------------------------------------------------------------ maps and looks
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Where one attention looked: weights = normalize(scores of real slots), context = weights @ values.
+    """Where one attention looked: weights = normalizer(scores of real slots), context = weights @ values.
 
-    `queries`, `keys` and `values` are as the score function gets them (keys already prepared); a part that nobody
-    asked for is None.
+    `queries`, `keys` and `values` are as the score function gets them (keys already prepared); a part that the look
+    does not record is None.
     """
 
     weights: Tensor | None = None  # [B, H, T, S]
@@ -42,10 +43,10 @@ class Map:
     keys: Tensor | None = None  # [B, H, S, a]
     values: Tensor | None = None  # [B, H, S, d]
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> "Map":
-        """The same map with every part that is there changed alike."""
+    def transform(self, function: Callable[[Tensor], Tensor]) -> "Map":
+        """A map with `function` applied to every recorded part."""
         parts = (self.weights, self.scores, self.queries, self.keys, self.values)
-        return Map(*(None if part is None else change(part) for part in parts))
+        return Map(*(None if part is None else function(part) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one asks to see inside: what to record, and which heads to silence.
+    """A request to see inside a model: what to record, and which heads to silence.
 
     A silenced head contributes a zero context. `Look()` records the weights of every head.
     """
@@ -76,37 +77,39 @@ class Look:
     silence: frozenset[tuple[Place, int, int]] = field(default=frozenset())  # (place, layer, head)
 
     def __post_init__(self) -> None:
-        _known("record", self.record, RECORDS)
-        _known("place to silence", (place for place, _, _ in self.silence), PLACES)
+        _check_choices("record", self.record, RECORDS)
+        _check_choices("place to silence", (place for place, _, _ in self.silence), PLACES)
 
-    def check(self, place: Place, layers: int) -> None:
-        """Refuse to silence what is not there: an experiment must not report the effect of nothing."""
-        for where, layer, head in self.silence:
-            if where == place and not 0 <= layer < layers:
-                raise ValueError(f"cannot silence head {head} of {place} layer {layer}: there are {layers} such layers")
+    def check_layers(self, place: Place, num_layers: int) -> None:
+        """Refuse to silence a layer that does not exist: an experiment must not report the effect of nothing."""
+        for silent_place, layer, head in self.silence:
+            if silent_place == place and not 0 <= layer < num_layers:
+                raise ValueError(
+                    f"cannot silence head {head} of {place} layer {layer}: there are {num_layers} such layers"
+                )
 
-    def at(self, place: Place, layer: int) -> Glance:
-        """What this look asks of one attention."""
-        silent = sorted(head for where, index, head in self.silence if (where, index) == (place, layer))
+    def glance_at(self, place: Place, layer: int) -> Glance:
+        """The look, narrowed to one attention."""
+        silent = sorted(head for silent_place, index, head in self.silence if (silent_place, index) == (place, layer))
         return Glance(self.record, tuple(silent))
 
 
-def glance(look: Look | None, place: Place, layer: int) -> Glance | None:
-    """`look.at(place, layer)`; nothing where nobody looks."""
-    return None if look is None else look.at(place, layer)
+def glance_if_any(look: Look | None, place: Place, layer: int) -> Glance | None:
+    """`look.glance_at(place, layer)`, or None without a look."""
+    return None if look is None else look.glance_at(place, layer)
 
 
-def _known(what: str, given: Iterable[str], known: tuple[str, ...]) -> None:
-    if unknown := sorted(set(given) - set(known)):
-        raise ValueError(f"{what} {unknown[0]!r} is unknown; choose from {', '.join(known)}")
+def _check_choices(label: str, values: Iterable[str], choices: tuple[str, ...]) -> None:
+    if unknown := sorted(set(values) - set(choices)):
+        raise ValueError(f"{label} {unknown[0]!r} is unknown; choose from {', '.join(choices)}")
 
 
-# ------------------------------------------------------------------------------------------------- what travels
+# ----------------------------------------------------------------------------------------- values that models exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an encoder hands over: annotation vectors, which of them are real, and (on request) where it looked."""
+    """The output of an encoder: annotation vectors, which of them are real, and (on request) where it looked."""
 
     states: Tensor  # [B, S, D]
     mask: Tensor  # [B, S]
@@ -124,10 +127,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a decoder remembers between two calls; dim 0 of every tensor is the row.
+    """What a decoder needs for its next call; dim 0 of every tensor is the row.
 
-    `shared` is a decoder's promise that its `forward` also takes k rows of tokens and past for each row of source (the
-    k beams of a sentence, next to each other): the large, fixed part then need not be copied for every beam.
+    With `shared`, the decoder's `forward` also takes k rows of tokens and past for each row of source (the k beams of a
+    sentence, next to each other), so that the large, fixed part need not be copied for every beam.
     """
 
     source: Tree  # fixed once the source is known: prepared keys, values, mask
@@ -137,7 +140,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoder's answer before the output layer, and (on request) where it looked."""
+    """The output of a decoder before the projection to logits, and (on request) where it looked."""
 
     states: Tensor  # [B, T, D]
     maps: Maps | None = None
@@ -150,7 +153,7 @@ class Encoder(Protocol):
 
     @property
     def __call__(self) -> Callable[..., Memory]:
-        """Each encoder says which tensors it takes: text has tokens and a mask, a graph has nodes and edges."""
+        """Each encoder defines which tensors it takes: text has tokens and a mask, a graph has nodes and edges."""
         ...
 
 
@@ -170,13 +173,13 @@ class Decoder(Protocol):
         ...
 
 
-# ------------------------------------------------------------------------------------------------- acts on trees
+# -------------------------------------------------------------------------------------------------- functions of trees
 
 T = TypeVar("T")
 
 
 def select(tree: T, rows: Tensor) -> T:
-    """Pick rows from every tensor of a tree: expanding, shrinking and reordering are this one act."""
+    """Pick rows from every tensor of a tree: expanding, shrinking and reordering beams are this one function."""
     picked: Any
     if isinstance(tree, Tensor):
         picked = tree.index_select(0, rows)
@@ -189,7 +192,7 @@ def select(tree: T, rows: Tensor) -> T:
         picked = replace(tree, **{part.name: select(getattr(tree, part.name), rows) for part in fields(tree)})
     else:
         raise TypeError(f"cannot select rows from {type(tree).__name__}: a state is a tree of tensors")
-    return picked  # type: ignore[no-any-return]  # the same kind of tree as came in
+    return picked  # type: ignore[no-any-return]  # the same kind of tree as the argument
 
 
 def last_slot(mask: Tensor) -> Tensor:

@@ -1,14 +1,15 @@
-"""The bricks that encoders and decoders share."""
+"""Layers that encoders and decoders share."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.attention import SCORES, Score
+from heedful.nn.attention import SCORES, MultiHead, ScoreFunction, SelfAttention
 from heedful.nn.dropout import Dropout
 from heedful.nn.positions import Positions
 
@@ -23,70 +24,75 @@ class Embed(nn.Module):
     """
 
     def __init__(
-        self, table: nn.Embedding, *, positions: Positions | None = None, scale: bool = False, dropout: float = 0.0
+        self,
+        table: nn.Embedding,
+        *,
+        positions: Positions | None = None,
+        scale_embeddings: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.table = table
         self.positions = positions
         self.width = table.embedding_dim
-        self.factor = math.sqrt(self.width) if scale else 1.0
+        self.scale = math.sqrt(self.width) if scale_embeddings else 1.0
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """[B, T] -> [B, T, D]; `offset` is the position of the first token."""
         words: Tensor = self.table(tokens)
         if self.positions is not None:
-            words = torch.add(self.positions(tokens.size(1), offset), words, alpha=self.factor)
-        elif self.factor != 1.0:
-            words = words * self.factor
+            words = torch.add(self.positions(tokens.size(1), offset), words, alpha=self.scale)
+        elif self.scale != 1.0:
+            words = words * self.scale
         return self.dropout(words) if self.training else words
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-def output_layer(width: int, vocabulary: int, *, tied: nn.Embedding | None = None, bias: bool = False) -> nn.Linear:
-    """logits = W x [+ b], W of shape [V, D]; `tied` makes W the embedding table itself."""
-    if tied is not None and tied.weight.shape != (vocabulary, width):
+def output_layer(width: int, vocab_size: int, *, tied_to: nn.Embedding | None = None, bias: bool = False) -> nn.Linear:
+    """logits = W x [+ b], W of shape [V, D]; `tied_to` makes W the table of that embedding."""
+    if tied_to is not None and tied_to.weight.shape != (vocab_size, width):
         raise ValueError(
-            f"cannot tie an output of {vocabulary} x {width} to a table of {tuple(tied.weight.shape)}: "
+            f"cannot tie an output of {vocab_size} x {width} to a table of {tuple(tied_to.weight.shape)}: "
             "give both the same vocabulary and width"
         )
-    layer = nn.Linear(width, vocabulary, bias=bias)
-    if tied is not None:
-        layer.weight = tied.weight
+    layer = nn.Linear(width, vocab_size, bias=bias)
+    if tied_to is not None:
+        layer.weight = tied_to.weight
     return layer
 
 
-def precise(logits: Tensor) -> Tensor:
-    """At least fp32: softmax and sums of log-probabilities need it."""
+def promote_to_fp32(logits: Tensor) -> Tensor:
+    """Logits in fp32 or better, which softmax and sums of log-probabilities need."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class FeedForward(nn.Module):
-    """y = W_2 dropout(activation(W_1 x + b_1)) + b_2, at every position alike; Vaswani 2017 has no dropout here"""
+    """y = W_2 dropout(activation(W_1 x + b_1)) + b_2, the same at every position; Vaswani 2017 has no dropout here"""
 
-    def __init__(self, width: int, inner: int, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(self, width: int, feedforward_size: int, activation: str = "relu", dropout: float = 0.0) -> None:
         super().__init__()
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
+        self.up = nn.Linear(width, feedforward_size)
+        self.down = nn.Linear(feedforward_size, width)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]"""
-        inner = self.activation(self.up(x))
-        return self.down(self.dropout(inner) if self.training else inner)  # type: ignore[no-any-return]
+        hidden = self.activation(self.up(x))
+        return self.down(self.dropout(hidden) if self.training else hidden)  # type: ignore[no-any-return]
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
 class Residual(nn.Module):
-    """Add & Norm around a sub-layer.
+    """Add & Norm around a sub-layer: add_and_norm(x, sublayer(sublayer_input(x)))
 
-    pre:   x + dropout(sub(norm(x)))
-    post:  norm(x + dropout(sub(x)))
+    pre:   x + dropout(sublayer(norm(x)))
+    post:  norm(x + dropout(sublayer(x)))
     """
 
     def __init__(self, width: int, norm: str = "pre", dropout: float = 0.0) -> None:
@@ -97,18 +103,61 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
 
-    def enter(self, x: Tensor) -> Tensor:
-        """What the sub-layer gets."""
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """norm(x) or x"""
         return self.norm(x) if self.pre else x
 
-    def leave(self, x: Tensor, update: Tensor) -> Tensor:
-        """What the next sub-layer gets, given what this one answered."""
+    def add_and_norm(self, x: Tensor, update: Tensor) -> Tensor:
+        """x + dropout(update), normalized if post"""
         total = self.dropout.add(x, update)
         return total if self.pre else self.norm(total)
 
 
-def head_score(kind: str, width: int, heads: int) -> Score:
-    """A score for heads of width / heads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerLayerOptions:
+    """The options of a Transformer layer, the same for encoders and decoders.
+
+    options = TransformerLayerOptions(heads=8, feedforward_size=2048, dropout=0.1)
+    encoder = TransformerEncoder(embed, layers=6, options=options)
+    decoder = TransformerDecoder(embed, output, encoder.width, layers=6, options=options)
+    """
+
+    heads: int
+    feedforward_size: int
+    norm: str = "pre"  # of NORMS
+    activation: str = "relu"  # of ACTIVATIONS
+    dropout: float = 0.0  # of what each sub-layer adds
+    feedforward_dropout: float | None = None  # inside the feed-forward part; None: the same as `dropout`
+    score: str = "scaled_dot"  # of SCORES
+    normalizer: str = "soft"  # of NORMALIZERS
+    combine: str = "concat"  # of COMBINE_MODES
+
+    def make_self_attention(self, width: int) -> SelfAttention:
+        """The self-attention of a layer."""
+        score = make_head_score(self.score, width, self.heads)
+        return SelfAttention(width, self.heads, score=score, normalizer=self.normalizer, combine=self.combine)
+
+    def make_cross_attention(self, width: int, memory_width: int) -> MultiHead:
+        """The attention of a decoder layer to the memory."""
+        score = make_head_score(self.score, width, self.heads)
+        return MultiHead(width, self.heads, memory_width, score=score, normalizer=self.normalizer, combine=self.combine)
+
+    def make_feed_forward(self, width: int) -> FeedForward:
+        """The feed-forward part of a layer."""
+        dropout = self.dropout if self.feedforward_dropout is None else self.feedforward_dropout
+        return FeedForward(width, self.feedforward_size, self.activation, dropout)
+
+    def make_residual(self, width: int) -> Residual:
+        """Add & Norm around one of the above."""
+        return Residual(width, self.norm, self.dropout)
+
+    def make_last_norm(self, width: int) -> nn.Module:
+        """The norm after the last layer: pre-norm layers leave their sum unnormalized."""
+        return nn.LayerNorm(width) if self.norm == "pre" else nn.Identity()
+
+
+def make_head_score(kind: str, width: int, heads: int) -> ScoreFunction:
+    """A score function for heads of width / heads."""
     return SCORES[kind](width // heads, width // heads)
 
 
@@ -125,7 +174,7 @@ def initialize(module: nn.Module) -> None:
             _initialize_recurrent(part)
         elif callable(reset := getattr(part, "reset_parameters", None)):
             reset()
-    # Last, because a tied output has just been given a matrix's start: the table's own is the right one.
+    # Last, because a tied output was just initialized as a matrix: the table's own initialization is the right one.
     for part in module.modules():
         if isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
@@ -140,6 +189,6 @@ def _initialize_recurrent(part: nn.RNNBase) -> None:
             nn.init.xavier_uniform_(parameter)
         else:
             nn.init.zeros_(parameter)
-            if isinstance(part, nn.LSTM) and "bias_ih" in name:  # gates are i, f, g, o: remember from the start
+            if isinstance(part, nn.LSTM) and "bias_ih" in name:  # gates are i, f, g, o
                 with torch.no_grad():
                     parameter[part.hidden_size : 2 * part.hidden_size] = 1.0

@@ -10,7 +10,7 @@ require("torch", extra="train", whose="heedful.search")
 import torch
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
-from heedful.search.attribute_cache import quick
+from heedful.performance.attribute_cache import cached_attributes
 from heedful.search.decoding import DecodingLimits, StepOutput, start_decoding
 from heedful.search.generation import Greedy, Sample
 from heedful.search.hypotheses import BeamOptions, SentenceBeam
@@ -39,7 +39,7 @@ class Beam(BeamOptions):
         trace: bool = False,
     ) -> list[SearchResult]:
         """Up to `num_best` hypotheses per sentence, best first."""
-        with torch.inference_mode(), quick(decoder):
+        with torch.inference_mode(), cached_attributes(decoder):
             decoding, last = start_decoding(decoder, memory, limits, look)
             beams = [SentenceBeam(self, limits.eos, max_length, trace) for max_length in limits.max_lengths(len(last))]
             active = beams  # those not done; each has equally many rows of the batch, in this order

@@ -9,9 +9,9 @@ require("torch", extra="train", whose="heedful.search")
 import torch
 from torch import Tensor, nn
 
-from heedful.model.seq2seq import output_of
+from heedful.model.seq2seq import output_projection
 from heedful.nn.contract import Decoder, Look, Maps, Memory, State, Tree, select
-from heedful.nn.layers import precise
+from heedful.nn.layers import promote_to_fp32
 from heedful.search.filters import Filter, ForcedPrefix
 from heedful.search.hypotheses import check_prefix
 
@@ -85,9 +85,9 @@ class DecodingState:
 
     def _log_probs(self, states: Tensor) -> Tensor:
         """[R, D] -> log-probabilities [R, V], in a buffer that the next call overwrites."""
-        output = output_of(self.decoder)
+        output = output_projection(self.decoder)
         if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
-            return precise(self.decoder.project(states)).log_softmax(-1)
+            return promote_to_fp32(self.decoder.project(states)).log_softmax(-1)
         # A plain matrix: write into memory that is used again at every step. A fresh tensor of this size costs more.
         logits = self.logits_buffer.resize_(states.size(0), output.out_features)
         if output.bias is None:

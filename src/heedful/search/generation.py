@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
-from heedful.search.attribute_cache import quick
+from heedful.performance.attribute_cache import cached_attributes
 from heedful.search.decoding import DecodingLimits, start_decoding
 from heedful.search.filters import Filter, Temperature, TopK, TopP
 from heedful.search.hypotheses import SentencePath
@@ -96,7 +96,7 @@ def generate(
     trace: bool = False,
 ) -> list[SearchResult]:
     """Extend every sentence by the token that `choose` picks, step by step; finished sentences leave the batch."""
-    with torch.inference_mode(), quick(decoder):
+    with torch.inference_mode(), cached_attributes(decoder):
         decoding, last = start_decoding(decoder, memory, limits, look)
         paths = [SentencePath(limits.eos, max_length, trace) for max_length in limits.max_lengths(len(last))]
         active = list(range(len(paths)))  # the sentence of each row

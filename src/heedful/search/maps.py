@@ -29,7 +29,7 @@ def collect_maps(steps: Sequence[Maps], rows: Sequence[int], memory: Memory, sen
 
 
 def _select_row(layer: Map, row: int) -> Map:
-    return layer.each(lambda part: part[row])
+    return layer.transform(lambda part: part[row])
 
 
 def _concatenate_steps(steps: list[Map]) -> Map:

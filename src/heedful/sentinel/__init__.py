@@ -1,13 +1,13 @@
-"""Alarms, not silence: what is odd about an input, what is wrong with an output, each by a name that is documented.
+"""Flags: what is unusual about an input and what is wrong with an output, each under a documented name.
 
     output_flags("He paid $30.", "Er zahlte 13 Dollar.", tokens=5, source_tokens=5, statistics={})
     # (Flag(name="numbers", side="output", detail="Not in the output: 30."),)
 
-Mechanical faults are found, such as lost numbers, loops and cut sentences; whether a translation is right is not
-judged. Neither a model nor a dictionary is needed, and a look takes some 35 microseconds.
+The checks find mechanical faults such as lost numbers, loops and cut sentences; they do not judge whether a translation
+is right. They need neither a model nor a dictionary, and take about 35 microseconds per translation.
 """
 
-from heedful.sentinel.alarms import MEANINGS, input_flags, inside, output_flags, unknown_ids, usual
+from heedful.sentinel.checks import MEANINGS, flag_rates, input_flags, nested_value, output_flags, unknown_ids
 from heedful.types import Flag
 
-__all__ = ["MEANINGS", "Flag", "input_flags", "inside", "output_flags", "unknown_ids", "usual"]
+__all__ = ["MEANINGS", "Flag", "flag_rates", "input_flags", "nested_value", "output_flags", "unknown_ids"]

@@ -1,10 +1,9 @@
 """Which numbers of a source does its translation lack?
 
-    lost("At 7:30 pm 3 of 1,200 came.", "Um 19.30 Uhr kamen drei von 120.")        # ["1,200"]
+    find_lost_numbers("At 7:30 pm 3 of 1,200 came.", "Um 19.30 Uhr kamen drei von 120.")        # ["1,200"]
 
-A number is looked for as it stands, whatever its separators (1,234.50 = 1.234,5 = 1 234,5). Where that fails, it is
-looked for in the other forms that translators rightly give it, each one line of READINGS. What is left was lost or
-changed.
+A number is searched as it is, with any separators (1,234.50 = 1.234,5 = 1 234,5), and then in the other forms that
+translators correctly give it, each one line of EQUIVALENT_FORMS. What is not found was lost or changed.
 """
 
 import re
@@ -18,14 +17,14 @@ _WHOLE = r"\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+"  # groups of three digits are
 # With a fraction, but not one of three digits, nor in dates, versions and lists (1.2.2003); or without.
 NUMBER = re.compile(rf"(?<![\d.,])({_WHOLE}|\d+)[.,](?!\d{{3}}(?!\d))(\d+)(?![.,]?\d)|({_WHOLE}(?!\d)|\d+)")
 DIGITS = re.compile(r"\d+")
-CLOCK = re.compile(
+CLOCK_TIME = re.compile(
     r"\d[:.h]\d\d|\d ?[hч]\b|\b[ap]\.? ?m\b|o.clock|\b(?:gmt|utc|uhr|heure|hora|ore\b|час|годин|godz|hodin)|[時时点]",
     re.IGNORECASE,
 )
 HALF = re.compile(r"halb|\bhal[fv]|\bdemi|\bmeia|\bmedi[ao]|\bmezz|\bпол|\bпів|\bpół|\bpůl|半", re.IGNORECASE)
-CUT = re.compile(r"[.,]\d?0$")  # 1,50 is no thousandth of 1,500 but what was left of it
+ROUND_FRACTION = re.compile(r"[.,]\d?0$")  # 1,50 is not a thousandth of 1,500 but a part of it
 MYRIADS = re.compile("[万萬億亿兆]")  # East Asian units of 10^4, 10^8 and 10^12
-UNITS = (  # of English, and how many metric ones each is
+ENGLISH_UNITS = (  # and how many metric units each is
     (re.compile(r"\b(?:miles?|mph)\b", re.IGNORECASE), (1.609,)),
     (re.compile(r"\binch(?:es)?\b", re.IGNORECASE), (2.54, 25.4)),
     (re.compile(r"\bf(?:ee|oo)t\b|\d'(?!\w)", re.IGNORECASE), (0.3048, 30.48)),
@@ -33,13 +32,13 @@ UNITS = (  # of English, and how many metric ones each is
     (re.compile(r"\bacres?\b", re.IGNORECASE), (0.4047,)),
 )
 DEGREES = re.compile(r"\d\W?degrees?\b|°", re.IGNORECASE)
-BUDGET = 50_000  # characters to look at for other forms of missing numbers: some in an endless text, all in a sentence
-ROMAN = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+MAX_SEARCHED_CHARS = 50_000  # for other forms of missing numbers: enough for a sentence, a limit for an endless text
+ROMAN_DIGITS = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
-NUMERALS = (*range(1, 21), *range(30, 101, 10), 1000)  # what SPELLED spells, in this order
-# The words that say so, in small letters; "vier-" is every word that begins with vier, (?!f) not before an f. In a
-# language that is not listed, a number that is spelled out counts as lost: add its line.
-SPELLED = {
+NUMERALS = (*range(1, 21), *range(30, 101, 10), 1000)  # what NUMBER_WORDS has words for, in this order
+# In lowercase; "vier-" is every word that begins with vier, (?!f) not before an f. In a language that is not listed, a
+# number that is spelled out counts as lost: add a line for it.
+NUMBER_WORDS = {
     "en": """one/once/first/a/an two/second/twice/double three/third/thirds/triple four/fourth five/fifth six/sixth
         seven/seventh eight/eighth nine/ninth ten/tenth eleven- twel- thirteen- fourteen- fifteen- sixteen- seventeen-
         eighteen- nineteen- twent- thirt[yi]- fort[yi]- fift[yi]- sixt[yi]- sevent[yi]- eight[yi]- ninet[yi]- hundred-
@@ -92,195 +91,196 @@ SPELLED = {
 }
 
 
-class Sought(NamedTuple):
-    """A number of the source that the translation does not have as it is, and where a reading may look for it."""
+class MissingNumber(NamedTuple):
+    """A number of the source that the translation does not have as it is, and where its other forms may be."""
 
     value: str  # 1234.5
-    written: str  # 1.234,50
+    as_written: str  # 1.234,50
     source: str
     output: str
-    spare: dict[str, str]  # the numbers of the translation that are not the source's
+    extra_numbers: dict[str, str]  # value -> as written: numbers of the translation that the source does not have
 
     @property
-    def whole(self) -> int | None:
-        """The number, where it is whole and not too large to have another form."""
+    def small_integer(self) -> int | None:
+        """The number if it is an integer and small enough to have another form."""
         return int(self.value) if self.value.isdigit() and len(self.value) < 6 else None
 
 
-def lost(source: str, output: str) -> list[str]:
+def find_lost_numbers(source: str, output: str) -> list[str]:
     """The numbers of a source, as written there, that its translation has in no form."""
     if not DIGITS.search(source):
         return []
-    wanted, have = numbers(source), numbers(output)
-    missing = [value for value in wanted if value not in have and value != "0"]
+    source_numbers, output_numbers = parse_numbers(source), parse_numbers(output)
+    missing = [value for value in source_numbers if value not in output_numbers and value != "0"]
     if not missing:
         return []
-    missing = missing[: 1 + BUDGET // (len(source) + len(output))]
-    spare = {value: written for value, written in have.items() if value not in wanted}
-    sought = (Sought(value, wanted[value], source, output, spare) for value in missing)
-    return [one.written for one in sought if not any(reading(one) for reading in READINGS)]
+    missing = missing[: 1 + MAX_SEARCHED_CHARS // (len(source) + len(output))]
+    extra = {value: written for value, written in output_numbers.items() if value not in source_numbers}
+    candidates = (MissingNumber(value, source_numbers[value], source, output, extra) for value in missing)
+    return [number.as_written for number in candidates if not any(has_form(number) for has_form in EQUIVALENT_FORMS)]
 
 
-def numbers(text: str) -> dict[str, str]:
+def parse_numbers(text: str) -> dict[str, str]:
     """Value -> as written, such as {"1234.5": "1.234,50"}"""
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     for match in NUMBER.finditer(text):
-        whole, fraction, alone = match.groups()
-        value = plain("".join(DIGITS.findall(alone or whole))).lstrip("0") or "0"
-        if fraction and (fraction := plain(fraction).rstrip("0")):
+        whole_part, fraction, integer = match.groups()
+        value = to_ascii_digits("".join(DIGITS.findall(integer or whole_part))).lstrip("0") or "0"
+        if fraction and (fraction := to_ascii_digits(fraction).rstrip("0")):
             value = f"{value}.{fraction}"
-        found.setdefault(value, match[0])
-    return found
+        written.setdefault(value, match[0])
+    return written
 
 
-def plain(digits: str) -> str:
-    """Digits of any script as 0 to 9; `int` refuses more than some thousand of them."""
+def to_ascii_digits(digits: str) -> str:
+    """Digits of any script as 0 to 9; `int` raises an error for more than a few thousand of them."""
     return digits if digits.isascii() else "".join(str(decimal(digit)) for digit in digits)
 
 
-def parts(text: str) -> list[str]:
-    """Every run of digits, without zeros before it: 12.05 -> 12, 5. What is all zeros stays: 5.00 -> 5, 00"""
-    return [plain(digits).lstrip("0") or digits for digits in DIGITS.findall(text)]
+def digit_runs(text: str) -> list[str]:
+    """Every run of digits, without leading zeros: 12.05 -> 12, 5. A run of zeros is kept: 5.00 -> 5, 00"""
+    return [to_ascii_digits(digits).lstrip("0") or digits for digits in DIGITS.findall(text)]
 
 
-def within(few: Sequence[str], many: Sequence[str]) -> bool:
-    """Whether some parts stand side by side among others."""
-    return any(few == many[place : place + len(few)] for place in range(len(many) - len(few) + 1))
+def contains_sequence(sequence: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether the items of `part` occur next to each other in `sequence`."""
+    return any(part == sequence[start : start + len(part)] for start in range(len(sequence) - len(part) + 1))
 
 
-# ----------------------------------------------------------------------------------------------------------- readings
+# ----------------------------------------------------------------------------------------------------- equivalent forms
 
 
-def cut_elsewhere(sought: Sought) -> bool:
+def has_other_separators(number: MissingNumber) -> bool:
     """12.30 = 12:30; on June 5 200 people = on 5 June 200 people"""
-    return within(parts(sought.written), parts(sought.output))
+    return contains_sequence(digit_runs(number.output), digit_runs(number.as_written))
 
 
-def in_other_units(sought: Sought) -> bool:
+def is_in_other_magnitude(number: MissingNumber) -> bool:
     """1,500 = 1.5 thousand, 15,000 = 1.5万: the point has moved, by thousands or, among myriads, anywhere."""
-    step = 1 if MYRIADS.search(sought.source + sought.output) else 3
-    spare = {Decimal(value) for value, written in sought.spare.items() if not CUT.search(written)}
-    return any(Decimal(sought.value).scaleb(places) in spare for places in range(-9, 10, step))
+    step = 1 if MYRIADS.search(number.source + number.output) else 3
+    extra = {Decimal(value) for value, written in number.extra_numbers.items() if not ROUND_FRACTION.search(written)}
+    return any(Decimal(number.value).scaleb(places) in extra for places in range(-9, 10, step))
 
 
-def in_metric_units(sought: Sought) -> bool:
-    """10 miles = 16 km, 80 °F = 27 °C; rounded, and only where an English unit is spoken of."""
-    texts, value = f"{sought.source} {sought.output}", float(sought.value)
-    likely = [value * factor for unit, factors in UNITS if unit.search(texts) for factor in factors]
-    likely += [value / factor for unit, factors in UNITS if unit.search(texts) for factor in factors]
+def is_in_metric_units(number: MissingNumber) -> bool:
+    """10 miles = 16 km, 80 °F = 27 °C; rounded, and only where an English unit is mentioned."""
+    texts, value = f"{number.source} {number.output}", float(number.value)
+    likely = [value * factor for unit, factors in ENGLISH_UNITS if unit.search(texts) for factor in factors]
+    likely += [value / factor for unit, factors in ENGLISH_UNITS if unit.search(texts) for factor in factors]
     if DEGREES.search(texts):
         likely += [(value - 32) / 1.8, value / 1.8, value * 1.8, value * 1.8 + 32]
-    return any(abs(float(other) - one) < max(1, one / 20) for other in sought.spare for one in likely)
+    return any(abs(float(extra) - guess) < max(1, guess / 20) for extra in number.extra_numbers for guess in likely)
 
 
-def by_the_clock(sought: Sought) -> bool:
-    """7 pm = 19:00, 0530 = 5:30, where one side speaks of the time."""
-    if not (CLOCK.search(sought.source) or CLOCK.search(sought.output)):
+def is_clock_time(number: MissingNumber) -> bool:
+    """7 pm = 19:00, 0530 = 5:30, where one side mentions a time."""
+    if not (CLOCK_TIME.search(number.source) or CLOCK_TIME.search(number.output)):
         return False
-    if len(sought.written) == 4 and sought.whole:
-        return within([str(part) for part in divmod(sought.whole, 100) if part], parts(sought.output))
-    hour, *rest = (int(part[:18]) for part in parts(sought.written))
-    minutes, spare = [str(minute) for minute in rest if minute], sought.spare.values()
+    if len(number.as_written) == 4 and number.small_integer:
+        hour_and_minute = [str(part) for part in divmod(number.small_integer, 100) if part]
+        return contains_sequence(digit_runs(number.output), hour_and_minute)
+    hour, *rest = (int(part[:18]) for part in digit_runs(number.as_written))
+    minutes, extra = [str(minute) for minute in rest if minute], number.extra_numbers.values()
     return hour < 25 and (
-        any(within([str(other), *minutes], parts(" ".join(spare))) for other in (hour + 12, hour - 12))
-        or any(len(digits) == 4 and int(digits[:2]) == sought.whole for digits in spare if digits.isdigit())
+        any(contains_sequence(digit_runs(" ".join(extra)), [str(other), *minutes]) for other in (hour + 12, hour - 12))
+        or any(len(digits) == 4 and int(digits[:2]) == number.small_integer for digits in extra if digits.isdigit())
     )
 
 
-def in_halves(sought: Sought) -> bool:
+def is_in_halves(number: MissingNumber) -> bool:
     """30 minutes = half an hour; 2.5 = two and a half; 2:30 = half past two, or half of the third hour."""
-    if not HALF.search(sought.output):
+    if not HALF.search(number.output):
         return False
-    if sought.value == "30":
+    if number.value == "30":
         return True
-    counts = [int(sought.value[:-2])] if re.fullmatch(r"\d\d?\.5", sought.value) else []
-    if sought.whole and re.search(rf"\b{sought.written}:30", sought.source):
-        counts = [sought.whole, sought.whole + 1]
-    return any(says(count, sought.output) or str(count) in parts(sought.output) for count in counts)
+    counts = [int(number.value[:-2])] if re.fullmatch(r"\d\d?\.5", number.value) else []
+    if number.small_integer and re.search(rf"\b{number.as_written}:30", number.source):
+        counts = [number.small_integer, number.small_integer + 1]
+    return any(spells_number(number.output, count) or str(count) in digit_runs(number.output) for count in counts)
 
 
-def as_a_year(sought: Sought) -> bool:
+def is_year(number: MissingNumber) -> bool:
     """1990s = the 90s = the nineties; 2015-16 = 2015-2016; 1800s = the 19th century"""
-    year, spare = sought.value, sought.spare.values()
+    year, extra = number.value, number.extra_numbers.values()
     if not re.fullmatch("1[0-9]{3}|20[0-9]{2}", year):
-        return len(year) == 2 and any(len(full) == 4 and full.endswith(year) for full in spare)
-    century = sought._replace(value=str(int(year[:2]) + 1))
+        return len(year) == 2 and any(len(full) == 4 and full.endswith(year) for full in extra)
+    century = number._replace(value=str(int(year[:2]) + 1))
     return (
-        year[2:] in spare
-        or (year[3] == "0" and says(int(year[2:]), sought.output))
-        or (year[2:] == "00" and (century.value in spare or in_roman(century)))
+        year[2:] in extra
+        or (year[3] == "0" and spells_number(number.output, int(year[2:])))
+        or (year[2:] == "00" and (century.value in extra or is_roman_numeral(century)))
     )
 
 
-def as_a_month(sought: Sought) -> bool:
+def is_month(number: MissingNumber) -> bool:
     """9月 = September: East Asia numbers its months."""
-    return re.search(rf"{re.escape(sought.written)}\s*月", sought.source) is not None
+    return re.search(rf"{re.escape(number.as_written)}\s*月", number.source) is not None
 
 
-def in_roman(sought: Sought) -> bool:
+def is_roman_numeral(number: MissingNumber) -> bool:
     """19th century = XIX; French writes XIXe"""
-    if not sought.whole or sought.whole > 39:
+    if not number.small_integer or number.small_integer > 39:
         return False
-    tens, ones = divmod(sought.whole, 10)
-    numeral = re.compile(rf"\b{'X' * tens}{ROMAN[ones]}(?:e|ème)?\b")
-    return bool(numeral.search(sought.output)) and not numeral.search(sought.source)
+    tens, ones = divmod(number.small_integer, 10)
+    numeral = re.compile(rf"\b{'X' * tens}{ROMAN_DIGITS[ones]}(?:e|ème)?\b")
+    return bool(numeral.search(number.output)) and not numeral.search(number.source)
 
 
-def with_a_name(sought: Sought) -> bool:
-    """l10n files = localization files: nothing of the name that the number was part of is there, nor another number."""
-    if sought.spare:
+def is_part_of_missing_name(number: MissingNumber) -> bool:
+    """l10n files = localization files: neither the name that the number was part of nor another number is there."""
+    if number.extra_numbers:
         return False
-    letter, written = r"[^\W\d_]", re.escape(sought.written)
-    names = re.findall(rf"(?<!{letter})({letter}*)(?<!\d){written}(?!\d)({letter}*)", sought.source)
-    return all(begin and not re.search(rf"{begin}(?:{end}|(?!{letter}))", sought.output) for begin, end in names)
+    letter, written = r"[^\W\d_]", re.escape(number.as_written)
+    names = re.findall(rf"(?<!{letter})({letter}*)(?<!\d){written}(?!\d)({letter}*)", number.source)
+    return all(begin and not re.search(rf"{begin}(?:{end}|(?!{letter}))", number.output) for begin, end in names)
 
 
-def in_words(sought: Sought) -> bool:
+def is_spelled_out(number: MissingNumber) -> bool:
     """25 = twenty-five, unless it is part of a name (apache2); 1 = an article only where it counts something and no
-    other number stands there instead.
+    other number is there instead.
     """
-    if sought.whole is None or not re.search(rf"(?<![^\W\d_]){re.escape(sought.written)}", sought.source):
+    if number.small_integer is None or not re.search(rf"(?<![^\W\d_]){re.escape(number.as_written)}", number.source):
         return False
-    if sought.whole == 1 and (sought.spare or not re.search(r"\b1 [^\W\d]", sought.source)):
+    if number.small_integer == 1 and (number.extra_numbers or not re.search(r"\b1 [^\W\d]", number.source)):
         return False
-    return says(sought.whole, sought.output)
+    return spells_number(number.output, number.small_integer)
 
 
-READINGS: tuple[Callable[[Sought], bool], ...] = (
-    cut_elsewhere,
-    in_other_units,
-    in_metric_units,
-    by_the_clock,
-    in_halves,
-    as_a_year,
-    as_a_month,
-    in_roman,
-    with_a_name,
-    in_words,
+EQUIVALENT_FORMS: tuple[Callable[[MissingNumber], bool], ...] = (
+    has_other_separators,
+    is_in_other_magnitude,
+    is_in_metric_units,
+    is_clock_time,
+    is_in_halves,
+    is_year,
+    is_month,
+    is_roman_numeral,
+    is_part_of_missing_name,
+    is_spelled_out,
 )
 
 
-def says(number: int, text: str) -> bool:
-    """Whether a text has the words for a number; where they are several, their order is not looked at."""
-    needed = terms(number)
-    return bool(needed) and all(word_for(term, alone=len(needed) == 1).search(text.lower()) for term in needed)
+def spells_number(text: str, number: int) -> bool:
+    """Whether a text has the words for a number, in any order."""
+    terms = number_terms(number)
+    return bool(terms) and all(word_pattern(term, alone=len(terms) == 1).search(text.lower()) for term in terms)
 
 
-def terms(number: int) -> list[int]:
-    """What a number is made of in words: 25,100 -> 20, 5, 1000, 100"""
+def number_terms(number: int) -> list[int]:
+    """The numbers whose words spell a number: 25,100 -> 20, 5, 1000, 100"""
     for unit in (1000, 100):
         if number >= unit:
-            many, rest = divmod(number, unit)
-            return [*(terms(many) if many > 1 else []), unit, *terms(rest)]
+            count, rest = divmod(number, unit)
+            return [*(number_terms(count) if count > 1 else []), unit, *number_terms(rest)]
     if number in NUMERALS:
         return [number]
     return [number - number % 10, number % 10] if number else []
 
 
 @cache
-def word_for(number: int, *, alone: bool) -> re.Pattern[str]:
-    """A word for one of NUMERALS: alone, where a word begins (East Asian text has no spaces), else in any place."""
+def word_pattern(number: int, *, alone: bool) -> re.Pattern[str]:
+    """The words for one of NUMERALS: alone, at the start of a word (East Asian text has no spaces), else anywhere."""
     place = NUMERALS.index(number)
-    words = [word for row in SPELLED.values() for word in row.split()[place].split("/")]
+    words = [word for row in NUMBER_WORDS.values() for word in row.split()[place].split("/")]
     either = "|".join(word[:-1] if word.endswith("-") else rf"{word}\b" for word in words)
     return re.compile(rf"(?:\b|(?<=[\u3000-\u9fff]))(?:{either})" if alone else either)

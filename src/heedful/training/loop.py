@@ -33,6 +33,7 @@ from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 from heedful.model.shard import shard
+from heedful.performance.allocator import keep_freed_memory
 from heedful.training import checkpoint
 from heedful.training.autopilot import pilot
 from heedful.training.clock import Clock, fitted, reserved
@@ -40,7 +41,7 @@ from heedful.training.distributed import Averaged, InOrder, Sharded, Sums, Think
 from heedful.training.events import Began, Note, Refitted, Saved, Skipped, Stepped, Watch
 from heedful.training.finetune import first_weights, started
 from heedful.training.finish import finish, work_after
-from heedful.training.machine import casting, device_of, fitting, keep_memory
+from heedful.training.machine import casting, device_of, fitting
 from heedful.training.metrics_log import Recorder
 from heedful.training.optimizer import (
     Mean,
@@ -85,7 +86,7 @@ def train(
     Without a [model], the autopilot chooses everything that is not said.
     """
     began = now()
-    keep_memory()
+    keep_freed_memory()
     settings = started(as_settings(settings))
     asked = settings.train.device
     with (

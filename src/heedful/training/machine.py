@@ -1,37 +1,22 @@
-"""What this machine can do, and how it is made to do it: device, threads, memory allocator, number format."""
+"""What this machine can do, and how it is made to do it: device, threads, number format."""
 
-import ctypes
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
 
+from heedful import performance
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, HeedfulError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.training.bf16_padding import EvenProducts
+from heedful.performance.bf16_padding import EvenProducts
 
-# glibc's mallopt: parameters and values. By default it hands large blocks back to the system and asks for them again,
-# thousands of times per step, and every time the system clears the pages: a third of the time of a CPU step.
-MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: never), M_TOP_PAD
 DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "bf16")
 PROBING = 10.0  # seconds that measuring may take, and what was begun is ended
 ROUNDS = 8  # at most; the best of each format counts, as others may be at work for a moment
-
-
-def keep_memory() -> bool:
-    """Tell the allocator not to give memory back to the system; says whether there was one that listens."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # another C library
-        return False
-    return sum(int(mallopt(parameter, value)) for parameter, value in MALLOPT.items()) == len(MALLOPT)
 
 
 def device_of(asked: str | None, local_rank: int = 0) -> torch.device:
@@ -67,7 +52,7 @@ def casting(device: torch.device, precision: str) -> Iterator[None]:
     low = precision == "bf16"
     with (
         torch.autocast(device.type, torch.bfloat16) if low else nullcontext(),
-        EvenProducts() if low and device.type == "cpu" else nullcontext(),
+        EvenProducts() if low and device.type == "cpu" and performance.enabled() else nullcontext(),
     ):
         yield
 

@@ -179,7 +179,7 @@ def fresh(settings: Settings, prepared: Prepared, device: torch.device) -> Seq2S
         raise ConfigError('there is no [model]: write one, or take a recipe: recipe = "transformer-tiny"')
     torch.manual_seed(settings.seed)
     sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
-    model = build(settings.model, *sizes, smoothing=settings.train.label_smoothing, agreement=settings.train.r_drop)
+    model = build(settings.model, *sizes, label_smoothing=settings.train.label_smoothing, r_drop=settings.train.r_drop)
     return model.to(device).train()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from heedful.alignment import AlignmentMethod
 from heedful.data.plan import BLOCK
 from heedful.data.store import Prepared, Stored
-from heedful.sentinel import usual
+from heedful.sentinel import flag_rates
 from heedful.types import Hypothesis
 
 SAMPLE = 20_000  # texts that scripts are counted in
@@ -38,7 +38,7 @@ def statistics_of(
         },
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
         "scripts": {side: scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
-        "usual": usual(zip(*(side[:USUAL] for side in texts), strict=True)),
+        "usual": flag_rates(zip(*(side[:USUAL] for side in texts), strict=True)),
         "confidence": {f"p{round(100 * share)}": float(np.quantile(sure, share)) for share in SHARES} if sure else {},
         "alignment": asdict(reading) if reading else {},
     }

@@ -105,7 +105,7 @@ def grouped(rows: Sequence[int], lengths: Sequence[int], tokens: int) -> list[li
 def slots_of(model: Seq2Seq) -> int:
     """How many positions a model has; without a table of them, as many as one likes."""
     positions = getattr(getattr(model.decoder, "embed", None), "positions", None)
-    return UNBOUNDED if positions is None else int(positions.slots)
+    return UNBOUNDED if positions is None else int(positions.max_positions)
 
 
 def decode(

@@ -22,7 +22,7 @@ from heedful.alignment import SPACE, AlignmentMethod, Array, Links, hard_links, 
 from heedful.bundle import Bundle, is_export, open_bundle, open_export
 from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOptions, SearchOptions
 from heedful.errors import HeedfulError, did_you_mean, require
-from heedful.sentinel import input_flags, inside, output_flags, unknown_ids
+from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
 from heedful.text.normalize import normalize
 from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segment_text
 from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
@@ -167,7 +167,7 @@ class Translator:
         )  # of a target, start included
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
-        longest = int(inside(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
+        longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
         self.max_source_tokens = max(1, min(longest, self.max_tokens - len(self.source_end) - 1))  # room for a tag
 
     @overload
@@ -422,7 +422,7 @@ def check_texts(texts: Sequence[str]) -> list[str]:
 
 def is_wide_target(statistics: Mapping[str, Any]) -> bool:
     """Whether the target is written without spaces between sentences."""
-    scripts = inside(statistics, "scripts", "target") or {}
+    scripts = nested_value(statistics, "scripts", "target") or {}
     return bool(sum(share for script, share in scripts.items() if script in WIDE_SCRIPTS) > 0.5)
 
 

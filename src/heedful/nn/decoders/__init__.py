@@ -3,6 +3,4 @@
 from heedful.nn.decoders.rnn import RecurrentDecoder
 from heedful.nn.decoders.transformer import TransformerDecoder
 
-DECODERS = {"recurrent": RecurrentDecoder, "transformer": TransformerDecoder}
-
-__all__ = ["DECODERS", "RecurrentDecoder", "TransformerDecoder"]
+__all__ = ["RecurrentDecoder", "TransformerDecoder"]

@@ -1,44 +1,46 @@
-"""Recurrent decoders: Bahdanau's and Luong's, and the plain one without attention."""
+"""Recurrent decoders: Bahdanau's, Luong's, and one without attention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.nn.attention import Attended, Attention, MultiHead, Source
-from heedful.nn.cells import CELLS, one_step
-from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance
+from heedful import performance
+from heedful.nn.attention import Attended, Attention, MultiHead, PreparedSource
+from heedful.nn.cells import CELLS
+from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance_if_any
 from heedful.nn.dropout import Dropout
 from heedful.nn.layers import Embed
+from heedful.performance.recurrent_step import run_single_step
 
-ASKS = ("previous", "current")
-FIRSTS: dict[str, Callable[[Memory], Tensor]] = {
+QUERY_FROM = ("previous", "current")
+INITIAL_STATES: dict[str, Callable[[Memory], Tensor]] = {
     "mean": Memory.mean,
     "last": Memory.last,
-    "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),  # with a bridge: learned, and the same for all
+    "zero": lambda memory: torch.zeros_like(memory.states[:, 0]),  # with a bridge: learned, the same for all sources
 }
 
 
 class _Past(NamedTuple):
     hidden: Tensor  # [B, layers, D]
     cell: Tensor | None  # [B, layers, D], of an LSTM
-    feed: Tensor | None  # [B, E] the last readout, with input feeding
-    weights: Tensor | None  # the last attention weights, for scores that recall them
+    readout: Tensor | None  # [B, E] the last readout, with input feeding
+    weights: Tensor | None  # the last attention weights, for scores that need them
 
 
 class RecurrentDecoder(nn.Module):
     """y_{t-1} is the token before, e its embedding, c_t the context, z_t the recurrent state.
 
-    asks="previous" (Bahdanau)         asks="current" (Luong)
+    query_from="previous" (Bahdanau)   query_from="current" (Luong)
       c_t = attend(z_{t-1})              z_t = RNN([e; fed], z_{t-1})
       z_t = RNN([e; c_t; fed], z_{t-1})  c_t = attend(z_t)
       o_t = tanh(W [z_t; c_t; e])        o_t = tanh(W [z_t; c_t])
 
-    With input feeding, fed = o_{t-1}. The first state is tanh(B m) with a bridge, or m as it is, m being the mean or
-    the last of the memory (or zero); an LSTM's cell starts at zero without a bridge. Without attention c_t is left out,
-    and then one can do without a readout as well: o_t = z_t.
+    With input feeding, fed = o_{t-1}; otherwise it is left out. The initial state is tanh(B m) with a bridge and m
+    without one, where m is the mean or the last vector of the memory (or zero); without a bridge, the cell of an LSTM
+    starts at zero. Without attention c_t is left out, and then the readout can be left out as well: o_t = z_t.
     """
 
     def __init__(
@@ -51,148 +53,154 @@ class RecurrentDecoder(nn.Module):
         *,
         cell: str = "lstm",
         layers: int = 1,
-        asks: str = "current",
-        feeds: bool = False,
-        first: str = "mean",
+        query_from: str = "current",
+        input_feeding: bool = False,
+        initial_state: str = "mean",
         bridge: bool = True,
         readout: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if asks not in ASKS:
-            raise ValueError(f"asks {asks!r} is unknown; choose from {', '.join(ASKS)}")
-        if first not in FIRSTS:
-            raise ValueError(f"first {first!r} is unknown; choose from {', '.join(FIRSTS)}")
-        if not bridge and first != "zero" and memory_width != width:
+        if query_from not in QUERY_FROM:
+            raise ValueError(f"query_from {query_from!r} is unknown; choose from {', '.join(QUERY_FROM)}")
+        if initial_state not in INITIAL_STATES:
+            raise ValueError(f"initial_state {initial_state!r} is unknown; choose from {', '.join(INITIAL_STATES)}")
+        if not bridge and initial_state != "zero" and memory_width != width:
             raise ValueError(f"a memory of width {memory_width} cannot start a state of width {width} without a bridge")
         if not readout and (attention is not None or width != embed.width):
-            raise ValueError("without a readout the output reads the state itself: no attention, and width as outside")
+            raise ValueError(
+                f"without a readout the output layer reads the state itself: leave out the attention, and give the "
+                f"decoder the width of the embeddings, {embed.width}"
+            )
         self.embed, self.plain_projection, self.attention = embed, output, attention
-        self.width, self.layers, self.feeds = width, layers, feeds
-        self.first = FIRSTS[first]
-        self.lstm = cell == "lstm"
-        self.asks_before = asks == "previous" and attention is not None
-        context = 0 if attention is None else attention.width
-        inputs = embed.width + (context if self.asks_before else 0) + (embed.width if feeds else 0)
-        self.rnn = CELLS[cell](inputs, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-        self.bridge = nn.Linear(memory_width, (2 if self.lstm else 1) * layers * width) if bridge else None
-        read = width + context + (embed.width if self.asks_before else 0)
-        self.readout = nn.Linear(read, embed.width) if readout else None
+        self.width, self.layers, self.input_feeding = width, layers, input_feeding
+        self.summarize_memory = INITIAL_STATES[initial_state]
+        self.is_lstm = cell == "lstm"
+        self.attends_first = query_from == "previous" and attention is not None
+        context_width = 0 if attention is None else attention.width
+        fed_width = embed.width if input_feeding else 0
+        input_width = embed.width + (context_width if self.attends_first else 0) + fed_width
+        self.rnn = CELLS[cell](input_width, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.bridge = nn.Linear(memory_width, (2 if self.is_lstm else 1) * layers * width) if bridge else None
+        readout_width = width + context_width + (embed.width if self.attends_first else 0)
+        self.readout = nn.Linear(readout_width, embed.width) if readout else None
         self.dropout = Dropout(dropout)
-        # Without any loop through the attention, the engine can run over all steps at once.
-        self.unrolled = not (self.asks_before or feeds or (attention is not None and attention.recalls))
+        # Without a loop through the attention, the RNN can run over all steps at once.
+        needs_past_weights = attention is not None and attention.needs_past_weights
+        self.runs_all_at_once = not (self.attends_first or input_feeding or needs_past_weights)
 
     def start(self, memory: Memory) -> State:
-        """Prepared keys and values, and the first state."""
+        """Prepared keys and values, and the initial state."""
         rows, slots = memory.mask.shape
-        hidden = self.first(memory)
+        hidden = self.summarize_memory(memory)
         cell: Tensor | None = None
         if self.bridge is not None:
             hidden = torch.tanh(self.bridge(hidden)).unflatten(-1, (-1, self.layers, self.width))  # [B, 1 or 2, L, D]
-            hidden, cell = (hidden[:, 0], hidden[:, 1]) if self.lstm else (hidden[:, 0], None)
+            hidden, cell = (hidden[:, 0], hidden[:, 1]) if self.is_lstm else (hidden[:, 0], None)
         else:
             if hidden.size(-1) != self.width:  # only zeros may be of another width
                 hidden = hidden.new_zeros(rows, self.width)
             hidden = hidden.unsqueeze(1).expand(-1, self.layers, -1)
-            cell = torch.zeros_like(hidden) if self.lstm else None
-        feed = hidden.new_zeros(rows, self.embed.width) if self.feeds else None
+            cell = torch.zeros_like(hidden) if self.is_lstm else None
+        readout = hidden.new_zeros(rows, self.embed.width) if self.input_feeding else None
         weights: Tensor | None = None
-        if self.attention is not None and self.attention.recalls:
-            several = (self.attention.heads,) if isinstance(self.attention, MultiHead) else ()
-            weights = hidden.new_zeros(rows, *several, 1, slots)
+        if self.attention is not None and self.attention.needs_past_weights:
+            heads = (self.attention.heads,) if isinstance(self.attention, MultiHead) else ()
+            weights = hidden.new_zeros(rows, *heads, 1, slots)
         prepared = None if self.attention is None else self.attention.prepare(memory)
-        return State(prepared, _Past(hidden, cell, feed, weights), shared=True)
+        return State(prepared, _Past(hidden, cell, readout, weights), shared=True)
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, E], and the state after the last token"""
         if look is not None:
-            look.check("decoder", 0)
-            look.check("cross", 0 if self.attention is None else 1)
+            look.check_layers("decoder", 0)
+            look.check_layers("cross", 0 if self.attention is None else 1)
         words = self.embed(tokens)
-        seen = glance(look, "cross", 0)
-        run = self._all_at_once if self.unrolled else self._step_by_step
-        states, past, found = run(words, state.source, state.past, seen)
+        glance = glance_if_any(look, "cross", 0)
+        run = self._run_all_at_once if self.runs_all_at_once else self._run_step_by_step
+        states, past, cross_map = run(words, state.source, state.past, glance)
         maps = None
-        if seen is not None and seen.record:
-            maps = Maps(cross=() if found is None else (found,))
+        if glance is not None and glance.record:
+            maps = Maps(cross=() if cross_map is None else (cross_map,))
         return Decoded(states, maps), replace(state, past=past)
 
     def project(self, states: Tensor) -> Tensor:
         """[..., E] -> [..., V]"""
         return self.plain_projection(states)  # type: ignore[no-any-return]
 
-    def _all_at_once(
-        self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None
+    def _run_all_at_once(
+        self, words: Tensor, source: PreparedSource | None, past: _Past, glance: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
-        answers, hidden, cell = self._recur(words, past)
-        parts, found = [answers], None
+        outputs, hidden, cell = self._run_rnn(words, past)
+        parts, cross_map = [outputs], None
         if self.attention is not None:
-            context, _, found = self._ask(answers, source, None, seen)
+            context, _, cross_map = self._attend(outputs, source, None, glance)
             parts.append(context)
-        return self._read(torch.cat(parts, -1)), past._replace(hidden=hidden, cell=cell), found
+        return self._read_out(torch.cat(parts, -1)), past._replace(hidden=hidden, cell=cell), cross_map
 
-    def _step_by_step(
-        self, words: Tensor, source: Source | None, past: _Past, seen: Glance | None
+    def _run_step_by_step(
+        self, words: Tensor, source: PreparedSource | None, past: _Past, glance: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
         steps, maps = [], []
         for word in words.split(1, 1):  # [B, 1, E]
-            fed = [] if past.feed is None else [past.feed.unsqueeze(1)]
-            if self.asks_before:
-                context, weights, found = self._ask(past.hidden[:, -1:], source, past.weights, seen)
-                answer, hidden, cell = self._recur(torch.cat([word, context, *fed], -1), past)
-                parts = [answer, context, word]
+            fed = [] if past.readout is None else [past.readout.unsqueeze(1)]
+            if self.attends_first:
+                context, weights, cross_map = self._attend(past.hidden[:, -1:], source, past.weights, glance)
+                output, hidden, cell = self._run_rnn(torch.cat([word, context, *fed], -1), past)
+                parts = [output, context, word]
             else:
-                answer, hidden, cell = self._recur(torch.cat([word, *fed], -1), past)
-                parts, weights, found = [answer], None, None
+                output, hidden, cell = self._run_rnn(torch.cat([word, *fed], -1), past)
+                parts, weights, cross_map = [output], None, None
                 if self.attention is not None:
-                    context, weights, found = self._ask(answer, source, past.weights, seen)
+                    context, weights, cross_map = self._attend(output, source, past.weights, glance)
                     parts.append(context)
-            joined = torch.cat(parts, -1)
-            if self.feeds:  # the next step needs it; else all steps are read at once
-                joined = self._read(joined)
-            past = _Past(hidden, cell, joined.squeeze(1) if self.feeds else None, weights)
-            steps.append(joined)
-            maps.append(found)
-        every = torch.cat(steps, 1)
-        return every if self.feeds else self._read(every), past, join_steps(maps)
+            step = torch.cat(parts, -1)
+            if self.input_feeding:  # the next step needs the readout; otherwise it is computed for all steps at once
+                step = self._read_out(step)
+            past = _Past(hidden, cell, step.squeeze(1) if self.input_feeding else None, weights)
+            steps.append(step)
+            maps.append(cross_map)
+        states = torch.cat(steps, 1)
+        return states if self.input_feeding else self._read_out(states), past, join_steps(maps)
 
-    def _recur(self, inputs: Tensor, past: _Past) -> tuple[Tensor, Tensor, Tensor | None]:
-        if inputs.size(1) == 1:
-            answer, hidden, cell = one_step(self.rnn, inputs.squeeze(1), past.hidden, past.cell)
-            return answer.unsqueeze(1), hidden, cell
-        hidden = past.hidden.transpose(0, 1).contiguous()  # the engine wants [layers, B, D]
+    def _run_rnn(self, inputs: Tensor, past: _Past) -> tuple[Tensor, Tensor, Tensor | None]:
+        if inputs.size(1) == 1 and performance.enabled():
+            output, hidden, cell = run_single_step(self.rnn, inputs.squeeze(1), past.hidden, past.cell)
+            return output.unsqueeze(1), hidden, cell
+        hidden = past.hidden.transpose(0, 1).contiguous()  # PyTorch's RNNs take [layers, B, D]
         if past.cell is not None:
-            answers, (hidden, cell) = self.rnn(inputs, (hidden, past.cell.transpose(0, 1).contiguous()))
-            return answers, hidden.transpose(0, 1), cell.transpose(0, 1)
-        answers, hidden = self.rnn(inputs, hidden)
-        return answers, hidden.transpose(0, 1), None
+            outputs, (hidden, cell) = self.rnn(inputs, (hidden, past.cell.transpose(0, 1).contiguous()))
+            return outputs, hidden.transpose(0, 1), cell.transpose(0, 1)
+        outputs, hidden = self.rnn(inputs, hidden)
+        return outputs, hidden.transpose(0, 1), None
 
-    def _ask(self, query: Tensor, source: Source | None, weights: Tensor | None, seen: Glance | None) -> Attended:
+    def _attend(
+        self, query: Tensor, source: PreparedSource | None, past_weights: Tensor | None, glance: Glance | None
+    ) -> Attended:
         assert self.attention is not None
         assert source is not None
-        return self.attention(query, source, weights, seen)
+        return self.attention(query, source, past_weights, glance)
 
-    def _read(self, joined: Tensor) -> Tensor:
-        return self.dropout(joined if self.readout is None else torch.tanh(self.readout(joined)))
+    def _read_out(self, x: Tensor) -> Tensor:
+        return self.dropout(x if self.readout is None else torch.tanh(self.readout(x)))
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-def join_steps(maps: list[Map | None]) -> Map | None:
+def join_steps(maps: Sequence[Map | None]) -> Map | None:
     """One map of T steps from T maps of one step; keys and values are the same at every step."""
-    first = maps[0]
-    if first is None:
+    steps = [step_map for step_map in maps if step_map is not None]
+    if not steps:
         return None
-    steps = [found for found in maps if found is not None]
 
-    def joined(parts: list[Tensor | None]) -> Tensor | None:
+    def concatenate(parts: Sequence[Tensor | None]) -> Tensor | None:
         return None if parts[0] is None else torch.cat([part for part in parts if part is not None], 2)
 
     return Map(
-        joined([found.weights for found in steps]),
-        joined([found.scores for found in steps]),
-        joined([found.queries for found in steps]),
-        first.keys,
-        first.values,
+        concatenate([step.weights for step in steps]),
+        concatenate([step.scores for step in steps]),
+        concatenate([step.queries for step in steps]),
+        steps[0].keys,
+        steps[0].values,
     )

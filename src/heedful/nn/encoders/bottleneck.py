@@ -1,4 +1,4 @@
-"""The plain sequence-to-sequence model of 2014: all the decoder may see is one vector."""
+"""The sequence-to-sequence model of 2014, without attention: all that the decoder sees is one vector."""
 
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ from heedful.nn.encoders.rnn import RecurrentEncoder
 class Bottleneck(nn.Module):
     """c = [last forward state; first backward state]: a Memory with S = 1
 
-    Attention over one slot always answers c, so a decoder with attention sees c at every step (Cho et al. 2014); one
-    without sees it only in its first state (Sutskever et al. 2014).
+    Attention over one slot always returns c, so a decoder with attention sees c at every step (Cho et al. 2014); one
+    without attention sees it only in its first state (Sutskever et al. 2014).
     """
 
     def __init__(self, encoder: RecurrentEncoder) -> None:

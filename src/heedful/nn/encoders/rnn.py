@@ -15,7 +15,7 @@ class RecurrentEncoder(nn.Module):
     """h_t = dropout([forward RNN(x_t, h_{t-1}); backward RNN(x_t, h_{t+1})]), stacked
 
     `width` is the width of h_t: each of two directions has half of it. The backward direction reads every row from
-    its own last real token, so padding never enters and no packed sequences are needed.
+    its last real token, so that it never reads padding and no packed sequences are needed.
     """
 
     def __init__(
@@ -34,22 +34,22 @@ class RecurrentEncoder(nn.Module):
             raise ValueError(f"width {width} must be even: each direction has half of it")
         self.embed = embed
         self.width = width
-        inputs = [embed.width] + [width] * (layers - 1)
-        self.ahead = nn.ModuleList(_one(cell, size, width // self.directions) for size in inputs)
-        self.back = nn.ModuleList(_one(cell, size, width // 2) for size in inputs if bidirectional)
+        input_widths = [embed.width] + [width] * (layers - 1)
+        self.ahead = nn.ModuleList(_make_rnn(cell, size, width // self.directions) for size in input_widths)
+        self.back = nn.ModuleList(_make_rnn(cell, size, width // 2) for size in input_widths if bidirectional)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
         """[B, S], [B, S] -> Memory; there is no attention inside, so there are no maps."""
         if look is not None:
-            look.check("encoder", 0)
+            look.check_layers("encoder", 0)
         states = self.embed(tokens)
-        turned = flipped(mask) if self.back else None
+        backward_order = reversal_order(mask) if self.back else None
         for layer, ahead in enumerate(self.ahead):
             parts = [ahead(states)[0]]
-            if turned is not None:
-                behind = self.back[layer](reorder(states, turned))[0]
-                parts.append(reorder(behind, turned))
+            if backward_order is not None:
+                backward = self.back[layer](reorder_slots(states, backward_order))[0]
+                parts.append(reorder_slots(backward, backward_order))
             states = self.dropout(torch.cat(parts, -1))
         states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
         return Memory(states, mask, Maps() if look is not None and look.record else None)
@@ -58,17 +58,17 @@ class RecurrentEncoder(nn.Module):
         __call__ = forward
 
 
-def _one(cell: str, inputs: int, width: int) -> nn.RNNBase:
-    return CELLS[cell](inputs, width, batch_first=True)
+def _make_rnn(cell: str, input_width: int, width: int) -> nn.RNNBase:
+    return CELLS[cell](input_width, width, batch_first=True)
 
 
-def flipped(mask: Tensor) -> Tensor:
-    """The slot order that turns each row's real part around and leaves the padding after it; its own inverse."""
+def reversal_order(mask: Tensor) -> Tensor:
+    """The slot order [B, S] that reverses the real part of each row and keeps the padding after it; its own inverse."""
     slot = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
     mirror = mask.sum(1, keepdim=True) - 1 - slot
     return torch.where(mask, mirror, slot)
 
 
-def reorder(states: Tensor, slots: Tensor) -> Tensor:
+def reorder_slots(states: Tensor, slots: Tensor) -> Tensor:
     """states[b, slots[b, s]] for every row and slot: [B, S, D], [B, S] -> [B, S, D]"""
     return states.gather(1, slots.unsqueeze(-1).expand_as(states))

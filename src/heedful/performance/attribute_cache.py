@@ -1,9 +1,8 @@
-"""Quick attribute look-ups while a search runs.
+"""Sub-modules and parameters as plain attributes while a search runs.
 
 `nn.Module` keeps sub-modules and parameters in dictionaries of its own, where Python finds them only after its normal
-search has failed. A decoder step of a small model at batch 1 makes some two hundred such look-ups, a sixth of its time.
-For the duration of a search they are ordinary attributes as well; whoever looks later, or from another thread after
-this one is done, finds them the usual way. A sharded model is left alone: FSDP2 swaps parameters behind Python's back.
+look-up has failed. A decoder step of a small model at batch 1 makes about two hundred such look-ups: a sixth of its
+time. After the search they are found as usual again. A sharded model is not cached, because FSDP2 swaps its parameters.
 """
 
 from collections.abc import Iterator
@@ -12,11 +11,13 @@ from typing import Any
 
 from torch import nn
 
+from heedful import performance
+
 
 @contextmanager
-def quick(model: Any) -> Iterator[None]:
-    """Mirror the sub-modules and parameters of every module in `model` as plain attributes, then forget them again."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+def cached_attributes(model: Any) -> Iterator[None]:
+    """Mirror the sub-modules and parameters of every module in `model` as plain attributes; remove them at the end."""
+    modules = list(model.modules()) if isinstance(model, nn.Module) and performance.enabled() else []
     if any(hasattr(module, "unshard") for module in modules):
         modules = []
     for module in modules:

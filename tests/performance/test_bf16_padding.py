@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from heedful.training.bf16_padding import LEAST, PARTS, SMALL, STACKS, even
+from heedful.performance.bf16_padding import LEAST, PARTS, SMALL, STACKS, even
 from heedful.training.machine import casting
 
 CPU = torch.device("cpu")

@@ -1,0 +1,37 @@
+"""One step of a recurrent network by its cell function.
+
+On a CPU PyTorch gives LSTM sequences to oneDNN, which repacks the weights for each: for a single step that costs half
+as much again as the cell itself.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+CELL_FUNCTIONS: dict[str, Callable[..., Any]] = {  # by the `mode` of PyTorch's classes
+    "RNN_TANH": torch.rnn_tanh_cell,
+    "LSTM": torch.lstm_cell,
+    "GRU": torch.gru_cell,
+}
+
+
+def run_single_step(
+    rnn: nn.RNNBase, inputs: Tensor, hidden: Tensor, cell: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What `rnn` returns for a sequence of length one: output [B, D] and new states, from inputs [B, D] and states
+    [B, layers, D]; `cell` is that of an LSTM.
+    """
+    hidden_states, cell_states = [], []
+    for layer, weights in enumerate(rnn.all_weights):
+        if layer:
+            inputs = F.dropout(inputs, rnn.dropout, rnn.training)
+        if cell is None:
+            inputs = CELL_FUNCTIONS[rnn.mode](inputs, hidden[:, layer], *weights)
+        else:
+            inputs, cell_state = CELL_FUNCTIONS[rnn.mode](inputs, (hidden[:, layer], cell[:, layer]), *weights)
+            cell_states.append(cell_state)
+        hidden_states.append(inputs)
+    return inputs, torch.stack(hidden_states, 1), torch.stack(cell_states, 1) if cell_states else None

@@ -1,0 +1,368 @@
+"""The checks behind the flags.
+
+A check is a function from a `CheckedInput` or `CheckedOutput` to one short sentence about what is wrong, or to "": one
+line of INPUT_CHECKS or OUTPUT_CHECKS, and one of MEANINGS. What is usual for a model comes from its training
+statistics; a check whose statistic is missing finds nothing. The thresholds were chosen on one half of real
+translations and tested on the other (`benchmarks/sentinel.py`).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from math import exp, isfinite, log, sqrt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from unicodedata import name as unicode_name
+
+from heedful.sentinel.numbers import find_lost_numbers
+from heedful.text.normalize import escape_invisible
+from heedful.types import Flag
+
+if TYPE_CHECKING:
+    from heedful.text.tokenizer import Tokenizer
+
+Side = Literal["input", "output"]
+
+MEANINGS = {
+    "empty": "There is nothing to translate, or nothing came out. Look at the line of the file; of an output, compare "
+    "with a wider beam.",
+    "unknown": "Much of the input is unknown to the vocabulary: another language or script, emoji, garbled text. The "
+    "model guesses there. Check the encoding and the language.",
+    "tokenized": "The input looks already tokenized or cut into subwords, but the model was trained on plain text. "
+    "Translate the text from before.",
+    "script": "Most letters are of a script that the training text did not have: the wrong language, or an output that "
+    "was not translated. Check the direction of the model.",
+    "long": "The input is longer than anything in training; often the end is lost. Split it into sentences.",
+    "copied": "The output is the source, word for word. That is right for names and code; else the model does not know "
+    "these words, or the input was in the target language already.",
+    "looping": "A phrase, or some characters, are repeated over and over; the rest is likely lost. Try a wider beam, "
+    "or forbid n-grams to be repeated.",
+    "length": "The output is far shorter or longer than training would lead one to expect: something was left out or "
+    "made up. Compare both texts.",
+    "numbers": "A number of the source is not in the output in any known form: it was lost or changed. Compare "
+    "the numbers.",
+    "urls": "A web address, an e-mail address or an @handle of the source is not in the output as it was. Copy it.",
+    "unfinished": "The search was cut off by its limit of tokens, so the end is missing. Raise the limit, or split the "
+    "input.",
+    "unsure": "The model gives this output less probability per token than 99 % of its answers in validation. Have a "
+    "person read it.",
+}
+
+UNKNOWN_SHARE_THRESHOLD = 0.2  # of tokens
+NATIVE_SCRIPT_SHARE = 0.05  # of the letters in training, from which on a script is one of the language's own
+USUAL_FLAG_RATE = 0.05  # of training pairs, from which on a flag is not reported
+# |log(tokens / expected)| of a good translation of n source tokens is below LENGTH_SPREAD + SHORT_LENGTH_SPREAD /
+# sqrt(n). Where the full stop is missing too, -CUT_LENGTH_SPREAD is too short.
+LENGTH_SPREAD, SHORT_LENGTH_SPREAD, CUT_LENGTH_SPREAD = 0.5, 1.0, 0.5
+MIN_LOOP_WORDS = 4  # words in a row that each repeat the one a period before; of characters twice as many
+COPY_SHARE_THRESHOLD = 0.9  # of words that source and output have in common
+MIN_COPIED_LETTERS = 7  # of words that are no names: fewer may be copied
+
+PUNCTUATION = "\"'.,;:!?()[]{}…-–—«»„“”‘’¿¡*"
+WORD = re.compile(r"[^\W\d_]+(?:['’、。，・-][^\W\d_]+)*")
+SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'“”’»«)\]]*\s*$")
+# The patterns of `heedful check`, which needs Polars; French writes ? ! : ; with a space, so these do not count.
+TOKENIZED = re.compile(r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) |@@(?: |$)|\u2581")
+ADDRESS = re.compile(  # in ASCII, as East Asian text continues without a space
+    r"(?:(?:https?|ftp)://|\bwww\.)[\w.~:/?#@!$&()*+,;=%-]+|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<![\w@])@\w{2,}",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+class CheckedInput(NamedTuple):
+    """What the checks of an input see."""
+
+    text: str
+    ids: Sequence[int]
+    statistics: Mapping[str, Any]
+    unknown: Collection[int]
+
+
+class CheckedOutput(NamedTuple):
+    """What the checks of an output see."""
+
+    source: str
+    text: str
+    log_probability: float | None
+    tokens: int
+    source_tokens: int
+    finished: bool
+    statistics: Mapping[str, Any]
+    words: Sequence[str]  # `bare_words` of the text
+    ends: int
+
+
+def input_flags(
+    text: str, ids: Sequence[int], statistics: Mapping[str, Any], unknown: Collection[int] = ()
+) -> tuple[Flag, ...]:
+    """What is unusual about an input; `ids` are its tokens, `unknown` are the ids that `unknown_ids` returns."""
+    if not text.strip():
+        return (Flag("empty", "input", "There is no text."),)
+    return run_checks(INPUT_CHECKS, CheckedInput(text, ids, statistics, unknown), "input")
+
+
+def output_flags(
+    source: str,
+    output: str,
+    *,
+    log_probability: float | None = None,
+    tokens: int,
+    source_tokens: int,
+    finished: bool = True,
+    statistics: Mapping[str, Any],
+    ends: int = 1,
+) -> tuple[Flag, ...]:
+    """What is wrong with an output, as far as that can be detected without knowing its language.
+
+    `tokens` and `source_tokens` are counted without end tokens; `ends` is the number of end tokens that the
+    log-probability includes: one for each sentence that was translated separately.
+    """
+    if not source.strip():
+        return ()
+    if not output.strip():
+        return (Flag("empty", "output", f"Nothing came out for {len(source.split())} words of source."),)
+    words = bare_words(output)
+    subject = CheckedOutput(source, output, log_probability, tokens, source_tokens, finished, statistics, words, ends)
+    return run_checks(OUTPUT_CHECKS, subject, "output")
+
+
+def run_checks(
+    checks: Mapping[str, Callable[[Any], str]], subject: CheckedInput | CheckedOutput, side: Side
+) -> tuple[Flag, ...]:
+    """The flags of the checks that find something, except those that are usual in the training text."""
+    flags = [Flag(name, side, detail) for name, check in checks.items() if (detail := check(subject))]
+    rates = [nested_number(subject.statistics, "usual", side, flag.name) or 0.0 for flag in flags]
+    return tuple(flag for flag, rate in zip(flags, rates, strict=True) if rate < USUAL_FLAG_RATE)
+
+
+def flag_rates(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, float]]:
+    """For the key `usual` of training statistics: side -> flag -> the share of training pairs that have it.
+
+    Where training text is tokenized, or targets often equal their sources, outputs may do the same.
+    """
+    flags_of_pairs = [
+        input_flags(source, (), {}) + output_flags(source, target, tokens=0, source_tokens=0, statistics={})
+        for source, target in pairs
+    ]
+    counts = Counter((flag.side, flag.name) for flags in flags_of_pairs for flag in flags)
+    rates: dict[str, dict[str, float]] = {"input": {}, "output": {}}
+    for (side, name), count in counts.items():
+        rates[side][name] = count / len(flags_of_pairs)
+    return rates
+
+
+def nested_value(statistics: Mapping[str, Any], *keys: str) -> Any:
+    """statistics[key][key].., or None where a key is missing."""
+    value: Any = statistics
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def nested_number(statistics: Mapping[str, Any], *keys: str) -> float | None:
+    """The same if it is a finite number, or None."""
+    value = nested_value(statistics, *keys)
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None
+
+
+# ------------------------------------------------------------------------------------------------------------ of inputs
+
+
+def unknown_ids(tokenizer: "Tokenizer") -> frozenset[int]:
+    """UNK, and the bytes that start a character without a piece: each character counts once."""
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    first_bytes = {f"<0x{byte:02X}>" for byte in range(256) if not 0x80 <= byte < 0xC0}
+    return frozenset(index for index, piece in enumerate(pieces) if piece == "<unk>" or piece in first_bytes)
+
+
+def check_unknown(subject: CheckedInput) -> str:
+    """count(unknown) / count(tokens) >= UNKNOWN_SHARE_THRESHOLD"""
+    if not subject.unknown or not subject.ids:
+        return ""
+    count, total = sum(token in subject.unknown for token in subject.ids), len(subject.ids)
+    return f"{count} of {total} tokens are unknown." if count >= UNKNOWN_SHARE_THRESHOLD * total else ""
+
+
+def check_tokenized(subject: CheckedInput) -> str:
+    """Marks that a tokenizer leaves."""
+    match = TOKENIZED.search(subject.text)
+    return f"`{escape_invisible(match[0])}` looks like the output of a tokenizer." if match else ""
+
+
+def check_long(subject: CheckedInput) -> str:
+    """More tokens than any source in training."""
+    longest = nested_number(subject.statistics, "lengths", "source", "longest")
+    if longest is None or len(subject.ids) <= longest:
+        return ""
+    return f"{len(subject.ids)} tokens; the longest in training had {longest:.0f}."
+
+
+def check_input_script(subject: CheckedInput) -> str:
+    """Most letters are of a script that the sources in training do not have."""
+    return describe_foreign_script(subject.text, subject.statistics, "source")
+
+
+# ----------------------------------------------------------------------------------------------------------- of outputs
+
+
+def check_copied(subject: CheckedOutput) -> str:
+    """The words of both are the same, and enough of them are no names, numbers, addresses or code."""
+    source, output = set(bare_words(subject.source)), set(subject.words)
+    if len(source & output) < COPY_SHARE_THRESHOLD * max(len(source), len(output)):
+        return ""
+    words = [word.strip(PUNCTUATION) for word in subject.source.split()]
+    all_capitals = subject.source.isupper() and len(words) > 3  # then a capital does not mark a name
+    ordinary = [word for word in words if WORD.fullmatch(word) and (all_capitals or not word[0].isupper())]
+    return "The output is the source." if sum(map(len, ordinary)) >= MIN_COPIED_LETTERS else ""
+
+
+def check_looping(subject: CheckedOutput) -> str:
+    """Words, or characters of a word, that repeat those before them, more often than in the source."""
+    loop = find_loop(subject.words, MIN_LOOP_WORDS)
+    if not loop:
+        return ""
+    (phrase, times), (_, source_times) = loop, find_loop(bare_words(subject.source), MIN_LOOP_WORDS / 2) or ("", 0)
+    return f"`{clip_text(phrase)}` occurs {times} times in a row." if times > 2 * source_times else ""
+
+
+def check_length(subject: CheckedOutput) -> str:
+    """|log(tokens / (ratio * source tokens))| > LENGTH_SPREAD + SHORT_LENGTH_SPREAD / sqrt(source tokens)"""
+    tokens, source_tokens = subject.tokens, subject.source_tokens
+    ratio = nested_number(subject.statistics, "ratio")
+    if not ratio or not source_tokens or not tokens:
+        return ""
+    deviation = log(tokens / (ratio * source_tokens))
+    lost_end = SENTENCE_END.search(subject.source) and not SENTENCE_END.search(subject.text)
+    is_cut = deviation < -CUT_LENGTH_SPREAD and lost_end
+    if not is_cut and abs(deviation) <= LENGTH_SPREAD + SHORT_LENGTH_SPREAD / sqrt(source_tokens):
+        return ""
+    ending = ", and the full stop is missing" if is_cut else ""
+    return f"{tokens} tokens for {source_tokens} of source: {exp(deviation):.1f} times what is usual{ending}."
+
+
+def check_numbers(subject: CheckedOutput) -> str:
+    """Numbers of the source, outside of addresses, that the output lacks."""
+    source = ADDRESS.sub(" ", subject.source) if find_addresses(subject.source) else subject.source
+    missing = find_lost_numbers(source, subject.text)
+    return f"Not in the output: {clip_text(', '.join(missing))}." if missing else ""
+
+
+def check_urls(subject: CheckedOutput) -> str:
+    """Addresses of the source that the output lacks; `https://` and a slash at the end do not matter."""
+    output = subject.text.lower()
+    missing = [
+        address
+        for address in find_addresses(subject.source)
+        if re.sub("^https?://|/$", "", address.lower()) not in output
+    ]
+    return f"Not in the output: {clip_text(', '.join(missing))}." if missing else ""
+
+
+def find_addresses(text: str) -> list[str]:
+    """Web and e-mail addresses and @handles, without the punctuation after them."""
+    if "@" not in text and "://" not in text and "www." not in text:
+        return []
+    return [address.rstrip(".,;:!?)") for address in ADDRESS.findall(text)]
+
+
+def check_output_script(subject: CheckedOutput) -> str:
+    """Most letters, not counting names of the source, are of a script that the targets in training do not have."""
+    return describe_foreign_script(subject.text, subject.statistics, "target", subject.source)
+
+
+def check_unfinished(subject: CheckedOutput) -> str:
+    """The search reached its limit of tokens."""
+    return "" if subject.finished else f"Cut off after {subject.tokens} tokens."
+
+
+def check_unsure(subject: CheckedOutput) -> str:
+    """log p / (tokens + ends) is below the first percentile of validation."""
+    threshold = nested_number(subject.statistics, "confidence", "p1")
+    if threshold is None or subject.log_probability is None:
+        return ""
+    mean = subject.log_probability / (subject.tokens + subject.ends)
+    return f"log p per token is {mean:.2f}; in validation 99 % were above {threshold:.2f}." if mean < threshold else ""
+
+
+INPUT_CHECKS: dict[str, Callable[[CheckedInput], str]] = {
+    "unknown": check_unknown,
+    "tokenized": check_tokenized,
+    "script": check_input_script,
+    "long": check_long,
+}
+OUTPUT_CHECKS: dict[str, Callable[[CheckedOutput], str]] = {
+    "copied": check_copied,
+    "looping": check_looping,
+    "length": check_length,
+    "numbers": check_numbers,
+    "urls": check_urls,
+    "script": check_output_script,
+    "unfinished": check_unfinished,
+    "unsure": check_unsure,
+}
+
+# ------------------------------------------------------------------------------------------------------ what they share
+
+
+def bare_words(text: str) -> list[str]:
+    """The words in lowercase, without the punctuation around them."""
+    return [word.strip(PUNCTUATION) or word for word in text.casefold().split()]
+
+
+def clip_text(text: str, max_chars: int = 60) -> str:
+    """Untrusted text, shortened and safe to show."""
+    return escape_invisible(text if len(text) <= max_chars else f"{text[:max_chars]}…")
+
+
+@cache
+def script_of(letter: str) -> str:
+    """The first word of its Unicode name, as in the training statistics: LATIN, CYRILLIC, CJK."""
+    return unicode_name(letter, "UNKNOWN").split(" ")[0]
+
+
+def describe_foreign_script(text: str, statistics: Mapping[str, Any], side: str, source: str = "") -> str:
+    """A sentence if most letters, except in names of `source`, are of scripts that a side does not have in training."""
+    shares = nested_value(statistics, "scripts", side) or {}
+    native = {script for script, share in shares.items() if share >= NATIVE_SCRIPT_SHARE}
+    if "HIRAGANA" in native:
+        native |= {"CJK", "KATAKANA", "KATAKANA-HIRAGANA"}  # written together, though a text may have little of one
+    if not native or ("LATIN" in native and text.isascii()):
+        return ""
+    letters = Counter({letter: count for letter, count in Counter(text).items() if letter.isalpha()})
+    foreign = {letter for letter in letters if script_of(letter) not in native}
+    count, total = sum(letters[letter] for letter in foreign), letters.total()
+    if 2 * count > total:
+        names = {word.strip(PUNCTUATION) for word in source.split() if word.strip(PUNCTUATION)[:1].isupper()}
+        count -= sum(letter in foreign for word in text.split() if word.strip(PUNCTUATION) in names for letter in word)
+    return f"{count} of {total} letters are not {' or '.join(sorted(native))}." if 2 * count > total else ""
+
+
+def find_loop(words: Sequence[str], min_words: float) -> tuple[str, int] | None:
+    """What is repeated, and how often: a phrase of words, or characters within a long word."""
+    for parts, separator, copies in ((words, " ", 1), *((word, "", 2) for word in words if len(word) > 9)):
+        if len(parts) - len(set(parts)) >= copies * min_words:  # else there cannot be a run of that length
+            end, period, run = longest_run(parts, copies, min_words)
+            if run:
+                return separator.join(parts[end - period : end]), 1 + run // period
+    return None
+
+
+def longest_run(parts: Sequence[str], copies: int, min_parts: float) -> tuple[int, int, int]:
+    """(end, period, run) of the longest run of parts that each equal the part `period` places before.
+
+    A run shorter than copies * max(period, min_parts) does not count and is 0. In one pass: a part that does not
+    continue the current run starts one whose period is the distance to the last equal part.
+    """
+    last: dict[str, int] = {}
+    best = (0, 1, 0)
+    period = run = 0
+    for place, part in enumerate(parts):
+        if run and part == parts[place - period]:
+            run += 1
+        else:
+            period = place - last.get(part, place)
+            run = int(period > 0)
+        if run > best[2] and run >= copies * max(period, min_parts):
+            best = place + 1, period, run
+        last[part] = place
+    return best
