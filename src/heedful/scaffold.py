@@ -15,7 +15,7 @@ from pathlib import Path
 
 from heedful import samples
 from heedful.config import check
-from heedful.corpus.readers import paired
+from heedful.corpus.readers import resolve_files
 from heedful.errors import ConfigError
 
 FILE = "heedful.toml"
@@ -56,7 +56,7 @@ def init(
     elif files and languages:
         source, target = languages
         given = {"train": files, "validation": validation, "test": test}
-        corpora = {split: list(paired(some, source, target)) for split, some in given.items() if some}
+        corpora = {split: list(resolve_files(some, source, target)) for split, some in given.items() if some}
     else:
         raise ConfigError("say which files hold the pairs and which languages they have, or name a sample")
     text = configuration(folder, source, target, corpora, time, recipe)

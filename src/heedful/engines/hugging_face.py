@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.engines.base import Answer, Question, Search, by_limit, score_of, usable_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS
@@ -81,7 +81,7 @@ class HuggingFace:
         tokens, mask = self.sources(questions)
         numbers = [[self.numbers[1][one] for one in gold] for gold in golds]
         start, end = self.numbers[1][BOS], self.numbers[1][EOS]
-        inputs, _ = padded([[start, *row[:-1]] for row in numbers], end)
+        inputs, _ = pad_rows([[start, *row[:-1]] for row in numbers], end)
         logits = self.model(input_ids=tokens, attention_mask=mask, decoder_input_ids=inputs).logits
         return [
             tuple(logits[at, range(len(row))].float().log_softmax(-1)[range(len(row)), row].tolist())
@@ -91,7 +91,7 @@ class HuggingFace:
     def sources(self, questions: Sequence[Question]) -> tuple[torch.Tensor, torch.Tensor]:
         """Sources in their numbers, and which of them are real."""
         number = self.numbers[0]
-        tokens, mask = padded([[number[one] for one in question.tokens] for question in questions], number[EOS])
+        tokens, mask = pad_rows([[number[one] for one in question.tokens] for question in questions], number[EOS])
         return tokens, mask.long()
 
 

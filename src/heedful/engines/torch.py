@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_floats
-from heedful.data.batch import collate, padded
+from heedful.data.batch import collate, pad_rows
 from heedful.engines.base import Answer, Question, Search, usable_threads
 from heedful.errors import HeedfulError
 from heedful.model.ensemble import ensemble
@@ -38,7 +38,7 @@ class Torch:
         """Up to `search.best` answers to each question, best first."""
         times = search.best if search.draw else 1  # every draw is a question of its own
         asked = [question for question in questions for _ in range(times)]
-        tokens, mask = padded([list(question.tokens) for question in asked], PAD)
+        tokens, mask = pad_rows([list(question.tokens) for question in asked], PAD)
         memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
         prefixes = tuple(question.prefix for question in asked)
         limits = tuple(question.limit for question in asked)
@@ -126,5 +126,5 @@ def answer_of(found: Hypothesis, slots: int) -> Answer:
 
 
 def stacked(layers: Sequence[Tensor], slots: int) -> NDArray[Any] | None:
-    """[heads, steps, padded slots] per layer -> [layers, heads, steps, slots]; None of a model that does not look."""
+    """[heads, steps, pad_rows slots] per layer -> [layers, heads, steps, slots]; None of a model that does not look."""
     return torch.stack([one[..., :slots] for one in layers]).float().cpu().numpy() if layers else None

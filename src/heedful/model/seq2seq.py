@@ -26,10 +26,10 @@ class Seq2Seq(nn.Module):
     def forward(self, batch: Batch) -> Loss:
         """The batch's loss, summed over its target tokens; smoothed while training, and read twice for agreement."""
         smoothing, agreement = (self.smoothing, self.agreement) if self.training else (0.0, 0.0)
-        batch = batch.twice() if agreement else batch
+        batch = batch.repeat_rows() if agreement else batch
         memory = self.encoder(*batch.source)
         decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory))
-        states = decoded.states.flatten(0, 1).index_select(0, batch.real)
+        states = decoded.states.flatten(0, 1).index_select(0, batch.target_positions)
         return chunked_loss(output_of(self.decoder), states, batch.targets, smoothing=smoothing, agreement=agreement)
 
     if TYPE_CHECKING:

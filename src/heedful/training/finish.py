@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.alignment import Looked, Reading, association, best_reading
 from heedful.bundle import Generation, card, open_bundle, write
-from heedful.data.prepare import Resampled
+from heedful.data.resampling import ResampledCorpus
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Question, Search
 from heedful.engines.torch import Torch, search_of
@@ -41,7 +41,7 @@ JUDGED = 2_000  # lines, at most, that tell chance from merit: a bootstrap of mo
 
 def work_after(run: "Run") -> float:
     """What `finish` takes, in validations: every candidate once, then a beam for each penalty and for the tests."""
-    tests = sum(corpus.rows for corpus in run.prepared.split("test"))
+    tests = sum(corpus.num_rows for corpus in run.prepared.split("test"))
     beams = len(LENGTH_PENALTIES) + tests / max(1, len(run.held))
     return 3 + 5 * beams
 
@@ -157,8 +157,8 @@ def reading_of(run: "Run", model: Seq2Seq) -> Reading | None:
         for row in range(len(run.held))
         if 0 < len(run.held.sources[row]) < most and 0 < len(run.held.targets[row]) < most
     ][:LOOKED_AT]
-    corpus = run.corpora[0].plain if isinstance(run.corpora[0], Resampled) else run.corpora[0]
-    pairs = corpus.pairs(range(min(corpus.rows, RELATED)))
+    corpus = run.corpora[0].unregularized if isinstance(run.corpora[0], ResampledCorpus) else run.corpora[0]
+    pairs = corpus.pairs(range(min(corpus.num_rows, RELATED)))
     engine = Torch(model, run.device)
     looks: list[Looked] = []
     for row in rows:
@@ -183,7 +183,7 @@ def write_model(
     settings, prepared = run.settings, run.prepared
     assert settings.model is not None
     languages = (settings.source, settings.target)
-    learned = [one.plain if isinstance(one, Resampled) else one for one in run.corpora]
+    learned = [one.unregularized if isinstance(one, ResampledCorpus) else one for one in run.corpora]
     statistics = statistics_of(prepared, learned, answers, reading)
     longest = prepared.manifest["longest_tokens"]
     text = card(

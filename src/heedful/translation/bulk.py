@@ -33,10 +33,11 @@ from typing import Any, BinaryIO, cast
 
 from heedful.bundle import digest, open_bundle, sync
 from heedful.bundle import found as place_of
-from heedful.corpus.readers import CHUNK, bare, told
-from heedful.corpus.readers import opened as unpacked
-from heedful.corpus.shards import Launcher, Local, Makers, Row, Shard, hash_code, hash_inputs, hash_of, run
-from heedful.data.prepare import Progress, Step, lock
+from heedful.corpus.launchers import Launcher, LocalLauncher
+from heedful.corpus.runner import run_stage
+from heedful.corpus.shards import CodeVersions, Shard, ShardRecord, hash_code, hash_inputs, hash_values
+from heedful.corpus.text_files import CHUNK_BYTES, explain_read_errors, open_decompressed, strip_compression_suffix
+from heedful.data.prepare import ProgressCallback, StageProgress, lock
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
@@ -49,10 +50,9 @@ SMALLEST = 1 << 19  # bytes of a piece: some thousand lines, so that making a sh
 MOST = 1 << 14  # pieces; those of larger files are larger
 WINDOW = 2000  # lines that are sorted by length and translated together
 MARK, DONE, TEXT, WHOLE = ".heedful", "done.json", "text", "whole"
-PARTS = (  # of heedful, with a say in what is written
-    "alignment.py", "build.py", "translation", "bundle.py", "config.py", "corpus", "data", "engines", "exported.py",
-    "model", "nn", "search", "sentinel", "stopping.py", "text", "types.py",
-)  # fmt: skip
+# Raise it with every change of what --bulk writes for the same model, input and options (a changed search, engine or
+# tokenizer too): pieces of an interrupted run are then translated again. The version of heedful counts as well.
+BULK_VERSION = 1
 PACKAGES = {  # engine -> the packages that compute
     "torch": ("torch",),
     "ctranslate2": ("ctranslate2",),
@@ -83,7 +83,7 @@ def translate_file(
     tag: str | None = None,
     as_json: bool = False,
     launcher: Launcher | None = None,
-    progress: Progress = lambda _step: None,
+    progress: ProgressCallback = lambda _step: None,
 ) -> Summary:
     """Line k of `out` is the translation of line k of `given`; the options are those of `translate.Options`.
 
@@ -92,23 +92,24 @@ def translate_file(
     given, out = Path(given).absolute(), Path(out).absolute()
     check(given, out)
     search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
-    makers = Makers(PARTS, ("numpy", "sentencepiece", *PACKAGES[engine_of(model, Options(**search))]))
+    packages = PACKAGES[engine_of(model, Options(**search))]
+    versions = CodeVersions(BULK_VERSION, ("heedful", "numpy", "sentencepiece", *packages))
     settings: dict[str, Any] = {
         "model": str(Path(model).resolve()),
         "identity": identity_of(model),
         "search": search,
         "as_json": as_json,
     }
-    key = hash_of([hash_inputs(Shard("all", (given,), out)), hash_code(piece, settings, makers)])
+    key = hash_values([hash_inputs(Shard("all", (given,), out)), hash_code(piece, settings, versions)])
     parts = out.with_name(f"{out.name}.parts")
     if out.exists():
         return found_whole(out, parts, key)
-    launcher = launcher or Local(cores())
-    with owned(parts), launcher.ready():
+    launcher = launcher or LocalLauncher(cores())
+    with owned(parts), launcher.connect():
         (parts / DONE).unlink(missing_ok=True)
         text = unpack_once(given, parts, progress)
         shards, settings["bytes_each"] = cut(text, parts)
-        rows, made = translated(text, shards, settings, makers, launcher, progress)
+        rows, made = translated(text, shards, settings, versions, launcher, progress)
         summary = summed(rows, made)
         join(shards, rows, out, {"key": key, "summary": asdict(summary)})
         clear(parts)
@@ -132,7 +133,7 @@ def check(given: Path, out: Path) -> None:
         raise ConfigError(f"there is no folder {out.parent} for {out.name}; make it first")
     if given.resolve() == out.resolve() or (out.exists() and given.samefile(out)):
         raise ConfigError(f"{given} is to be read and to be written; name another file for the translations")
-    with told(given), unpacked(given) as stream:
+    with explain_read_errors(given), open_decompressed(given) as stream:
         if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(f"{given} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {given} > {given}.utf8   and use that")
 
@@ -178,22 +179,22 @@ def owned(parts: Path) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------- pieces
 
 
-def unpack_once(given: Path, parts: Path, progress: Progress) -> Path:
+def unpack_once(given: Path, parts: Path, progress: ProgressCallback) -> Path:
     """What the pieces are cut from: the file itself or, of a packed one, a shard that holds its text."""
-    if bare(given) == given:
+    if strip_compression_suffix(given) == given:
         return given
     shard = Shard("unpacked", (given,), parts / "unpacked")
-    progress(Step("unpack", 0, 1, 0))
-    run(unpack, [shard], {})
-    progress(Step("unpack", 1, 1, 0))
+    progress(StageProgress("unpack", 0, 1, 0))
+    run_stage(unpack, [shard], {}, CodeVersions(BULK_VERSION, ()))
+    progress(StageProgress("unpack", 1, 1, 0))
     return shard.output
 
 
 def unpack(shard: Shard, folder: Path) -> Mapping[str, int]:
     """The bytes of a packed file."""
     (path,) = shard.inputs
-    with told(path), unpacked(path) as stream, (folder / TEXT).open("wb") as out:
-        shutil.copyfileobj(stream, out, CHUNK)
+    with explain_read_errors(path), open_decompressed(path) as stream, (folder / TEXT).open("wb") as out:
+        shutil.copyfileobj(stream, out, CHUNK_BYTES)
     return {}
 
 
@@ -218,27 +219,27 @@ def translated(
     text: Path,
     shards: Sequence[Shard],
     settings: Mapping[str, Any],
-    makers: Makers,
+    versions: CodeVersions,
     launcher: Launcher,
-    progress: Progress,
-) -> tuple[list[Row], int]:
+    progress: ProgressCallback,
+) -> tuple[list[ShardRecord], int]:
     """The rows of all pieces, and how many lines were translated for them now."""
     asked = hash_inputs(Shard("all", (text,), text))
     done = lines = 0
     stood: int | None = None  # lines that were there; all of them, if nothing had to be done
 
-    def tell(row: Row) -> None:
+    def tell(row: ShardRecord) -> None:
         nonlocal done, lines
         done, lines = done + 1, lines + row.counts["lines"]
-        progress(Step("translate", done, len(shards), lines))
+        progress(StageProgress("translate", done, len(shards), lines))
 
     def begin() -> None:
         nonlocal stood
         stood = lines
 
-    progress(Step("translate", 0, len(shards), 0))
+    progress(StageProgress("translate", 0, len(shards), 0))
     try:
-        rows = run(piece, shards, settings, makers=makers, launcher=launcher, done=tell, begin=begin)
+        rows = run_stage(piece, shards, settings, versions, launcher=launcher, on_done=tell, before_changes=begin)
     finally:
         opened.cache_clear()  # one worker is this very process
     if {row.inputs for row in rows} | {hash_inputs(Shard("all", (text,), text))} != {asked}:
@@ -287,7 +288,7 @@ def read(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
 # ---------------------------------------------------------------------------------------------------------- after
 
 
-def summed(rows: Iterable[Row], made: int) -> Summary:
+def summed(rows: Iterable[ShardRecord], made: int) -> Summary:
     """What all pieces counted."""
     total: Counter[str] = Counter()
     for row in rows:
@@ -296,14 +297,14 @@ def summed(rows: Iterable[Row], made: int) -> Summary:
     return Summary(lines, blank, replaced, dict(total.most_common()), made)
 
 
-def join(shards: Sequence[Shard], rows: Sequence[Row], out: Path, told_of_it: Mapping[str, Any]) -> None:
+def join(shards: Sequence[Shard], rows: Sequence[ShardRecord], out: Path, told_of_it: Mapping[str, Any]) -> None:
     """One file of all pieces, put in place in one act; before that, a note that this is what it is."""
     parts = out.with_name(f"{out.name}.parts")
     try:
         with (parts / WHOLE).open("wb") as whole:
             for shard in shards:
                 with (shard.output / TEXT).open("rb") as one:
-                    shutil.copyfileobj(one, whole, CHUNK)
+                    shutil.copyfileobj(one, whole, CHUNK_BYTES)
             size = whole.tell()
         if size != sum(row.files[TEXT] for row in rows):
             raise HeedfulError(f"the pieces in {parts} changed while they were joined. Repeat the command")
