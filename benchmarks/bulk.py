@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from heedful.corpus.shards import Local
+from heedful.corpus.launchers import LocalLauncher
 from heedful.translation.bulk import WINDOW_LINES, translate_file
 from heedful.translation.translator import TranslationOptions, load
 from report import header, verdict
@@ -94,7 +94,7 @@ def cost(model: str, given: Path, folder: Path, rounds: int) -> float:
     ratios = []
     for turn in range(rounds + 1):
         begin = time.perf_counter()
-        translate_file(model, given, folder / f"turn{turn}", beam=1, launcher=Local(1))
+        translate_file(model, given, folder / f"turn{turn}", beam=1, launcher=LocalLauncher(1))
         pieces = time.perf_counter() - begin
         begin = time.perf_counter()
         translator = load(model, threads=1)

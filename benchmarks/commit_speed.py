@@ -184,8 +184,9 @@ class Step:
         from heedful.data.batch import collate
 
         torch.manual_seed(1)
+        recipe = vars(config).get("read_recipe") or vars(config)["recipe"]
         section = getattr(config, "ModelSettings", None) or vars(config)["Model"]  # its older name
-        model: Any = build(section.model_validate(config.recipe("transformer-tiny")["model"]), 8000, 8000)
+        model: Any = build(section.model_validate(recipe("transformer-tiny")["model"]), 8000, 8000)
         rows = torch.randint(4, 8000, (128, 15)).tolist()
         self.batch = collate([(row, row) for row in rows], bos=2, eos=3, pad=0)
         self.model, self.optimizer = model.train(), torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

@@ -23,8 +23,8 @@ from pathlib import Path
 import regex  # type: ignore[import-untyped]
 import sentencepiece
 
-from heedful.corpus.filters import table
-from heedful.corpus.readers import read
+from heedful.corpus.filters import make_pair_table
+from heedful.corpus.readers import read_pairs
 from heedful.corpus.rules import (
     CONTROL,
     INVISIBLE,
@@ -34,13 +34,13 @@ from heedful.corpus.rules import (
     SUBWORDS,
     TOKENIZED,
     Profile,
-    find,
-    foreign_letters,
-    profiled,
+    apply_rules,
+    foreign_letter_class,
+    make_profile,
 )
 from heedful.corpus.shards import Shard
-from heedful.corpus.stages import clean, cut, gather
-from heedful.data.prepare import tokenize
+from heedful.corpus.stages import clean_piece, gather_bucket, read_into_pieces
+from heedful.data.tokenization import tokenize_shard
 from heedful.text.tokenizer import train
 from report import header, verdict
 
@@ -55,7 +55,7 @@ def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
 
 def corpus(name: str, source: str, target: str, most: int) -> tuple[list[str], list[str]]:
     sides: tuple[list[str], list[str]] = [], []
-    for block in read([DATA / name], source, target):
+    for block in read_pairs([DATA / name], source, target):
         sides[0].extend(block.source)
         sides[1].extend(block.target)
     return sides[0][:most], sides[1][:most]
@@ -82,8 +82,8 @@ def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[s
         )
         compiled.append((name, engine.search))
     letter = regex.compile(r"\p{L}")
-    foreign = [regex.compile(foreign_letters(profile, side), regex.V1) for side in ("source", "target")]
-    longest, middle, widest = profile.longest_words, log(profile.ratio), log(profile.largest_ratio)
+    foreign = [regex.compile(foreign_letter_class(profile, side), regex.V1) for side in ("source", "target")]
+    longest, middle, widest = profile.max_words, log(profile.ratio), log(profile.max_length_ratio)
     flags: dict[str, list[bool]] = {name: [] for name in RULES}
     for left, right in zip(source, target, strict=True):
         flags["empty"].append(not left.strip() or not right.strip())
@@ -104,14 +104,17 @@ def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[s
 def rules(most: int, rounds: int) -> float:
     """Vectorized over per-row, the same rules on the same pairs."""
     source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
-    pairs = table(source, target)
-    profile = profiled(pairs)
-    flags = find(pairs, profile)
+    pairs = make_pair_table(source, target)
+    profile = make_profile(pairs)
+    flags = apply_rules(pairs, profile)
     plain = row_by_row(source, target, profile)
     differing = [name for name in RULES if (flags[name][0] | flags[name][1]).tolist() != plain[name]]
     print(f"rules that differ between the two: {differing or 'none'}")
     times = [
-        (timed(lambda: find(table(source, target), profile)), timed(lambda: row_by_row(source, target, profile)))
+        (
+            timed(lambda: apply_rules(make_pair_table(source, target), profile)),
+            timed(lambda: row_by_row(source, target, profile)),
+        )
         for _ in range(rounds)
     ]
     fast, slow = (statistics.median(side) for side in zip(*times, strict=True))
@@ -125,21 +128,22 @@ def filtering(folder: Path, most: int) -> None:
     source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
     for code, texts in (("eng", source), ("por", target)):
         (folder / f"train.{code}").write_text("".join(text + "\n" for text in texts), encoding="utf-8", newline="\n")
-    profile = profiled(table(source, target))
+    profile = make_profile(make_pair_table(source, target))
     profiles = {"train": {name: getattr(profile, name) for name in type(profile).__slots__}}
-    inputs = {"source": "eng", "target": "por", "longest": 1 << 16, "reject_limit": 1.0, "bytes_each": 1 << 40}
+    limits = {"max_line_bytes": 1 << 16, "max_reject_share": 1.0, "piece_bytes": 1 << 40}
+    inputs: dict[str, object] = {"source": "eng", "target": "por", **limits}
     drop = ["empty", "copy", "long", "ratio", "wrong_script", "mojibake", "subwords"]
     stages: list[tuple[str, Callable[..., object], Shard, dict[str, object]]] = [
-        ("cut", cut, Shard("train", (folder / "train.eng", folder / "train.por"), folder / "cut"), inputs),
+        ("cut", read_into_pieces, Shard("train", (folder / "train.eng", folder / "train.por"), folder / "cut"), inputs),
         (
             "clean",
-            clean,
+            clean_piece,
             Shard("train-00000", (folder / "cut",), folder / "train-00000"),
-            {"buckets": 1, "drop": drop, "overlap": "keep", "profiles": profiles},
+            {"num_buckets": 1, "drop": drop, "overlap": "keep", "profiles": profiles},
         ),
         (
             "gather",
-            gather,
+            gather_bucket,
             Shard("00000", (folder / "train-00000",), folder / "text"),
             {"corpora": ["train"], "duplicates": "drop"},
         ),
@@ -169,7 +173,9 @@ def tokenizing(folder: Path, kind: str, most: int, rounds: int) -> float:
     os.environ["OMP_NUM_THREADS"] = "1"
 
     def ours() -> object:
-        return tokenize(shard, shard.output, tags={"train": None}, longest=512, amount=0.0, seed=1, epoch=0)
+        return tokenize_shard(
+            shard, shard.output, tags={"train": None}, max_tokens=512, subword_regularization=0.0, seed=1, epoch=0
+        )
 
     def theirs() -> object:
         return [bare.encode(side, num_threads=1) for side in (source, target)]
@@ -215,8 +221,11 @@ def main() -> int:
         kept = {kind: tokenizing(folder / kind, kind, 29_000, rounds) for kind in ("bpe", "unigram")}
     return verdict(
         [
-            ("check, times a per-row loop", faster, 10.0),
-            # Unigram is so fast that turning its ids into arrays costs more than a tenth: shown, not claimed.
+            (
+                "check, times a per-row loop",
+                faster,
+                10.0,
+            ),  # Unigram is so fast that turning its ids into arrays costs more than a tenth: shown, not claimed.
             ("tokenizing bpe to the store, times bare SentencePiece", kept["bpe"], 0.9),
             *((f"minus seconds of heedful {verb} on Multi30k", -seconds, -3.0) for verb, seconds in spent.items()),
         ]

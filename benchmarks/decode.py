@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from bare import Bare
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, DecodingLimits, Greedy
 from report import header, verdict
@@ -55,14 +55,14 @@ def heedful(model: Seq2Seq, beam: int) -> Decode:
 
     def decode(batch: list[list[int]]) -> Any:
         with torch.inference_mode():
-            memory = model.encoder(*padded(batch, PAD))
+            memory = model.encoder(*pad_rows(batch, PAD))
             return search(model.decoder, memory, rules)
 
     return decode
 
 
 def bare(model: Bare) -> Decode:
-    return lambda batch: model.greedy(*padded(batch, PAD), BOS, STEPS)
+    return lambda batch: model.greedy(*pad_rows(batch, PAD), BOS, STEPS)
 
 
 def hugging_face(shape: dict[str, Any], beam: int) -> Decode:
@@ -90,7 +90,7 @@ def hugging_face(shape: dict[str, Any], beam: int) -> Decode:
     ).eval()
 
     def decode(batch: list[list[int]]) -> Any:
-        tokens, mask = padded(batch, PAD)
+        tokens, mask = pad_rows(batch, PAD)
         with torch.inference_mode():
             return model.generate(
                 input_ids=tokens,
@@ -119,10 +119,7 @@ def ctranslate2(model: Bare, shape: dict[str, Any], beam: int, folder: str) -> D
     def linear(into: Any, layer: Any) -> None:
         into.weight, into.bias = array(layer.weight), array(layer.bias)
 
-    for side, layers, last in (
-        (spec.encoder, model.encoder, model.ne),
-        (spec.decoder, model.decoder, model.nd),
-    ):
+    for side, layers, last in ((spec.encoder, model.encoder, model.ne), (spec.decoder, model.decoder, model.nd)):
         table = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         table.weight, side.scale_embeddings = array(model.embed.weight), True
         side.position_encodings.encodings = array(model.positions)  # type: ignore[arg-type]

@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from heedful.corpus.check import LEVELS, Report, check
+from heedful.corpus.check import check
+from heedful.corpus.findings import LEVELS, Report
 from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

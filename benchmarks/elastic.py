@@ -27,9 +27,9 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful import config
-from heedful.data.plan import Micro
+from heedful.data.plan import MicroBatch
 from heedful.data.prepare import prepare
-from heedful.data.store import Prepared, open_prepared
+from heedful.data.store import PreparedData, open_prepared
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 from heedful.training import checkpoint
@@ -127,7 +127,7 @@ class Stepping:
     def __init__(
         self,
         settings: config.Settings,
-        prepared: Prepared,
+        prepared: PreparedData,
         model: Seq2Seq,
         sums: Callable[[Seq2Seq], Sums],
         micro_batches: int,
@@ -141,13 +141,13 @@ class Stepping:
         set_rate(self.optimizer, 1e-4)
 
     def __call__(self, number: int) -> None:
-        micros = self.plan.share(number, self.world.rank, self.world.ranks)
+        micros = self.plan.batch_of_rank(number, self.world.rank, self.world.ranks)
         self.sums([self.thought(micro) for micro in micros])
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         scale(gradients, min(1.0, 1.0 / norm_of(gradients)))
         self.optimizer.step()
 
-    def thought(self, micro: Micro) -> Think:
+    def thought(self, micro: MicroBatch) -> Think:
         def think(model: nn.Module) -> Loss:
             loss: Loss = model(batch_of(self.corpora, micro))
             loss.smoothed.backward()

@@ -37,7 +37,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from heedful.corpus.rules import letters_of
+from heedful.corpus.rules import letters_only
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
@@ -213,7 +213,7 @@ def monolingual() -> list[str]:
     apart = [DATA / f"{stem}.de.gz" for stem in ("val", *STEMS.values(), "test_2018_flickr")]
     every, held = (
         polars.DataFrame({"text": list(dict.fromkeys(text for file in some for text in lines(file)))}).with_columns(
-            key=letters_of(polars.col("text"))
+            key=letters_only(polars.col("text"))
         )
         for some in (files, apart)
     )

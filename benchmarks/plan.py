@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heedful.data.plan import BLOCK, IntArray, Plan, Stream, count_units, cut, random_words, visits
-from heedful.data.store import counted
+from heedful.data.plan import BLOCK_ROWS, CorpusStream, IntArray, Plan, count_micro_batches, random_words, split_block
+from heedful.data.store import count_per_block
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -39,33 +39,33 @@ class InMemory:
     source: IntArray
     target: IntArray
     fingerprint: str = "multi30k"
-    fixed: bool = True
+    has_fixed_lengths: bool = True
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         return len(self.source)
 
-    def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
-        rows = slice(block * BLOCK, (block + 1) * BLOCK)
+    def block_lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
+        rows = slice(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
         return self.source[rows], self.target[rows]
 
-    def units(self, epoch: int, micro_tokens: int) -> IntArray:
-        return counted(self, epoch, micro_tokens)
+    def micro_batches_per_block(self, epoch: int, max_tokens: int) -> IntArray:
+        return count_per_block(self, epoch, max_tokens)
 
 
 @dataclass(frozen=True)
 class Simulated:
     """A corpus of any size: targets log-normal around 20 tokens, sources like them; nothing is stored but counts."""
 
-    rows: int
+    num_rows: int
     counts: IntArray
     fingerprint: str = "simulated"
-    fixed: bool = True
+    has_fixed_lengths: bool = True
 
-    def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
-        return simulated_lengths(min(BLOCK, self.rows - block * BLOCK), block)
+    def block_lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002  # fixed
+        return simulated_lengths(min(BLOCK_ROWS, self.num_rows - block * BLOCK_ROWS), block)
 
-    def units(self, epoch: int, micro_tokens: int) -> IntArray:  # noqa: ARG002  # counted for one budget
+    def micro_batches_per_block(self, epoch: int, max_tokens: int) -> IntArray:  # noqa: ARG002  # counted for one budget
         return self.counts
 
 
@@ -80,11 +80,11 @@ def simulated_lengths(rows: int, block: int) -> tuple[IntArray, IntArray]:
 
 def simulated_count(rows_and_block: tuple[int, int]) -> int:
     """What preparation would store of a block."""
-    return count_units(*simulated_lengths(*rows_and_block), MICRO_TOKENS)
+    return count_micro_batches(*simulated_lengths(*rows_and_block), MICRO_TOKENS)
 
 
 def simulate(rows: int, workers: int) -> Simulated:
-    blocks = [(min(BLOCK, rows - first), first // BLOCK) for first in range(0, rows, BLOCK)]
+    blocks = [(min(BLOCK_ROWS, rows - first), first // BLOCK_ROWS) for first in range(0, rows, BLOCK_ROWS)]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         return Simulated(rows, np.array(pool.map(simulated_count, blocks, chunksize=16)))
 
@@ -104,9 +104,9 @@ def multi30k() -> InMemory:
     return InMemory(source, target)
 
 
-def epoch_of(stream: Stream, epoch: int) -> list[IntArray]:
+def epoch_of(stream: CorpusStream, epoch: int) -> list[IntArray]:
     """All units of an epoch of a corpus with fixed lengths."""
-    units = int(stream.corpus.units(epoch, stream.micro_tokens).sum())
+    units = int(stream.corpus.micro_batches_per_block(epoch, stream.max_tokens).sum())
     return [stream.rows(epoch * units + unit) for unit in range(units)]
 
 
@@ -135,7 +135,7 @@ def differing(corpus: InMemory, ranks: int) -> int:
     alone, shared = (Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8) for _ in range(2))
     wrong = 0
     for step in range(60):
-        shares = [shared.share(step, rank, ranks) for rank in range(ranks)]
+        shares = [shared.batch_of_rank(step, rank, ranks) for rank in range(ranks)]
         together = [micro.rows for turn in zip(*shares, strict=True) for micro in turn]
         batch = [micro.rows for micro in alone.batch(step)]
         wrong += len(batch) != len(together) or not all(map(np.array_equal, batch, together))
@@ -150,11 +150,11 @@ def correlation(one: ArrayLike, other: ArrayLike) -> float:
 
 def correlations(corpus: Simulated) -> dict[str, float]:
     """Of what a reader in order would see: lengths unit by unit, and which block follows which."""
-    stream = Stream(corpus, 7, MICRO_TOKENS)
+    stream = CorpusStream(corpus, 7, MICRO_TOKENS)
     rows = [stream.rows(unit) for unit in range(4000)]  # some 15 blocks
-    lengths = {int(unit[0]) // BLOCK: corpus.lengths(0, int(unit[0]) // BLOCK)[1] for unit in rows}
-    means = [lengths[int(unit[0]) // BLOCK][unit % BLOCK].mean() for unit in rows]
-    (blocks, _), (following, _) = visits(stream, 0), visits(stream, 1)
+    lengths = {int(unit[0]) // BLOCK_ROWS: corpus.block_lengths(0, int(unit[0]) // BLOCK_ROWS)[1] for unit in rows}
+    means = [lengths[int(unit[0]) // BLOCK_ROWS][unit % BLOCK_ROWS].mean() for unit in rows]
+    (blocks, _), (following, _) = stream.block_order(0), stream.block_order(1)
     return {
         "place in the epoch and mean length": correlation(range(len(means)), means),
         "mean length and that of the unit before": correlation(means[1:], means[:-1]),
@@ -181,16 +181,16 @@ def main() -> int:
     header(__file__)
 
     real = multi30k()
-    print(f"Multi30k en-de, {real.rows} pairs, 3 epochs:")
+    print(f"Multi30k en-de, {real.num_rows} pairs, 3 epochs:")
     for micro_tokens in (1024, 2048, 4096, 8192, 16384):
-        epochs = [epoch_of(Stream(real, 1, micro_tokens), epoch) for epoch in range(3)]
+        epochs = [epoch_of(CorpusStream(real, 1, micro_tokens), epoch) for epoch in range(3)]
         shares = [real_share(real, units) for units in epochs]
         print(
             f"  {micro_tokens:6} tokens: {len(epochs[0]):4} units, real tokens {min(shares):.4f} to {max(shares):.4f}, "
             f"row pairs that meet again after 1, 2 epochs: {kept(*epochs[:2]):.2f}, {kept(*epochs[::2]):.2f}"
         )
         if micro_tokens == MICRO_TOKENS:
-            share, wrong = min(shares), sum(misread(real.rows, units) for units in epochs)
+            share, wrong = min(shares), sum(misread(real.num_rows, units) for units in epochs)
     strays = sum(differing(real, ranks) for ranks in (1, 2, 4, 8))
     print(f"{strays} of 4 x 60 steps differ with 1, 2, 4, 8 ranks")
 
@@ -201,13 +201,13 @@ def main() -> int:
         f"simulated: {rows:,} pairs in {len(corpus.counts)} blocks, {corpus.counts.sum():,} units counted "
         f"in {time.perf_counter() - begin:.1f} s by {given.workers} processes, as preparation would"
     )
-    part = Simulated(64 * BLOCK, corpus.counts[:64])
-    wrong += misread(part.rows, epoch_of(Stream(part, 1, MICRO_TOKENS), 0))
-    print(f"{wrong} pairs left out or repeated in 3 epochs of Multi30k and one of {part.rows:,} simulated pairs")
+    part = Simulated(64 * BLOCK_ROWS, corpus.counts[:64])
+    wrong += misread(part.num_rows, epoch_of(CorpusStream(part, 1, MICRO_TOKENS), 0))
+    print(f"{wrong} pairs left out or repeated in 3 epochs of Multi30k and one of {part.num_rows:,} simulated pairs")
     begin = time.perf_counter()
-    source, target = simulated_lengths(BLOCK, 0)
+    source, target = simulated_lengths(BLOCK_ROWS, 0)
     drawn = time.perf_counter()
-    cut(source, target, MICRO_TOKENS, words=random_words(BLOCK, "words"))
+    split_block(source, target, MICRO_TOKENS, words=random_words(BLOCK_ROWS, "words"))
     print(f"one block: lengths {(drawn - begin) * 1e3:.1f} ms, cut {(time.perf_counter() - drawn) * 1e3:.1f} ms")
 
     steps = 3 * int(corpus.counts.sum()) // 8

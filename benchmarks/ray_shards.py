@@ -40,7 +40,7 @@ def deal(folder: Path, shards: int) -> int:
 
 def driver(folder: Path, outputs: str, *options: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Make `outputs` of `inputs`, in a process whose words (Ray tells of every dead node) go to a file."""
-    command = [sys.executable, str(ROOT / "tests" / "shardwork.py"), "stages", str(folder / "inputs")]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "shard_stages.py"), "stages", str(folder / "inputs")]
     with (folder / f"{outputs}.log").open("wb") as log:
         return subprocess.Popen(
             [*command, str(folder / outputs), *options], env=environment, stdout=log, stderr=subprocess.STDOUT
@@ -63,7 +63,7 @@ def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
     settings = json.dumps({"rounds": rounds})
     kills = 0
     with Cluster(2, SHARD_JOURNAL=str(folder / "cluster-executions")) as cluster:
-        place = [f"--on={cluster.address}", f"--settings={settings}"]
+        place = [f"--cluster={cluster.address}", f"--settings={settings}"]
         begin = last = time.perf_counter()
         running = driver(folder, "cluster", *place, environment=cluster.environment)
         while running.poll() is None:
@@ -83,7 +83,7 @@ def count(folder: Path) -> int:
 
 
 def merged(folder: Path) -> str:
-    """sha256 of all files but the rows, which also tell of the settings."""
+    """sha256 of all files but the records, which depend on the settings too."""
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "shard.json"):
         whole.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode() + path.read_bytes())

@@ -77,7 +77,7 @@ class Runner:
             if isinstance(self.model, Seq2Seq):
                 return self.model(batch).smoothed
             call: Callable[..., torch.Tensor] = self.model.loss  # type: ignore[assignment]
-            return call(*batch.source, batch.inputs, batch.targets, batch.real, self.low)
+            return call(*batch.source, batch.inputs, batch.targets, batch.target_positions, self.low)
 
     def go(self, some: list[Batch]) -> float:
         start = time.perf_counter()

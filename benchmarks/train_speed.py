@@ -29,7 +29,7 @@ from bare import Bare
 from heedful.config import Settings, parse_settings
 from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
-from heedful.data.store import Prepared
+from heedful.data.store import PreparedData
 from heedful.performance.allocator import keep_freed_memory
 from heedful.training.distributed import World
 from heedful.training.loop import Run
@@ -94,14 +94,14 @@ class BareLoop:
     def step(self, batch: Batch) -> None:
         with casting(torch.device("cpu"), self.precision):  # products of few sizes for it too
             tokens, mask = batch.source
-            loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.real, self.low)
+            loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.target_positions, self.low)
         self.optimizer.zero_grad(set_to_none=True)
         (loss / len(batch.targets)).backward()
         self.optimizer.step()
 
 
 def loop_against_bare(
-    size: str, precision: str, prepared: Prepared, work: Path, rounds: int, steps: int
+    size: str, precision: str, prepared: PreparedData, work: Path, rounds: int, steps: int
 ) -> list[float]:
     """Rates of both, then the ratio of every round; each round both see the same batches."""
     settings = settings_of(

@@ -31,7 +31,7 @@ import heedful
 import heedful.exporters.ctranslate2
 import heedful.exporters.marian
 from heedful.cli.translate import Told, rendered, windows
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.text.tokenizer import EOS, PAD
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 from report import header, verdict
@@ -84,7 +84,7 @@ def hugging_face(model: Any, translator: Translator, texts: list[str]) -> list[s
     found: dict[int, str] = {}
     for begin in range(0, len(order), ROWS):
         rows = order[begin : begin + ROWS]
-        tokens, mask = padded([ids[row] for row in rows], PAD)
+        tokens, mask = pad_rows([ids[row] for row in rows], PAD)
         with torch.inference_mode():
             out = model.generate(
                 input_ids=tokens,

@@ -16,7 +16,10 @@ from heedful.errors import HeedfulError, MissingExtra, require
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
-NEEDS_POLARS = tuple(f"corpus.{part}" for part in ("check", "filters", "languages", "repair", "parallel", "rules"))
+NEEDS_POLARS = tuple(
+    f"corpus.{part}"
+    for part in ("check", "examination", "filters", "findings", "languages", "repair", "parallel", "rules")
+)
 NEEDS_TORCH = (
     "performance",
     "nn",

@@ -493,7 +493,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful check train.en train.de",
             ("heedful: interrupted\n",),
             130,
-            during=failing("heedful.corpus.check.examine_all", KeyboardInterrupt()),
+            during=failing("heedful.corpus.check.examine_corpora", KeyboardInterrupt()),
         ),
     ],
     "Models": [

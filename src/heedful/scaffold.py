@@ -15,7 +15,7 @@ from pathlib import Path
 
 from heedful import samples
 from heedful.config import parse_settings
-from heedful.corpus.readers import paired
+from heedful.corpus.readers import resolve_files
 from heedful.errors import ConfigError
 
 SETTINGS_FILE = "heedful.toml"
@@ -58,7 +58,7 @@ def init(
     elif files and languages:
         source, target = languages
         splits = {"train": files, "validation": validation, "test": test}
-        corpora = {split: list(paired(paths, source, target)) for split, paths in splits.items() if paths}
+        corpora = {split: list(resolve_files(paths, source, target)) for split, paths in splits.items() if paths}
     else:
         raise ConfigError("say which files hold the pairs and which languages they have, or name a sample")
     text = make_toml(folder, source, target, corpora, time, recipe)

@@ -16,19 +16,8 @@ from typer.testing import CliRunner
 from heedful import config
 from heedful.cli.app import app
 from heedful.cli.training_display import FANCY, PLAIN, Display, Picture, Seen, line, summary, trend, watching
-from heedful.data.prepare import Step
-from heedful.training.events import (
-    Began,
-    Ended,
-    Event,
-    Note,
-    Refitted,
-    Sample,
-    Saved,
-    Skipped,
-    Stepped,
-    Validated,
-)
+from heedful.data.prepare import StageProgress
+from heedful.training.events import Began, Ended, Event, Note, Refitted, Sample, Saved, Skipped, Stepped, Validated
 from support.timeouts import PATIENCE
 from support.training_runs import settings_of, write_corpus, write_settings
 
@@ -204,9 +193,9 @@ def test_nothing_is_shown_before_the_first_event(settings, capsys):
 def test_on_a_terminal_what_was_said_stays_above_the_picture(settings):
     stream = StringIO()
     display = Display(settings, Console(file=stream, force_terminal=True, width=80, height=50, highlight=False))
-    display.prepared(Step("clean", 1, 2, 100))
+    display.prepared(StageProgress("clean", 1, 2, 100))
     display(EVENTS[0])  # the autopilot speaks between two preparations
-    display.prepared(Step("clean", 2, 2, 100))
+    display.prepared(StageProgress("clean", 2, 2, 100))
     for event in EVENTS:
         display(event)
     live = stream.getvalue()

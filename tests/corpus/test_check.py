@@ -12,10 +12,19 @@ import numpy as np
 import polars
 import pytest
 
-from heedful.corpus.check import ALL_RULES, CORPUS_RULES, LEVELS, Report, check
-from heedful.corpus.languages import SMALL_WORDS, sides
-from heedful.corpus.parallel import Evidence, agreeing, best_path, parting, shifts, stretches, words
-from heedful.corpus.rules import RULES, Profile, find, profiled
+from heedful.corpus.check import check
+from heedful.corpus.findings import ALL_RULES, CORPUS_RULES, LEVELS, Report
+from heedful.corpus.languages import SMALL_WORDS, lines_in_other_language
+from heedful.corpus.parallel import (
+    Evidence,
+    best_path,
+    find_global_lags,
+    find_shifts,
+    find_split,
+    find_stretches,
+    index_words,
+)
+from heedful.corpus.rules import RULES, Profile, apply_rules, make_profile
 from support import corpus_faults as plant
 from support.rule_reference import REFERENCE, reference
 
@@ -55,7 +64,7 @@ LATIN = Profile(("Latin",), ("Latin",), 1.0371)
 def judged(pairs: list[plant.Pair], profile: Profile) -> dict[str, list[bool]]:
     """Rule -> whether each pair breaks it."""
     source, target = plant.unzipped(pairs)
-    flags = find(polars.DataFrame({"source": source, "target": target}), profile)
+    flags = apply_rules(polars.DataFrame({"source": source, "target": target}), profile)
     return {name: (left | right).tolist() for name, (left, right) in flags.items()}
 
 
@@ -66,7 +75,7 @@ def test_every_rule_has_an_example_and_spares_a_good_pair(name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_says_whose_fault_it_is(name):
-    left, right = find(polars.DataFrame([BROKEN[name]], schema=["source", "target"], orient="row"), LATIN)[name]
+    left, right = apply_rules(polars.DataFrame([BROKEN[name]], schema=["source", "target"], orient="row"), LATIN)[name]
     blamed = [bool(left[0]), bool(right[0])]
     changed = [one != other for one, other in zip(BROKEN[name], GOOD, strict=True)]
     assert blamed == ([True, True] if RULES[name].pair else changed)
@@ -85,7 +94,7 @@ def test_every_rule_is_what_plain_python_says():
     source = ["".join(draw.choices(FRAGMENTS, k=draw.choice((0, 1, 2, 3, 5, 10, 40, 250)))) for _ in range(3000)]
     copies = [text.swapcase() + draw.choice(("", " ", "\x1c")) for text in source]
     target = [copy if draw.random() < 0.2 else other for copy, other in zip(copies, source[::-1], strict=True)]
-    profile = Profile(("Latin",), ("Latin", "Cyrillic"), 1.0371, longest_words=30, largest_ratio=2.9)
+    profile = Profile(("Latin",), ("Latin", "Cyrillic"), 1.0371, max_words=30, max_length_ratio=2.9)
     expected = reference(source, target, profile)
     assert judged(list(zip(source, target, strict=True)), profile) == expected
     assert all(0.02 < np.mean(flags) < 0.98 for flags in expected.values())  # else it would show nothing
@@ -105,9 +114,9 @@ def test_text_read_in_the_wrong_encoding_is_garbled(text, encoding):
 
 def test_the_profile_of_a_corpus():
     table = polars.DataFrame({"source": ["ab cd"] * 50, "target": ["слово " * 3] * 49 + ["words"]})
-    assert profiled(table) == Profile(("Latin",), ("Cyrillic",), 22 / 9)
+    assert make_profile(table) == Profile(("Latin",), ("Cyrillic",), 22 / 9)
     kana = polars.DataFrame({"source": ["これは本です"], "target": ["x"]})
-    assert profiled(kana).source_scripts == ("Han", "Hiragana", "Katakana")
+    assert make_profile(kana).source_scripts == ("Han", "Hiragana", "Katakana")
 
 
 # --------------------------------------------------------------------------------------------------- rules of corpora
@@ -154,7 +163,7 @@ def test_a_healthy_corpus_is_healthy(tmp_path):
     report = examined(tmp_path, CLEAN, validation=HELD, test=plant.sentences(100, seed=3))
     assert report.pairs == {"train": 1500, "validation": 100, "test": 100}
     assert [finding.kind for finding in report.findings] == []
-    assert not report.errors
+    assert not report.has_errors
 
 
 @pytest.mark.parametrize("kind", CORPUS_RULES)
@@ -173,7 +182,7 @@ def test_the_lines_are_named(kind, tmp_path):
 def test_an_error_is_what_one_must_not_train_on(kind, tmp_path):
     report = report_of(kind, tmp_path)
     serious = {"no_pairs", "shift", "not_parallel", "language", "overlap", "lower_cased", "unequal"}
-    assert report.errors == (kind in serious)
+    assert report.has_errors == (kind in serious)
 
 
 def test_a_finding_says_what_where_why_and_what_to_do(tmp_path):
@@ -279,14 +288,14 @@ def test_a_shift_begins_where_it_begins(begin, length, lag, tmp_path):
     assert abs(lines[0] - 1 - begin) <= 5
     assert abs(lines[-1] - begin - length) <= 5
     (finding,) = [finding for finding in report.findings if finding.kind == "shift"]
-    assert f"source line n goes with target line n{lag:+d}" in finding.detail
+    assert f"source line n belongs to target line n{lag:+d}" in finding.detail
 
 
 def test_lost_lines_add_up():
     source, target = plant.unzipped(CLEAN)
     kept = [row for row in range(1500) if row not in (300, 301, 800, 1200)]
     spoilt = [target[row] for row in kept] + ["Ende."] * 4
-    lags = [shift.lag for shift in shifts(Evidence(polars.Series(source), polars.Series(spoilt))) if shift.lag]
+    lags = [shift.lag for shift in find_shifts(Evidence(polars.Series(source), polars.Series(spoilt))) if shift.lag]
     assert lags == [-2, -3, -4]
 
 
@@ -294,15 +303,15 @@ def test_many_lost_lines_add_up_to_large_lags():
     source, target = plant.unzipped(plant.sentences(4000))
     spoilt = [text for row, text in enumerate(target) if row % 80 != 79]
     evidence = Evidence(polars.Series(source[: len(spoilt)]), polars.Series(spoilt))
-    assert [shift.lag for shift in shifts(evidence)] == [-lost for lost in range(1, 50)]
+    assert [shift.lag for shift in find_shifts(evidence)] == [-lost for lost in range(1, 50)]
 
 
 def test_the_lag_of_whole_files_is_found_in_periodic_ones():
     draw = np.random.default_rng(1)
     lengths = (np.sin(np.arange(3100) / 5) + 0.2 * draw.normal(size=3100)).astype(np.float32)
     left, right = lengths[100:], lengths[:3000] + 0.05 * draw.normal(size=3000).astype(np.float32)
-    assert agreeing(left, right).tolist() == [100]
-    assert agreeing(left, draw.permutation(right)).tolist() == []
+    assert find_global_lags(left, right).tolist() == [100]
+    assert find_global_lags(left, draw.permutation(right)).tolist() == []
 
 
 def test_unknown_words_are_told_by_their_spelling():
@@ -316,7 +325,7 @@ def test_unknown_words_are_told_by_their_spelling():
         [" ".join(draw.sample(known, 3) + made_up(letters, 3)) for _ in range(400)] for letters, known in usual.items()
     ]
     texts[0][7], texts[1][7] = (" ".join(made_up(letters, 5)) for letters in reversed(usual))
-    as_target, as_source = sides(*(words(polars.Series(text)) for text in texts))
+    as_target, as_source = lines_in_other_language(*(index_words(polars.Series(text)) for text in texts))
     assert np.flatnonzero(as_target).tolist() == np.flatnonzero(as_source).tolist() == [7]
 
 
@@ -325,8 +334,8 @@ def test_sides_that_do_not_belong_together_have_no_support(rows):
     sources, targets, others = (
         polars.Series(texts) for texts in (*plant.unzipped(CLEAN[:rows]), plant.unzipped(LATER[:rows])[1])
     )
-    assert Evidence(sources, targets).support > 1
-    assert abs(Evidence(sources, others).support) < 0.25
+    assert Evidence(sources, targets).support_nats > 1
+    assert abs(Evidence(sources, others).support_nats) < 0.25
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -337,7 +346,7 @@ def test_files_of_unequal_counts_part_where_a_line_was_lost(side, place, number,
     report = check(plant.written(tmp_path, {"train": (texts["source"], texts["target"])}, "en", "de"))
     (line,) = found(report, "unequal")
     assert abs(line - place - 1) <= 2
-    assert report.errors
+    assert report.has_errors
 
 
 @pytest.mark.parametrize(
@@ -345,7 +354,7 @@ def test_files_of_unequal_counts_part_where_a_line_was_lost(side, place, number,
     [
         (1500, 1480, "1,500 against 1,480; lines are missing at the end of one"),
         (0, 10, "0 against 10; one of them is empty"),
-        (1, 2, "1 against 2; they part near line 1 (a guess, as there is little to go by)"),
+        (1, 2, "1 against 2; they part near line 1 (a guess, as there is little evidence)"),
     ],
 )
 def test_what_is_said_of_files_of_unequal_counts(rows, others, told, tmp_path):
@@ -357,9 +366,9 @@ def test_what_is_said_of_files_of_unequal_counts(rows, others, told, tmp_path):
 def test_parting_is_the_best_single_place():
     source, target = (polars.Series(texts) for texts in plant.unzipped(CLEAN[:120]))
     evidence = Evidence(source, target.head(60).append(target.tail(59)))
-    straight, lagging = evidence.lagging(0), evidence.lagging(-1)
+    straight, lagging = evidence.evidence_against_lag(0), evidence.evidence_against_lag(-1)
     totals = [straight[:place].sum() + lagging[place:].sum() for place in range(121)]
-    found_place = parting(evidence).begin
+    found_place = find_split(evidence).begin
     assert totals[found_place] == pytest.approx(min(totals), abs=1e-3)
     assert abs(found_place - 60) <= 2
 
@@ -381,9 +390,9 @@ def test_the_best_path_is_the_best_of_all_paths():
 def test_stretches_are_where_the_evidence_rises():
     evidence = np.full(100, -1.0, np.float32)
     evidence[20:30], evidence[60:90], evidence[70] = 2.0, 1.0, -3.0
-    assert stretches(evidence, 15) == [(20, 30, 20.0), (60, 90, 26.0)]
-    assert stretches(evidence, 22) == [(60, 90, 26.0)]
-    assert stretches(np.zeros(0, np.float32), 1) == []
+    assert find_stretches(evidence, 15) == [(20, 30, 20.0), (60, 90, 26.0)]
+    assert find_stretches(evidence, 22) == [(60, 90, 26.0)]
+    assert find_stretches(np.zeros(0, np.float32), 1) == []
 
 
 # ------------------------------------------------------------------------------------------------------------ real text
@@ -425,7 +434,7 @@ def test_real_corpora_raise_no_alarm(name, tmp_path):
 @pytest.mark.skipif(not (plant.DATA / "scan").is_dir(), reason="HEEDFUL_DATA has no scan")
 def test_a_formal_language_in_the_order_of_its_grammar_is_no_error(tmp_path):
     pairs = [line.removeprefix("IN: ").split(" OUT: ") for line in plant.lines("scan/tasks_test_length.txt.gz")]
-    assert not examined(tmp_path, [(source, target) for source, target in pairs]).errors
+    assert not examined(tmp_path, [(source, target) for source, target in pairs]).has_errors
 
 
 @real
@@ -433,7 +442,7 @@ def test_a_formal_language_in_the_order_of_its_grammar_is_no_error(tmp_path):
 def test_tokenized_japanese_is_noticed_but_no_error(rows, tmp_path):
     texts = tuple(plant.lines(f"small-parallel-enja/train.{code}.gz")[:rows] for code in ("en", "ja"))
     report = check(plant.written(tmp_path, {"train": texts}, "en", "ja"))
-    assert not report.errors
+    assert not report.has_errors
     assert len([finding for finding in report.findings if finding.kind == "tokenized"]) == 2
     assert "wrong_script" not in {finding.kind for finding in report.findings}
 
@@ -442,9 +451,9 @@ def test_the_rules_judge_many_pairs_at_once():
     """benchmarks/corpus.py measures it; here only that nobody has written a loop over rows."""
     source = [f"A man sees the old house number {number}." for number in range(20_000)]
     table = polars.DataFrame({"source": source, "target": source})
-    profile = profiled(table)
+    profile = make_profile(table)
     times = []
-    for judge in (lambda: find(table, profile), lambda: reference(source, source, profile)):
+    for judge in (lambda: apply_rules(table, profile), lambda: reference(source, source, profile)):
         begin = time.perf_counter()
         judge()
         times.append(time.perf_counter() - begin)

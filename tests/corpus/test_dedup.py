@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heedful.corpus.stages import SLICE, SMALLEST, piece_bytes
+from heedful.corpus.stages import MIN_PIECE_BYTES, SLICE_BYTES, choose_piece_bytes
 from support.hostile_corpora import everywhere, judge_survivors, write_repeated
 from support.process_memory import MB, MEASURABLE, prepare_text
 
@@ -49,10 +49,10 @@ def test_the_judge_of_survivors_can_be_dissatisfied(tmp_path):
 
 
 def test_pieces_grow_with_the_root_of_the_text_so_that_slices_do_not_multiply():
-    assert piece_bytes(0) == piece_bytes(10**6) == SMALLEST
+    assert choose_piece_bytes(0) == choose_piece_bytes(10**6) == MIN_PIECE_BYTES
     for total in (10**9, 10**10, 10**11, 10**12):
-        piece = piece_bytes(total)
-        assert piece >= SMALLEST
+        piece = choose_piece_bytes(total)
+        assert piece >= MIN_PIECE_BYTES
         slices = (total / piece) ** 2
-        assert slices * SLICE <= 1.01 * total
-    assert piece_bytes(10**12) < 128 * 1.01 * MB
+        assert slices * SLICE_BYTES <= 1.01 * total
+    assert choose_piece_bytes(10**12) < 128 * 1.01 * MB

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.corpus.readers import BYTES, CHUNK, LONGEST, UnequalCounts, lines, read
+from heedful.corpus.readers import BLOCK_BYTES, UnequalCounts, read_pairs
+from heedful.corpus.text_files import CHUNK_BYTES, MAX_LINE_BYTES, iterate_lines
 from heedful.data.store import open_prepared
 from heedful.errors import DataError
 from support.hostile_corpora import KINDS, LIMIT, Made, judge, planted, write_hostile, write_unequal
@@ -109,23 +110,23 @@ def test_files_of_unequal_length_are_refused_with_the_likely_place(tmp_path):
 )
 def test_a_line_ends_at_newlines_alone_wherever_the_chunks_do(tmp_path_factory, data, before, longest):
     path = tmp_path_factory.getbasetemp() / "lines"
-    filled = b"x" * (CHUNK - before - 1) + b"\n" + data
+    filled = b"x" * (CHUNK_BYTES - before - 1) + b"\n" + data
     path.write_bytes(filled)
     *every, last = filled.split(b"\n")
     expected = [line.removesuffix(b"\r")[: longest + 1] for line in ([*every, last] if last else every)]
-    assert list(lines(path, longest)) == expected
+    assert list(iterate_lines(path, longest)) == expected
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_line_too_long_is_never_cut_short_and_kept(tmp_path, packed):
     """Also where a carriage return stands right after what fits, and the rest of the line is dropped unread."""
-    text = b"x" * LONGEST + b"\r" + b"y" * (CHUNK - LONGEST - 1) + b"\nshort\n"
+    text = b"x" * MAX_LINE_BYTES + b"\r" + b"y" * (CHUNK_BYTES - MAX_LINE_BYTES - 1) + b"\nshort\n"
     files = [tmp_path / f"one.en{'.gz' * packed}", tmp_path / f"one.de{'.gz' * packed}"]
     for path in files:
         path.write_bytes(gzip.compress(text) if packed else text)
-    (block,) = read(files, "en", "de")
+    (block,) = read_pairs(files, "en", "de")
     assert (block.source, block.target, block.lines) == (["short"], ["short"], [2])
-    assert [(reject.line, reject.reason) for reject in block.rejects] == [(1, f"longer than {LONGEST:,} bytes")]
+    assert [(reject.line, reject.reason) for reject in block.rejects] == [(1, f"longer than {MAX_LINE_BYTES:,} bytes")]
 
 
 def test_long_lines_make_small_blocks(tmp_path):
@@ -133,9 +134,9 @@ def test_long_lines_make_small_blocks(tmp_path):
     files = [tmp_path / "long.en", tmp_path / "long.de"]
     for path in files:
         path.write_bytes(line * 500)
-    sizes = [len(block.lines) for block in read(files, "en", "de")]
+    sizes = [len(block.lines) for block in read_pairs(files, "en", "de")]
     assert sum(sizes) == 500
-    assert max(sizes) * 2 * LIMIT <= 3 * BYTES
+    assert max(sizes) * 2 * LIMIT <= 3 * BLOCK_BYTES
 
 
 DAMAGE = {
@@ -151,13 +152,13 @@ def test_a_damaged_archive_is_refused_in_words(tmp_path, how):
     path = tmp_path / "table.tsv.gz"
     path.write_bytes(DAMAGE[how](gzip.compress(b"".join(b"%d\t%d\n" % (one, one**7) for one in range(5_000)))))
     with pytest.raises(DataError, match=r"table\.tsv\.gz cannot be read to its end"):
-        list(read([path], "en", "de"))
+        list(read_pairs([path], "en", "de"))
 
 
 def test_a_record_that_cannot_be_read_is_shown(tmp_path):
     for name, data in (("one.jsonl", b'{"source": "a"}\n[1]\n{\n\xffabc\n'), ("one.tsv", b"no tab\n")):
         (tmp_path / name).write_bytes(data)
-        (block,) = read([tmp_path / name], "en", "de")
+        (block,) = read_pairs([tmp_path / name], "en", "de")
         assert not block.lines
         shown = [line.decode(errors="backslashreplace") for line in data.splitlines()]
         assert [reject.sample for reject in block.rejects] == shown

@@ -11,18 +11,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from heedful.corpus.shards import LAUNCHERS, Local, Ray, Shard, Task, _on_a_node, hash_code, launcher, read_row, run
+from heedful.corpus.launchers import LAUNCHERS, LocalLauncher, RayLauncher, _run_on_node, make_launcher
+from heedful.corpus.runner import run_stage
+from heedful.corpus.shards import CodeVersions, Shard, ShardTask, hash_code, read_record
 from heedful.errors import HeedfulError, MissingExtra
 from support import ray_cluster as raycluster
-from support import shard_stages as shardwork
+from support import shard_stages
 from support.timeouts import PATIENCE
 
-DRIVER = Path(shardwork.__file__)
+DRIVER = Path(shard_stages.__file__)
+VERSIONS = shard_stages.VERSIONS
+run = partial(run_stage, versions=VERSIONS)
 posix = pytest.mark.skipif(os.name != "posix", reason="sends signals to process groups")
 
 
@@ -64,9 +69,9 @@ def left_over(folder: Path) -> list[Path]:
 
 
 def made(
-    inputs: Path, outputs: Path, settings: dict | None = None, stage=shardwork.tidy, **options
+    inputs: Path, outputs: Path, settings: dict | None = None, stage=shard_stages.tidy, **options
 ) -> dict[str, bytes]:
-    rows = run(stage, shardwork.shards_of(inputs, outputs), settings or {}, **options)
+    rows = run(stage, shard_stages.shards_of(inputs, outputs), settings or {}, **options)
     assert [row.name for row in rows] == [path.stem for path in sorted(inputs.iterdir())]
     assert left_over(outputs) == []
     return tree(outputs)
@@ -77,10 +82,10 @@ def made(
 
 def test_a_shard_is_its_files_and_a_row_that_tells_about_them(inputs, tmp_path):
     told = []
-    rows = run(shardwork.tidy, shardwork.shards_of(inputs, tmp_path / "out"), {}, done=told.append)
+    rows = run(shard_stages.tidy, shard_stages.shards_of(inputs, tmp_path / "out"), {}, on_done=told.append)
     assert rows == told
     assert rows[0].counts == {"lines": 40}
-    assert read_row(tmp_path / "out" / "00000") == rows[0]
+    assert read_record(tmp_path / "out" / "00000") == rows[0]
     assert set(rows[0].files) == {"text/lines", "longest"}
     lines = (tmp_path / "out" / "00000" / "text" / "lines").read_text().splitlines()
     assert lines == sorted(lines)
@@ -99,20 +104,22 @@ def test_nothing_in_a_shard_depends_on_where_it_stands_or_when_it_was_made(input
 @pytest.mark.parametrize("workers", [2, 4])
 def test_any_number_of_workers_makes_the_same_bytes(inputs, tmp_path, workers):
     serial = made(inputs, tmp_path / "serial")
-    assert made(inputs, tmp_path / "many", launcher=Local(workers)) == serial
+    assert made(inputs, tmp_path / "many", launcher=LocalLauncher(workers)) == serial
 
 
 def test_relative_paths_mean_the_callers_directory(inputs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = run(shardwork.surroundings, shardwork.shards_of(Path("inputs"), Path("out")), {})
+    rows = run(shard_stages.surroundings, shard_stages.shards_of(Path("inputs"), Path("out")), {})
     assert all(row.counts["absolute"] for row in rows)  # a worker's directory may be another
-    assert read_row(tmp_path / "out" / "00000") == rows[0]
+    assert read_record(tmp_path / "out" / "00000") == rows[0]
 
 
 def test_a_worker_has_one_thread_and_the_environment_is_given_back(inputs, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
-    rows = run(shardwork.surroundings, shardwork.shards_of(inputs, tmp_path / "out"), {}, launcher=Local(2))
+    rows = run(
+        shard_stages.surroundings, shard_stages.shards_of(inputs, tmp_path / "out"), {}, launcher=LocalLauncher(2)
+    )
     assert {(row.counts["polars threads"], row.counts["openmp threads"]) for row in rows} == {(1, 1)}
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "POLARS_MAX_THREADS" not in os.environ
@@ -124,7 +131,9 @@ def test_a_worker_has_one_thread_and_the_environment_is_given_back(inputs, tmp_p
 def test_repeating_a_finished_run_does_nothing(inputs, tmp_path, journal):
     first = made(inputs, tmp_path / "out")
     told = []
-    assert made(inputs, tmp_path / "out", launcher=Ray("nowhere:1"), done=told.append) == first  # asks no launcher
+    assert (
+        made(inputs, tmp_path / "out", launcher=RayLauncher("nowhere:1"), on_done=told.append) == first
+    )  # no launcher
     assert len(executions(journal)) == len(told) == 8
 
 
@@ -134,7 +143,7 @@ def test_repeating_an_interrupted_run_goes_on_where_it_stopped(inputs, tmp_path,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        made(inputs, tmp_path / "out", done=stop)
+        made(inputs, tmp_path / "out", on_done=stop)
     assert executions(journal) == ["00000", "00001", "00002"]
     made(inputs, tmp_path / "out")
     assert executions(journal) == [f"{name:05}" for name in range(8)]
@@ -195,22 +204,29 @@ def test_other_settings_make_everything_again(inputs, tmp_path, journal):
     assert {name for name in before if before[name] != after[name]} == {f"{name:05}/shard.json" for name in range(8)}
 
 
-def test_other_source_makes_everything_again(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    source = tmp_path / "passing_stage.py"
-    source.write_text("def stage(shard, folder): return {}\n")
-    from passing_stage import stage
+@pytest.mark.parametrize("versions", [CodeVersions(2, ("numpy",)), CodeVersions(1, ("numpy", "polars"))])
+def test_another_version_of_the_stage_or_of_a_package_makes_everything_again(inputs, tmp_path, journal, versions):
+    before = made(inputs, tmp_path / "out")
+    after = made(inputs, tmp_path / "out", versions=versions)
+    assert len(executions(journal)) == 16
+    assert {name for name in before if before[name] != after[name]} == {f"{name:05}/shard.json" for name in range(8)}
 
-    first = hash_code(stage, {})
-    assert hash_code(stage, {}) == first
-    source.write_text("def stage(shard, folder): return {}  # another\n")
-    assert hash_code(stage, {}) != first
+
+def test_a_package_counts_by_its_version(monkeypatch):
+    code = hash_code(shard_stages.tidy, {}, VERSIONS)
+    monkeypatch.setattr("heedful.corpus.shards.version", lambda package: "0.0")
+    assert hash_code(shard_stages.tidy, {}, VERSIONS) != code
+
+
+def test_a_missing_package_is_not_the_same_as_an_installed_one():
+    codes = [hash_code(shard_stages.tidy, {}, CodeVersions(1, (name,))) for name in ("numpy", "not-installed")]
+    assert codes[0] != codes[1]
 
 
 def test_the_second_stage_follows_the_contents_of_the_first_and_not_its_times(inputs, tmp_path, journal):
     def both(settings):
         made(inputs, tmp_path / "one", settings)
-        run(shardwork.tidy, shardwork.shards_of(tmp_path / "one", tmp_path / "two"), {})
+        run(shard_stages.tidy, shard_stages.shards_of(tmp_path / "one", tmp_path / "two"), {})
 
     both({})
     both({"rounds": 2})  # the first stage is made again, with the same result
@@ -222,12 +238,12 @@ def test_the_second_stage_follows_the_contents_of_the_first_and_not_its_times(in
 
 def test_settings_are_hashed_by_what_they_say():
     def code(**settings):
-        return hash_code(shardwork.tidy, settings)
+        return hash_code(shard_stages.tidy, settings, VERSIONS)
 
     assert code(a=1, b=2) == code(b=2, a=1)
     assert code(a=Path("x")) == code(a="x")
     assert len({code(a=1), code(a=1.5), code(a="1"), code(a=None), code(a=True), code(a=[1]), code(a={"b": 1})}) == 7
-    assert code() != hash_code(shardwork.beaten, {})
+    assert code() != hash_code(shard_stages.beaten, {}, VERSIONS)
     with pytest.raises(TypeError, match="is a set"):
         code(a={1})
     with pytest.raises(ValueError, match="JSON"):
@@ -238,7 +254,7 @@ def test_left_overs_of_killed_workers_are_removed_before_the_work_begins(inputs,
     left = tmp_path / "out" / ".tmp-00003-0123"
     left.mkdir(parents=True)
     (left / "half").touch()
-    rows = run(shardwork.surroundings, shardwork.shards_of(inputs, tmp_path / "out"), {})
+    rows = run(shard_stages.surroundings, shard_stages.shards_of(inputs, tmp_path / "out"), {})
     assert {row.counts["half-written"] for row in rows} == {1}  # its own
 
 
@@ -248,13 +264,13 @@ def test_a_shard_appears_all_at_once(inputs, tmp_path):
     def look():
         while not stop.is_set():
             for path in [path for path in (tmp_path / "out").glob("*") if not path.name.startswith(".tmp-")]:
-                row = read_row(path)
+                row = read_record(path)
                 (seen if row and len(row.files) == len(list(path.iterdir())) - 1 else partial).add(path.name)
 
     watcher = threading.Thread(target=look)
     watcher.start()
     try:
-        run(shardwork.many_files, shardwork.shards_of(inputs, tmp_path / "out"), {})
+        run(shard_stages.many_files, shard_stages.shards_of(inputs, tmp_path / "out"), {})
     finally:
         stop.set()
         watcher.join()
@@ -268,7 +284,7 @@ def test_a_shard_appears_all_at_once(inputs, tmp_path):
 def test_a_worker_killed_in_the_middle_costs_its_shards_a_new_start(inputs, tmp_path, journal):
     serial = made(inputs, tmp_path / "serial")
     forget(journal)
-    found = made(inputs, tmp_path / "out", stage=shardwork.tidy_after_a_kill, launcher=Local(2))
+    found = made(inputs, tmp_path / "out", stage=shard_stages.tidy_after_a_kill, launcher=LocalLauncher(2))
     assert executions(journal).count("00003") == 2
     assert len(executions(journal)) <= 10  # the killed one, and at most the one beside it, once more
     assert {name: text for name, text in found.items() if "json" not in name} == {
@@ -277,9 +293,9 @@ def test_a_worker_killed_in_the_middle_costs_its_shards_a_new_start(inputs, tmp_
 
 
 def test_a_shard_that_always_kills_its_worker_is_given_up_by_name(inputs, tmp_path, journal):
-    shards = shardwork.shards_of(inputs, tmp_path / "out")[5:6]
+    shards = shard_stages.shards_of(inputs, tmp_path / "out")[5:6]
     with pytest.raises(HeedfulError, match=r"killed 3 times while making shard 00005, .* fewer than 2 workers"):
-        run(shardwork.always_killed, shards, {}, launcher=Local(2))
+        run(shard_stages.always_killed, shards, {}, launcher=LocalLauncher(2))
     assert executions(journal) == ["00005"] * 3
     assert left_over(tmp_path / "out") == []
 
@@ -323,11 +339,11 @@ def test_a_driver_killed_at_random_moments_and_repeated_gives_the_serial_result(
         time.sleep(draw.uniform(0, 0.1))
         running.kill()
         kills += running.wait() == -signal.SIGKILL
-        assert all(read_row(path) for path in (tmp_path / "out").iterdir() if not path.name.startswith(".tmp-"))
+        assert all(read_record(path) for path in (tmp_path / "out").iterdir() if not path.name.startswith(".tmp-"))
     assert kills >= 2
     assert processes_gone(journal)
     assert made(inputs, tmp_path / "out", settings) == serial
-    assert made(inputs, tmp_path / "out", settings, launcher=Local(2)) == serial
+    assert made(inputs, tmp_path / "out", settings, launcher=LocalLauncher(2)) == serial
 
 
 @posix
@@ -346,7 +362,7 @@ def test_control_c_stops_at_once_and_leaves_nothing(inputs, tmp_path, journal, w
 
 
 def test_a_twin_that_finished_first_is_believed(inputs, tmp_path, journal):
-    found = made(inputs, tmp_path / "out", stage=shardwork.beaten)
+    found = made(inputs, tmp_path / "out", stage=shard_stages.beaten)
     assert len(executions(journal)) == 16
     assert len(found) == 8 * 3
 
@@ -360,74 +376,74 @@ def test_a_twin_that_finished_first_is_believed(inputs, tmp_path, journal):
     [
         ("full_disk", HeedfulError, r"^shard 0000\d: No space left on device \(.*\)\. Free some space and repeat"),
         ("own_error", MissingExtra, r"^this needs that$"),
-        ("foreign_error", KeyError, r"^'what was looked for'\nin shard 0000\d, made by shardwork\.foreign_error$"),
-        ("stubborn_error", HeedfulError, r"(?s)Traceback.*Stubborn: 1 and 2\nin shard 0000\d, made by shardwork\."),
+        ("foreign_error", KeyError, r"^'what was looked for'\nin shard 0000\d, made by support\.shard_stages\.foreign"),
+        ("stubborn_error", HeedfulError, r"(?s)Traceback.*Stubborn: 1 and 2\nin shard 0000\d, made by support\."),
         ("in_the_way", HeedfulError, r"^shard 0000\d: .*(exists|not empty|denied).*Repair the cause"),
     ],
 )
 def test_errors_keep_their_kind_and_text_and_leave_nothing_half_done(inputs, tmp_path, stage, kind, text, workers):
     with pytest.raises(kind, match=text) as caught:
-        made(inputs, tmp_path / "out", stage=getattr(shardwork, stage), launcher=Local(workers))
+        made(inputs, tmp_path / "out", stage=getattr(shard_stages, stage), launcher=LocalLauncher(workers))
     assert type(caught.value) is kind
     assert left_over(tmp_path / "out") == []
-    assert [path for path in (tmp_path / "out").iterdir() if read_row(path)] == []
+    assert [path for path in (tmp_path / "out").iterdir() if read_record(path)] == []
 
 
 def test_a_task_that_fails_clears_up_by_itself(inputs, tmp_path):
-    shard, *_ = shardwork.shards_of(inputs, tmp_path / "out")
+    shard, *_ = shard_stages.shards_of(inputs, tmp_path / "out")
     with pytest.raises(MissingExtra):
-        Task(shardwork.own_error, {}, "code")(shard)
+        ShardTask(shard_stages.own_error, {}, "code", VERSIONS)(shard)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_missing_input_is_named_and_shared_disks_are_mentioned(inputs, tmp_path):
     shards = [Shard("00009", (inputs / "gone.txt",), tmp_path / "out" / "00009")]
     with pytest.raises(HeedfulError, match=r"shard 00009: there is no .*gone\.txt on .*disk they share"):
-        run(shardwork.tidy, shards, {})
+        run(shard_stages.tidy, shards, {})
     with pytest.raises(HeedfulError, match=r"shard 00009: its input .* is not a finished shard"):
-        run(shardwork.tidy, [replace(shards[0], inputs=(inputs,))], {})
+        run(shard_stages.tidy, [replace(shards[0], inputs=(inputs,))], {})
 
 
 def test_two_shards_may_not_share_a_name_or_an_output(tmp_path):
     one = Shard("1", (), tmp_path / "1")
     for other in (replace(one, name="2"), replace(one, output=tmp_path / "2")):
         with pytest.raises(ValueError, match="same name or the same output"):
-            run(shardwork.tidy, [one, other], {})
+            run(shard_stages.tidy, [one, other], {})
 
 
 # Where it runs
 
 
 def test_what_the_command_line_means():
-    assert launcher(None, None) == launcher("local", None) == Local(1)
-    assert launcher(None, 3) == launcher("local", 3) == Local(3)
-    assert launcher("ray", None) == Ray("auto")
+    assert make_launcher(None, None) == make_launcher("local", None) == LocalLauncher(1)
+    assert make_launcher(None, 3) == make_launcher("local", 3) == LocalLauncher(3)
+    assert make_launcher("ray", None) == RayLauncher("auto")
     for address in ("ray://head:10001", "10.0.0.7:6379", "[::1]:6379", "ray://[fe80::1]:10001"):
-        assert launcher(address, None) == Ray(address)
+        assert make_launcher(address, None) == RayLauncher(address)
     assert set(LAUNCHERS) == {"local", "ray"}
 
 
 @pytest.mark.parametrize(
-    ("on", "workers", "text"),
+    ("cluster", "workers", "text"),
     [
         (None, 0, "--workers 0: there must be at least one"),
-        ("ray", 2, "--workers is for this machine, but --on ray sends"),
-        ("spark://head:7077", None, "--on spark://head:7077: not a place to run. Say local or ray, host:6379"),
-        ("ray://head", None, "not a place to run"),
-        ("head", None, "not a place to run"),
-        ("", None, "not a place to run"),
+        ("ray", 2, "--workers is for this machine, but --cluster ray sends"),
+        ("spark://head:7077", None, "--cluster spark://head:7077: not a cluster. Use local or ray, host:6379"),
+        ("ray://head", None, "not a cluster"),
+        ("head", None, "not a cluster"),
+        ("", None, "not a cluster"),
     ],
 )
-def test_misuse_of_the_command_line_is_explained(on, workers, text):
+def test_misuse_of_the_command_line_is_explained(cluster, workers, text):
     with pytest.raises(HeedfulError) as caught:
-        launcher(on, workers)
+        make_launcher(cluster, workers)
     assert text in str(caught.value)
 
 
 def test_ray_that_is_not_installed_is_asked_for(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr("heedful.errors.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"--on ray needs ray.*pip install 'heedful\[scale\]'"):
-        made(inputs, tmp_path / "out", launcher=Ray())
+    with pytest.raises(MissingExtra, match=r"--cluster ray needs ray.*pip install 'heedful\[scale\]'"):
+        made(inputs, tmp_path / "out", launcher=RayLauncher())
 
 
 def asked(environment: dict[str, str | None], inputs: Path, outputs: Path, *options: str, stage: str = "tidy") -> str:
@@ -445,14 +461,14 @@ ray_runs_here = pytest.mark.skipif(bool(raycluster.why_not()), reason=raycluster
 
 @ray_runs_here
 def test_a_cluster_that_cannot_be_reached_is_explained(inputs, tmp_path):
-    error = asked({"HOME": str(tmp_path)}, inputs, tmp_path / "out", "--on", "127.0.0.1:9")
-    assert "HeedfulError: --on 127.0.0.1:9: cannot connect to a Ray cluster" in error
+    error = asked({"HOME": str(tmp_path)}, inputs, tmp_path / "out", "--cluster", "127.0.0.1:9")
+    assert "HeedfulError: --cluster 127.0.0.1:9: cannot connect to a Ray cluster" in error
     assert "RAY_AUTH_MODE=token ray start --head" in error
 
 
 @ray_runs_here
 def test_a_ray_that_was_imported_without_tokens_is_not_used_without_them():
-    code = "import ray; from heedful.corpus.shards import Ray; Ray('127.0.0.1:9')(None, [], print)"
+    code = "import ray; from heedful.corpus.launchers import RayLauncher; RayLauncher('127.0.0.1:9')(None, [], print)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ended = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=False)
     assert "HeedfulError: ray was imported before heedful could turn tokens on. Set RAY_AUTH_MODE" in ended.stderr
@@ -461,16 +477,17 @@ def test_a_ray_that_was_imported_without_tokens_is_not_used_without_them():
 @ray_runs_here
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Ray's client is installed")
 def test_rays_client_that_is_not_installed_is_asked_for(inputs, tmp_path):
-    error = asked({}, inputs, tmp_path / "out", "--on", "ray://127.0.0.1:9")
-    assert "HeedfulError: --on ray://127.0.0.1:9 needs Ray's client" in error
+    error = asked({}, inputs, tmp_path / "out", "--cluster", "ray://127.0.0.1:9")
+    assert "HeedfulError: --cluster ray://127.0.0.1:9 needs Ray's client" in error
     assert "pip install 'ray[client]'" in error
 
 
-def test_a_node_with_other_code_refuses(inputs, tmp_path):
-    shard, *_ = shardwork.shards_of(inputs, tmp_path / "out")
-    assert _on_a_node(Task(shardwork.tidy, {}, hash_code(shardwork.tidy, {})), shard).name == shard.name
-    with pytest.raises(HeedfulError, match="another version of heedful, or of shardwork"):
-        _on_a_node(Task(shardwork.tidy, {}, "of another release"), shard)
+def test_a_node_with_another_version_refuses(inputs, tmp_path):
+    shard, *_ = shard_stages.shards_of(inputs, tmp_path / "out")
+    code = hash_code(shard_stages.tidy, {}, VERSIONS)
+    assert _run_on_node(ShardTask(shard_stages.tidy, {}, code, VERSIONS), shard).name == shard.name
+    with pytest.raises(HeedfulError, match="another version of heedful or of numpy than the machine that sends"):
+        _run_on_node(ShardTask(shard_stages.tidy, {}, "of another release", VERSIONS), shard)
 
 
 @pytest.mark.slow
@@ -479,13 +496,13 @@ def test_a_cluster_whose_node_is_killed_gives_the_serial_result(inputs, tmp_path
     for name in range(8, 40):
         shutil.copy2(inputs / f"{name % 8:05}.txt", inputs / f"{name:05}.txt")
     settings = {"pause": 0.2}
-    serial = made(inputs, tmp_path / "serial", settings, launcher=Local(4))
+    serial = made(inputs, tmp_path / "serial", settings, launcher=LocalLauncher(4))
     forget(journal)
     with raycluster.Cluster(2, SHARD_JOURNAL=str(journal)) as cluster:
         token = {
             name: cluster.environment[name] for name in ("PYTHONPATH", "RAY_AUTH_TOKEN")
         }  # its mode is our default
-        on = ("--on", cluster.address)
+        on = ("--cluster", cluster.address)
         error = asked({"HOME": str(tmp_path), **token, "RAY_AUTH_TOKEN": ""}, inputs, tmp_path / "out", *on)
         assert "authentication token" in error
         assert "ray get-auth-token --generate" in error

@@ -12,12 +12,13 @@ import pytest
 import heedful
 from heedful.config import parse_settings
 from heedful.corpus import stages
-from heedful.corpus.filters import letters
-from heedful.corpus.shards import Local
-from heedful.corpus.stages import bucket_of, hashes
-from heedful.data.plan import BLOCK, Plan
-from heedful.data.prepare import Resampled, prepare
-from heedful.data.store import Stored, open_prepared, write_tokens
+from heedful.corpus.filters import keep_letters
+from heedful.corpus.launchers import LocalLauncher
+from heedful.corpus.stages import bucket_of, hash_pairs
+from heedful.data.plan import BLOCK_ROWS, Plan
+from heedful.data.prepare import prepare
+from heedful.data.resampling import ResampledCorpus
+from heedful.data.store import StoredCorpus, open_prepared, write_tokens
 from heedful.errors import ConfigError, DataError
 
 WORDS = ["house", "dog", "man", "woman", "child", "tree", "river", "bread", "water", "stone", "bridge", "letter", "old"]
@@ -62,21 +63,21 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def decoded(prepared, stored: Stored) -> list[tuple[int, str, str]]:
+def decoded(prepared, stored: StoredCorpus) -> list[tuple[int, str, str]]:
     sides = [prepared.tokenizer(side) for side in ("source", "target")]
-    rows = range(stored.rows)
+    rows = range(stored.num_rows)
     texts = [
         tokenizer.decode([pair[number].tolist() for pair in stored.pairs(rows)])
         for number, tokenizer in enumerate(sides)
     ]
-    return list(zip(stored.lines(rows), *texts, strict=True))
+    return list(zip(stored.line_numbers(rows), *texts, strict=True))
 
 
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Many pieces and buckets, as of a large corpus."""
-    monkeypatch.setattr(stages, "SMALLEST", 4_096)
-    monkeypatch.setattr(stages, "SLICE", 64)
+    monkeypatch.setattr(stages, "MIN_PIECE_BYTES", 4_096)
+    monkeypatch.setattr(stages, "SLICE_BYTES", 64)
 
 
 def test_every_pair_arrives_once_and_whole(tmp_path, small_pieces):
@@ -88,7 +89,7 @@ def test_every_pair_arrives_once_and_whole(tmp_path, small_pieces):
     found = decoded(prepared, stored)
     assert sorted(found) == [(number + 1, *pair) for number, pair in enumerate(pairs)]
     assert [line for line, _, _ in found] != sorted(line for line, _, _ in found)  # shuffled
-    keys = [hashes([f"{source}\n{target}\n".encode()]) for _, source, target in found]
+    keys = [hash_pairs([f"{source}\n{target}\n".encode()]) for _, source, target in found]
     assert keys == sorted(keys)  # by hash
 
 
@@ -100,7 +101,7 @@ def test_the_result_does_not_depend_on_workers_or_pieces_of_work(tmp_path, small
         folder = tmp_path / f"{workers}"
         data = {"prepared_dir": str(folder), "validation": [{"files": str(tmp_path / "valid")}]}
         data["train"] = [{"files": str(tmp_path / "train")}]
-        prepare(settings_for(tmp_path, data=data), launcher=Local(workers))
+        prepare(settings_for(tmp_path, data=data), launcher=LocalLauncher(workers))
         results.append(contents(folder))
     assert results[0] == results[1]
 
@@ -117,7 +118,7 @@ def test_duplicates_go_also_across_pieces_and_corpora(tmp_path, small_pieces):
     assert sorted(line for line, _, _ in decoded(prepared, second)) == list(range(51, 71))
     assert prepared.manifest["counts"]["duplicates"] == 150
     kept = prepare(settings_for(tmp_path, data=data, clean={"duplicates": "keep"}))
-    assert [stored.rows for stored in kept.train] == [400, 70]
+    assert [stored.num_rows for stored in kept.train] == [400, 70]
 
 
 @pytest.mark.parametrize(("mode", "left"), [("pair", 90), ("either", 80), ("keep", 100)])
@@ -130,9 +131,9 @@ def test_what_validation_has_is_not_trained_on(tmp_path, mode, left):
     data = {"prepared_dir": str(tmp_path / "prepared"), "train": [{"files": str(tmp_path / "train")}]}
     data["validation"] = [{"files": str(tmp_path / "valid")}]
     prepared = prepare(settings_for(tmp_path, data=data, clean={"overlap": mode}))
-    assert prepared.train[0].rows == left
+    assert prepared.train[0].num_rows == left
     (validation,) = prepared.split("validation")
-    assert validation.lines(range(20)) == list(range(1, 21))  # in order, all of it
+    assert validation.line_numbers(range(20)) == list(range(1, 21))  # in order, all of it
 
 
 def test_what_is_left_out_is_listed(tmp_path):
@@ -151,7 +152,7 @@ def test_what_is_left_out_is_listed(tmp_path):
         (31, "not UTF-8 at byte 4"),
     }
     assert all(Path(row["file"]).name == "train.en" for row in listed)
-    assert prepared.train[0].rows == 197
+    assert prepared.train[0].num_rows == 197
 
 
 def test_repeating_does_nothing_and_a_change_redoes_what_depends_on_it(tmp_path, small_pieces):
@@ -194,7 +195,7 @@ def test_weights_are_those_of_the_configuration(tmp_path):
         pairs = zip(("train", "more"), weights, strict=True)
         data["train"] = [{"files": str(tmp_path / name), "name": name, "weight": weight} for name, weight in pairs]
         prepared = prepare(settings_for(tmp_path, data=data))
-        assert prepared.weights == (None if weights[0] is None else list(weights))
+        assert prepared.corpus_weights == (None if weights[0] is None else list(weights))
 
 
 def test_a_tag_comes_first(tmp_path):
@@ -218,8 +219,8 @@ def test_every_tokenizer(tmp_path, kind, shared):
 
 
 def test_ids_take_the_room_they_need(tmp_path):
-    write_tokens(tmp_path, "a", [[1, 2], [], [65_535]], vocabulary=65_536)
-    write_tokens(tmp_path, "b", [[70_000]], vocabulary=70_001)
+    write_tokens(tmp_path, "a", [[1, 2], [], [65_535]], vocab_size=65_536)
+    write_tokens(tmp_path, "b", [[70_000]], vocab_size=70_001)
     assert np.load(tmp_path / "a.npy").dtype == np.uint16
     assert np.load(tmp_path / "a.begin.npy").tolist() == [0, 2, 2, 3]
     assert np.load(tmp_path / "b.npy").tolist() == [70_000]
@@ -231,7 +232,7 @@ def test_long_pairs_are_left_out_after_tokenizing(tmp_path):
     write(tmp_path, "train", pairs)
     prepared = prepare(settings_for(tmp_path, clean={"max_tokens": 32}))
     assert prepared.manifest["counts"]["dropped.long_tokens"] == 1
-    assert 6 not in prepared.train[0].lines(range(prepared.train[0].rows))
+    assert 6 not in prepared.train[0].line_numbers(range(prepared.train[0].num_rows))
 
 
 def test_batches_of_a_prepared_corpus(tmp_path, small_pieces):
@@ -239,24 +240,24 @@ def test_batches_of_a_prepared_corpus(tmp_path, small_pieces):
     prepared = prepare(settings_for(tmp_path))
     (stored,) = prepared.train
     plan = Plan([stored], seed=1, batch_tokens=256)
-    total = int(stored.units(0, 256).sum())
+    total = int(stored.micro_batches_per_block(0, 256).sum())
     rows = np.concatenate([plan.batch(step)[0].rows for step in range(total)])
     assert sorted(rows.tolist()) == list(range(500))
     lengths = [(len(source) + 1, len(target) + 1) for source, target in stored.pairs(range(500))]
-    assert [pair.tolist() for pair in stored.lengths(0, 0)] == [list(side) for side in zip(*lengths, strict=True)]
+    assert [pair.tolist() for pair in stored.block_lengths(0, 0)] == [list(side) for side in zip(*lengths, strict=True)]
     assert list((tmp_path / "prepared" / "plan").glob("*.npy"))  # counted once
-    assert stored.rows <= BLOCK
+    assert stored.num_rows <= BLOCK_ROWS
 
 
 def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_path, small_pieces):
     pairs = made_pairs(300)
     write(tmp_path, "train", pairs)
     prepared = prepare(settings_for(tmp_path))
-    corpus = Resampled(prepared, "train", amount=0.3, seed=4)
+    corpus = ResampledCorpus(prepared, "train", subword_regularization=0.3, seed=4)
     epochs = [[ids.tolist() for pair in corpus.pairs(epoch, range(300)) for ids in pair] for epoch in (0, 1)]
     assert epochs[0] != epochs[1]
     shutil.rmtree(tmp_path / "prepared" / "epochs")
-    again = Resampled(prepared, "train", amount=0.3, seed=4, launcher=Local(2))
+    again = ResampledCorpus(prepared, "train", subword_regularization=0.3, seed=4, launcher=LocalLauncher(2))
     assert [ids.tolist() for pair in again.pairs(1, range(300)) for ids in pair] == epochs[1]
     source = prepared.tokenizer("source")
     plain = prepared.train[0]
@@ -265,8 +266,8 @@ def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_p
         assert texts == source.decode([pair[0].tolist() for pair in plain.pairs(range(300))])
     plan = Plan([corpus], seed=1, batch_tokens=512)
     for epoch in (0, 1):
-        first = sum(int(corpus.units(earlier, 512).sum()) for earlier in range(epoch))
-        steps = range(first, first + int(corpus.units(epoch, 512).sum()))
+        first = sum(int(corpus.micro_batches_per_block(earlier, 512).sum()) for earlier in range(epoch))
+        steps = range(first, first + int(corpus.micro_batches_per_block(epoch, 512).sum()))
         assert sorted(row for step in steps for row in plan.batch(step)[0].rows) == list(range(300))
 
 
@@ -303,11 +304,11 @@ def test_opening_what_is_not_prepared(tmp_path):
     with pytest.raises(DataError, match="has format 99"):
         open_prepared(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"is damaged \(.*Type: heedful prepare   to make it anew"):
+    with pytest.raises(DataError, match=r"is damaged \(.*Type: heedful prepare   to repair it"):
         open_prepared(folder)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "tokens" / "00000" / "train.source.npy").write_bytes(b"cut")
-    with pytest.raises(DataError, match="missing or cut short"):
+    with pytest.raises(DataError, match="missing or truncated"):
         open_prepared(folder)
 
 
@@ -319,7 +320,7 @@ def test_the_fingerprint_follows_the_tokens(tmp_path):
 
 
 def test_buckets_are_equal_ranges_of_the_hash():
-    high, _ = hashes(f"text {number}".encode() for number in range(5_000))
+    high, _ = hash_pairs(f"text {number}".encode() for number in range(5_000))
     order = np.sort(high)
     for buckets in (1, 3, 64, 4096):
         found = bucket_of(order, buckets)
@@ -330,12 +331,12 @@ def test_buckets_are_equal_ranges_of_the_hash():
 
 
 def test_hashes_are_blake2():
-    high, low = hashes([b"a\nb\n"])
+    high, low = hash_pairs([b"a\nb\n"])
     assert f"{int(high[0]):016x}{int(low[0]):016x}" == hashlib.blake2b(b"a\nb\n", digest_size=16).hexdigest()
 
 
 def test_letters():
-    assert letters(["Ein  Haus, um_2 Uhr!", "¿", "Straße", "कि"]) == ["EINHAUSUM2UHR", "", "STRASSE", "कि"]
+    assert keep_letters(["Ein  Haus, um_2 Uhr!", "¿", "Straße", "कि"]) == ["EINHAUSUM2UHR", "", "STRASSE", "कि"]
 
 
 def test_packed_files(tmp_path):
@@ -345,7 +346,7 @@ def test_packed_files(tmp_path):
         path = tmp_path / f"train.{code}"
         (tmp_path / f"train.{code}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    assert prepare(settings_for(tmp_path)).train[0].rows == 40
+    assert prepare(settings_for(tmp_path)).train[0].num_rows == 40
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
@@ -370,7 +371,7 @@ def test_two_at_once_do_not_get_in_each_others_way(tmp_path):
             with pytest.raises(heedful.HeedfulError, match="another heedful prepare is running"):
                 prepare(settings)
 
-    assert prepare(settings, progress=meanwhile).train[0].rows == 30
+    assert prepare(settings, progress=meanwhile).train[0].num_rows == 30
 
 
 def test_what_is_being_changed_cannot_be_opened(tmp_path):
@@ -383,7 +384,7 @@ def test_what_is_being_changed_cannot_be_opened(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         prepare(settings_for(tmp_path, tokenizer={"vocab_size": 350, "character_coverage": 1.0}), progress=interrupted)
-    with pytest.raises(DataError, match="it is not prepared, or not to its end"):
+    with pytest.raises(DataError, match="it is not prepared, or not completely"):
         open_prepared(tmp_path / "prepared")
     prepare(settings_for(tmp_path))
     (tmp_path / "prepared" / "vocabulary" / "source.model").write_bytes(b"another")
@@ -404,7 +405,7 @@ def test_a_corpus_of_two_halves_keeps_both(tmp_path, small_pieces):
     table = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстуввхыз")
     write(tmp_path, "train", latin + [(one + " x", two.lower().translate(table)) for one, two in latin[:2_000]])
     prepared = prepare(settings_for(tmp_path, tokenizer={"vocab_size": 500, "character_coverage": 1.0}))
-    assert prepared.train[0].rows > 4_900
+    assert prepared.train[0].num_rows > 4_900
 
 
 def test_every_corpus_teaches_the_vocabulary(tmp_path):
@@ -424,10 +425,10 @@ def test_regularized_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_pa
     lengths = [len(side) for pair in prepare(settings_for(tmp_path)).train[0].pairs(range(200)) for side in pair]
     limit = sorted(lengths)[-40]
     prepared = prepare(settings_for(tmp_path, clean={"max_tokens": limit}))
-    rows = prepared.train[0].rows
+    rows = prepared.train[0].num_rows
     assert 100 < rows < 200
-    corpus = Resampled(prepared, "train", amount=0.5, seed=1)
-    assert corpus.epoch(3).lines(range(rows)) == prepared.train[0].lines(range(rows))
+    corpus = ResampledCorpus(prepared, "train", subword_regularization=0.5, seed=1)
+    assert corpus.epoch(3).line_numbers(range(rows)) == prepared.train[0].line_numbers(range(rows))
     assert max(len(side) for pair in corpus.pairs(3, range(rows)) for side in pair) <= limit
 
 
@@ -463,15 +464,15 @@ def test_a_corpus_of_many_shards_needs_few_open_files(tmp_path):
         folder = tmp_path / f"{number:05}"
         folder.mkdir()
         for side in ("source", "target"):
-            write_tokens(folder, f"train.{side}", [[number, 1]], vocabulary=300)
+            write_tokens(folder, f"train.{side}", [[number, 1]], vocab_size=300)
         np.save(folder / "train.line.npy", np.array([number + 1]))
         folders.append(folder)
-    stored = Stored("train", tuple(folders), (1,) * 200, "f")
+    stored = StoredCorpus("train", tuple(folders), (1,) * 200, "f")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
     try:
         assert [int(source[0]) for source, _ in stored.pairs(range(200))] == list(range(200))
-        assert stored.lines(range(200)) == list(range(1, 201))
-        assert len(stored.lengths(0, 0)[0]) == 200
+        assert stored.line_numbers(range(200)) == list(range(1, 201))
+        assert len(stored.block_lengths(0, 0)[0]) == 200
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

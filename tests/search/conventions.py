@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from heedful import config
 from heedful.build import build
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.exporters.ctranslate2 import build_spec
 from heedful.exporters.marian import convert_weights
 from heedful.model.seq2seq import Seq2Seq
@@ -63,7 +63,7 @@ def sources() -> list[list[int]]:
 
 def ours(made: Seq2Seq, search: Beam) -> list[list[tuple[tuple[int, ...], float]]]:
     with torch.inference_mode():
-        memory = made.encoder(*padded(sources(), PAD))
+        memory = made.encoder(*pad_rows(sources(), PAD))
     found = search(made.decoder, memory, DecodingLimits(BOS, EOS, LIMIT))
     return [[(answer.tokens, answer.score) for answer in answers.hypotheses] for answers in found]
 
@@ -144,7 +144,7 @@ def against_hugging_face() -> None:
     )
     assert not unknown
     assert all("embed" in name or "lm_head" in name for name in missing)  # tables that are tied, and positions
-    tokens, mask = padded(sources(), PAD)
+    tokens, mask = pad_rows(sources(), PAD)
     for early, stopping in ((True, "enough"), (False, "likely")):
         for alpha in (0.0, 0.6, 1.0):
             answer = theirs.generate(

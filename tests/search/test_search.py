@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Decoded, Look, Memory, State
 from heedful.nn.decoders import TransformerDecoder
@@ -62,7 +62,7 @@ def every_sequence(model, memory, limit, penalty, alpha):
 def test_a_wide_beam_is_brute_force(tiny, length, alpha):
     limit, best = 4, 5
     with torch.no_grad():
-        memory = tiny.encoder(*padded([[3, 1, 2], [1, 2]], PAD))
+        memory = tiny.encoder(*pad_rows([[3, 1, 2], [1, 2]], PAD))
         search = Beam(size=TINY**limit, num_best=best, length_rule=length, length_penalty=alpha)
         found = search(tiny.decoder, memory, DecodingLimits(BOS, EOS, limit))
         for row, answers in enumerate(found):
@@ -154,7 +154,7 @@ class TestPrefix:
     def test_answers_begin_with_it_and_pay_for_it(self, search, name):
         model = Case("lstm-bi-1", kind(name), "concat", "scaled_dot", "soft", "greedy").model()
         with torch.no_grad():
-            memory = model.encoder(*padded([[5, 3, 2], [4, 2], [3, 3, 3, 2]], PAD), look=EVERYTHING)
+            memory = model.encoder(*pad_rows([[5, 3, 2], [4, 2], [3, 3, 3, 2]], PAD), look=EVERYTHING)
             found = search(model.decoder, memory, self.rules, look=EVERYTHING, trace=True)
             for row, (answers, prefix) in enumerate(zip(found, self.rules.prefix, strict=True)):
                 replays(answers)
@@ -272,9 +272,9 @@ def test_a_beam_keeps_its_sources_apart_when_row_counts_coincide():
     sources = [[3 + row % 8, 4 + row % 7, 2] for row in range(10)]
     limits = tuple(1 if row < 8 else 6 for row in range(10))
     with torch.no_grad():
-        together = Beam(size=5)(model.decoder, model.encoder(*padded(sources, PAD)), DecodingLimits(BOS, EOS, limits))
+        together = Beam(size=5)(model.decoder, model.encoder(*pad_rows(sources, PAD)), DecodingLimits(BOS, EOS, limits))
         alone = [
-            Beam(size=5)(model.decoder, model.encoder(*padded([source], PAD)), DecodingLimits(BOS, EOS, limit))[0]
+            Beam(size=5)(model.decoder, model.encoder(*pad_rows([source], PAD)), DecodingLimits(BOS, EOS, limit))[0]
             for source, limit in zip(sources, limits, strict=True)
         ]
     assert [one.best.tokens for one in together] == [one.best.tokens for one in alone]
@@ -301,7 +301,7 @@ def test_single_precision_and_a_vocabulary_of_blocks_keep_the_laws_too(bias, siz
         TransformerDecoder(words, output_layer(16, size, tied_to=table, bias=bias), 16, layers=1, options=options),
     ).eval()
     with torch.no_grad():
-        memory = model.encoder(*padded([[5, 3, 9, 2], [7, 2]], PAD), look=EVERYTHING)
+        memory = model.encoder(*pad_rows([[5, 3, 9, 2], [7, 2]], PAD), look=EVERYTHING)
         for search in (Greedy(), Beam(size=3, num_best=3), Sample(seed=1), Beam(size=1, length_rule="none")):
             found = search(model.decoder, memory, DecodingLimits(BOS, EOS, 6), look=EVERYTHING, trace=True)
             for row, answers in enumerate(found):
@@ -412,7 +412,7 @@ class TestQuick:
     def test_two_searches_at_once_do_not_disturb_each_other(self):
         model = Case("gru-uni-1", "transformer-pre-sinusoidal", "concat", "scaled_dot", "soft", "greedy").model()
         with torch.no_grad():
-            memory = model.encoder(*padded([[3, 4, 5, 2]], PAD))
+            memory = model.encoder(*pad_rows([[3, 4, 5, 2]], PAD))
         search = lambda _: Beam(size=3)(model.decoder, memory, DecodingLimits(BOS, EOS, 8))[0].best.tokens  # noqa: E731
         with ThreadPoolExecutor(4) as pool:
             assert len(set(pool.map(search, range(24)))) == 1
@@ -452,7 +452,7 @@ def test_without_a_look_nothing_is_computed_for_maps(monkeypatch):
 
     monkeypatch.setattr(module.ScaledDot, "forward", refuse)
     with torch.no_grad():
-        memory = model.encoder(*padded([[3, 4, 2]], PAD))
+        memory = model.encoder(*pad_rows([[3, 4, 2]], PAD))
         for search in (Greedy(), Beam(size=2)):
             search(model.decoder, memory, DecodingLimits(BOS, EOS, 4))
         with pytest.raises(AssertionError, match="scores were formed"):

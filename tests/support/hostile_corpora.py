@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.store import SIDES, Prepared, Stored
+from heedful.data.store import SIDES, PreparedData, StoredCorpus
 
 MASK = (1 << 64) - 1
 
@@ -223,7 +223,7 @@ def writer(path: Path) -> Any:
     return gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb")
 
 
-def judge(prepared: Prepared, corpora: list[Made]) -> dict[str, int]:
+def judge(prepared: PreparedData, corpora: list[Made]) -> dict[str, int]:
     """How many pairs are not what they must be; all zero, if all is well."""
     wrong = Counter(misaligned=0, altered=0, lost=0, listed_wrongly=0, tokenized_wrongly=0)
     for made, stored in zip(corpora, prepared.train, strict=True):
@@ -231,7 +231,7 @@ def judge(prepared: Prepared, corpora: list[Made]) -> dict[str, int]:
         for folder in range(len(stored.folders)):
             texts = list(zip(*(stored.texts(side, folder) for side in SIDES), strict=True))
             ids = zip(*(prepared.tokenizer(side).decode(rows(stored, folder, side)) for side in SIDES), strict=True)
-            for both, line, again in zip(texts, stored.part(folder, "line").tolist(), ids, strict=True):
+            for both, line, again in zip(texts, stored.array(folder, "line").tolist(), ids, strict=True):
                 number = made.first + line - 1
                 seen[line - 1] += 1
                 wrong["misaligned"] += any(text.split(" ")[0] != str(number) for text in both)
@@ -254,9 +254,9 @@ def judge(prepared: Prepared, corpora: list[Made]) -> dict[str, int]:
     return dict(wrong)
 
 
-def rows(stored: Stored, folder: int, side: str) -> list[list[int]]:
+def rows(stored: StoredCorpus, folder: int, side: str) -> list[list[int]]:
     """The ids of all pairs of one folder."""
-    ids, begins = stored.part(folder, side).tolist(), stored.part(folder, f"{side}.begin").tolist()
+    ids, begins = stored.array(folder, side).tolist(), stored.array(folder, f"{side}.begin").tolist()
     return [ids[begin:end] for begin, end in pairwise(begins)]
 
 

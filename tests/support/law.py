@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.data.batch import padded
+from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import RECORDS, Look, Maps, Memory, State, select
 from heedful.search import DecodingLimits, Greedy, Sample
@@ -25,7 +25,7 @@ def close(one: Tensor, other: Tensor, *, within: float = 1e-10) -> None:
 
 
 def read(model: Seq2Seq, rows: list[list[int]] = SOURCE, *, look: Look | None = None) -> Memory:
-    return model.encoder(*padded(rows, PAD), look=look)
+    return model.encoder(*pad_rows(rows, PAD), look=look)
 
 
 def step_by_step_is_all_at_once(model: Seq2Seq) -> None:
@@ -51,7 +51,7 @@ def future_tokens_change_nothing(model: Seq2Seq) -> None:
 
 
 def padding_changes_nothing(model: Seq2Seq) -> None:
-    tokens, mask = padded(SOURCE, PAD)
+    tokens, mask = pad_rows(SOURCE, PAD)
     more = torch.nn.functional.pad(tokens, (0, 3), value=PAD + 9)  # what is there must not matter
     wide = model.encoder(more, torch.nn.functional.pad(mask, (0, 3)))
     narrow = model.encoder(tokens, mask)
@@ -96,7 +96,7 @@ def weights_are_a_distribution_over_real_slots(model: Seq2Seq) -> None:
     assert memory.maps is not None
     steps = TARGET.size(1)
     causal = torch.ones(steps, steps, dtype=torch.bool).tril()
-    real = padded(SOURCE, PAD)[1]
+    real = pad_rows(SOURCE, PAD)[1]
     for maps, mask in (
         (decoded.maps.cross, memory.mask[:, None, None, :]),
         (decoded.maps.decoder, causal),

@@ -93,12 +93,13 @@ def main(settings_file: str) -> None:
 
     from heedful.config import load
     from heedful.corpus import filters  # noqa: F401
-    from heedful.corpus.shards import HERE
-    from heedful.data.prepare import Stages, name_all
+    from heedful.corpus.launchers import DEFAULT_LAUNCHER
+    from heedful.data.prepare import Preparation, list_corpora
 
     imports, seconds = held("VmRSS"), {}
     settings = load(settings_file)
-    stages, corpora = Stages(settings, Path(settings.data.prepared_dir), HERE, lambda _: None), name_all(settings)
+    folder, corpora = Path(settings.data.prepared_dir), list_corpora(settings)
+    preparation = Preparation(settings, folder, corpora, DEFAULT_LAUNCHER, lambda _: None)
 
     @contextmanager
     def timed(stage: str) -> Iterator[None]:
@@ -107,13 +108,13 @@ def main(settings_file: str) -> None:
         seconds[stage] = (time.perf_counter() - wall, time.process_time() - processor)
 
     with timed("cut"):
-        pieces = stages.cut(corpora)
+        preparation.read()
     with timed("clean"):
-        cleaned = stages.clean(corpora, pieces)
+        preparation.clean()
     with timed("gather"):
-        stages.text(corpora, cleaned)
+        preparation.shuffle()
     peak = held("VmHWM") - imports
-    print(json.dumps({"imports": imports, "peak": peak, "seconds": seconds, "counts": stages.counts}))
+    print(json.dumps({"imports": imports, "peak": peak, "seconds": seconds, "counts": preparation.counts}))
 
 
 if __name__ == "__main__":

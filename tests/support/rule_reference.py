@@ -34,12 +34,12 @@ def copied(source: str, target: str, _: Profile) -> bool:
 
 
 def too_long(text: str, profile: Profile) -> bool:
-    return text.count(" ") >= profile.longest_words or len(text) > 8 * profile.longest_words
+    return text.count(" ") >= profile.max_words or len(text) > 8 * profile.max_words
 
 
 def unusual(source: str, target: str, profile: Profile) -> bool:
     ratio = (len(target) + 4) / (len(source) + 4)
-    return abs(log(ratio / profile.ratio)) > log(profile.largest_ratio)
+    return abs(log(ratio / profile.ratio)) > log(profile.max_length_ratio)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Every execution leaves a file in the folder named by SHARD_JOURNAL: <shard>-<process>-<random>.
 
-    python tests/support/shard_stages.py STAGE INPUTS OUTPUTS (--workers N | --on ADDRESS) [--settings JSON]
+    python tests/support/shard_stages.py STAGE INPUTS OUTPUTS (--workers N | --cluster ADDRESS) [--settings JSON]
 """
 
 import argparse
@@ -12,13 +12,17 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.corpus.shards import Shard, Task, hash_code, launcher, run
-from heedful.corpus.stages import clean, cut, gather
+from heedful.corpus.launchers import make_launcher
+from heedful.corpus.runner import run_stage
+from heedful.corpus.shards import CodeVersions, Shard, ShardTask, hash_code
+from heedful.corpus.stages import clean_piece, gather_bucket, read_into_pieces
 
+VERSIONS = CodeVersions(1, ("numpy",))
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
@@ -60,7 +64,7 @@ def tidy(shard: Shard, folder: Path, *, rounds: int = 1, pause: float = 0.0) -> 
 def stages(shard: Shard, folder: Path, *, rounds: int = 1) -> dict[str, int]:
     """A small TSV through the real cut, clean and gather, again and again if one wants it to last."""
     note(shard)
-    once = {"longest": 1 << 16, "reject_limit": 1.0, "bytes_each": 1 << 30}
+    once = {"max_line_bytes": 1 << 16, "max_reject_share": 1.0, "piece_bytes": 1 << 30}
     profile = {"source_scripts": ["Latin"], "target_scripts": ["Latin"], "ratio": 1.1}
     rules = {"drop": ["empty", "copy", "long", "ratio", "wrong_script", "mojibake", "subwords"], "overlap": "keep"}
     for _ in range(rounds):
@@ -69,9 +73,11 @@ def stages(shard: Shard, folder: Path, *, rounds: int = 1) -> dict[str, int]:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
         read, made, text = (Shard(place.name, (), place) for place in places)
-        counts = cut(replace(read, inputs=shard.inputs), read.output, source="eng", target="por", **once)
-        clean(replace(made, inputs=(read.output,)), made.output, buckets=1, profiles={"all": profile}, **rules)
-        gather(Shard("00000", (made.output,), text.output), text.output, corpora=["all"], duplicates="drop")
+        counts = read_into_pieces(replace(read, inputs=shard.inputs), read.output, source="eng", target="por", **once)
+        clean_piece(
+            replace(made, inputs=(read.output,)), made.output, num_buckets=1, profiles={"all": profile}, **rules
+        )
+        gather_bucket(Shard("00000", (made.output,), text.output), text.output, corpora=["all"], duplicates="drop")
     return {"pairs": counts["pairs"]}
 
 
@@ -122,7 +128,7 @@ def stubborn_error(shard: Shard, folder: Path) -> dict[str, int]:
 def beaten(shard: Shard, folder: Path) -> dict[str, int]:
     """While this is at work, a twin begins and finishes."""
     if first_time(shard):
-        Task(beaten, {}, hash_code(beaten, {}))(shard)
+        ShardTask(beaten, {}, hash_code(beaten, {}, VERSIONS), VERSIONS)(shard)
     return tidy(shard, folder)
 
 
@@ -159,13 +165,15 @@ def main() -> None:
     options.add_argument("inputs", type=Path)
     options.add_argument("outputs", type=Path)
     options.add_argument("--workers", type=int)
-    options.add_argument("--on")
+    options.add_argument("--cluster")
     options.add_argument("--settings", type=json.loads, default={})
     given = options.parse_args()
-    import shardwork  # not __main__, which workers would not find
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from support import shard_stages  # noqa: PLW0406  # not __main__, which workers would not find
 
-    place = launcher(given.on, given.workers)
-    run(getattr(shardwork, given.stage), shards_of(given.inputs, given.outputs), given.settings, launcher=place)
+    launcher = make_launcher(given.cluster, given.workers)
+    work, shards = getattr(shard_stages, given.stage), shards_of(given.inputs, given.outputs)
+    run_stage(work, shards, given.settings, VERSIONS, launcher=launcher)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from heedful.data.batch import Batch, collate, padded
+from heedful.data.batch import Batch, collate, pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.attention import Additive, Attention, Bilinear
 from heedful.nn.contract import Look
@@ -133,7 +133,7 @@ def exact(model: Seq2Seq, task: str, longest: int, count: int = 500) -> float:
     """The share of unseen sequences that are answered without a mistake."""
     unseen = pairs(task, count, longest, seed=10**6)
     with torch.no_grad():
-        memory = model.encoder(*padded([[*source, EOS] for source, _ in unseen], PAD))
+        memory = model.encoder(*pad_rows([[*source, EOS] for source, _ in unseen], PAD))
     found = Greedy()(model.decoder, memory, DecodingLimits(BOS, EOS, longest + 5))
     right = sum(answer.best.tokens == tuple(target) for answer, (_, target) in zip(found, unseen, strict=True))
     return right / count

@@ -31,9 +31,9 @@ def test_pairs_held_out_are_in_no_batch(corpus, tmp_path, regularization):
     learned, held = held_out(prepared, 20)
     corpora = regularized(settings, prepared, learned)
     assert len(held) == 20
-    assert sum(one.rows for one in corpora) + 20 == prepared.train[0].rows
+    assert sum(one.num_rows for one in corpora) + 20 == prepared.train[0].num_rows
     seen = sources_learned(prepared, plan_of(settings, prepared, corpora))
-    assert len(seen) == corpora[0].rows  # everything else is in one
+    assert len(seen) == corpora[0].num_rows  # everything else is in one
     assert not seen & set(held.texts)
 
 

@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.app import app
-from heedful.corpus.shards import Local, Ray, read_row
+from heedful.corpus.launchers import LocalLauncher, RayLauncher
+from heedful.corpus.shards import read_record
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.training.loop import train
 from heedful.translation import bulk
@@ -115,7 +116,9 @@ def test_pieces_grow_when_there_would_be_too_many(tmp_path, size, pieces):
 
 def test_a_piece_is_what_the_translator_says_of_its_lines(models, text, tmp_path, small):
     told = []
-    found = translate_file(models / "export", text, tmp_path / "out", beam=2, launcher=Local(1), progress=told.append)
+    found = translate_file(
+        models / "export", text, tmp_path / "out", beam=2, launcher=LocalLauncher(1), progress=told.append
+    )
     translator = heedful.load(models / "export", threads=1)
     expected, counts = [], 0
     with text.open("rb") as stream:
@@ -168,18 +171,20 @@ def test_packed_files_are_unpacked_on_the_way(models, text, tmp_path, small, pac
         data = gzip.compress(text.read_bytes())
     packed.write_bytes(data)
     for file, out in ((text, "one"), (packed, "two")):
-        translate_file(models / "export", file, tmp_path / out, beam=1, launcher=Local(1))
+        translate_file(models / "export", file, tmp_path / out, beam=1, launcher=LocalLauncher(1))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     packed.write_bytes(data[:-20])
     with pytest.raises(DataError, match="cannot be read to its end"):
-        translate_file(models / "export", packed, tmp_path / "three", launcher=Local(1))
+        translate_file(models / "export", packed, tmp_path / "three", launcher=LocalLauncher(1))
     assert not (tmp_path / "three.parts").exists()
 
 
 def test_a_model_directory_works_too_and_workers_change_nothing(models, text, tmp_path, small):
     for model, options in (("run", {"as_json": True}), ("export", {"as_json": True})):
         for workers in (1, 2):
-            translate_file(models / model, text, tmp_path / f"{model}{workers}", launcher=Local(workers), **options)
+            translate_file(
+                models / model, text, tmp_path / f"{model}{workers}", launcher=LocalLauncher(workers), **options
+            )
         one, two = ((tmp_path / f"{model}{workers}").read_bytes() for workers in (1, 2))
         assert one == two
         assert len([json.loads(line) for line in one.decode().split("\n")[:-1]]) == 300
@@ -190,8 +195,9 @@ def test_an_export_is_translated_with_without_torch(models, text, tmp_path):
 import sys
 sys.modules["torch"] = None
 from heedful.translation.bulk import translate_file
-from heedful.corpus.shards import Local
-print(translate_file({str(models / "export")!r}, {str(text)!r}, {str(tmp_path / "out")!r}, launcher=Local(1)).lines)
+from heedful.corpus.launchers import LocalLauncher
+launcher = LocalLauncher(1)
+print(translate_file({str(models / "export")!r}, {str(text)!r}, {str(tmp_path / "out")!r}, launcher=launcher).lines)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "300\n"), done.stderr
@@ -216,7 +222,7 @@ def interrupted(models, text, out, after=3, **options) -> dict[str, int]:
             raise Stopped
 
     with pytest.raises(Stopped):
-        translate_file(models / "export", text, out, launcher=Local(1), progress=stop, **options)
+        translate_file(models / "export", text, out, launcher=LocalLauncher(1), progress=stop, **options)
     return standing(out)
 
 
@@ -231,9 +237,9 @@ def test_repeating_goes_on_where_it_stopped(models, text, tmp_path, small):
     before = interrupted(models, text, out, after=5)
     assert not out.exists()
     assert before.items() <= interrupted(models, text, out, after=7).items()
-    found = translate_file(models / "export", text, out, launcher=Local(2))
+    found = translate_file(models / "export", text, out, launcher=LocalLauncher(2))
     assert 0 < found.new_lines < found.lines == 300
-    translate_file(models / "export", text, tmp_path / "whole", launcher=Local(1))
+    translate_file(models / "export", text, tmp_path / "whole", launcher=LocalLauncher(1))
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -252,8 +258,8 @@ def test_what_changed_is_begun_anew(models, text, tmp_path, small, what):
     changed = CHANGES[what](models, text)
     model = changed if isinstance(changed, Path) else models / "export"
     options = changed if isinstance(changed, dict) else {}
-    assert translate_file(model, text, out, launcher=Local(1), **options).new_lines == 300
-    translate_file(model, text, tmp_path / "fresh", launcher=Local(1), **options)
+    assert translate_file(model, text, out, launcher=LocalLauncher(1), **options).new_lines == 300
+    translate_file(model, text, tmp_path / "fresh", launcher=LocalLauncher(1), **options)
     assert out.read_bytes() == (tmp_path / "fresh").read_bytes()
     assert before
 
@@ -262,10 +268,10 @@ def test_a_model_that_is_exchanged_under_the_same_name_begins_anew(models, text,
     model, out = tmp_path / "model", tmp_path / "out"
     shutil.copytree(models / "export", model)
     with pytest.raises(Stopped):
-        translate_file(model, text, out, launcher=Local(1), progress=lambda step: stop_at(step, 3))
+        translate_file(model, text, out, launcher=LocalLauncher(1), progress=lambda step: stop_at(step, 3))
     shutil.rmtree(model)
     shutil.copytree(models / "another", model)
-    assert translate_file(model, text, out, launcher=Local(1)).new_lines == 300
+    assert translate_file(model, text, out, launcher=LocalLauncher(1)).new_lines == 300
 
 
 def stop_at(step, done: int) -> None:
@@ -279,9 +285,9 @@ def test_an_input_or_a_model_that_changes_meanwhile_is_noticed(models, text, tmp
             os.utime(text, ns=(0, 10**18 + step.done))
 
     with pytest.raises(DataError, match="changed while it was translated: repeat the command"):
-        translate_file(models / "export", text, tmp_path / "out", launcher=Local(1), progress=touch)
+        translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1), progress=touch)
     assert not (tmp_path / "out").exists()
-    assert translate_file(models / "export", text, tmp_path / "out", launcher=Local(1)).lines == 300
+    assert translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1)).lines == 300
     with pytest.raises(HeedfulError, match="is not the model that the command started with"):
         bulk.WorkerModel().open(str(models / "export"), "of another")
 
@@ -292,10 +298,13 @@ def test_two_at_a_time_do_not_meet(models, text, tmp_path, small):
     def again(step):
         if step.stage == "translate" and step.done in (0, 2):
             with pytest.raises(HeedfulError, match=r"another heedful translate --bulk is running in .*out\.parts"):
-                translate_file(models / "export", text, tmp_path / "out", launcher=Local(1))
+                translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1))
             tries.append(step.done)
 
-    assert translate_file(models / "export", text, tmp_path / "out", launcher=Local(1), progress=again).new_lines == 300
+    assert (
+        translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1), progress=again).new_lines
+        == 300
+    )
     assert tries == [0, 2]
 
 
@@ -308,12 +317,12 @@ def test_killed_after_all_was_in_place_it_only_clears_up(models, text, tmp_path,
     with monkeypatch.context() as patched:
         patched.setattr(bulk, "remove_pieces", die)
         with pytest.raises(Stopped):
-            translate_file(models / "export", text, out, launcher=Local(1))
+            translate_file(models / "export", text, out, launcher=LocalLauncher(1))
     whole = out.read_bytes()
     assert standing(out)
     with pytest.raises(ConfigError, match=r"there is a file .*out already"):  # not what was asked for then
-        translate_file(models / "export", text, out, beam=1, launcher=Local(1))
-    found = translate_file(models / "export", text, out, launcher=Local(1))
+        translate_file(models / "export", text, out, beam=1, launcher=LocalLauncher(1))
+    found = translate_file(models / "export", text, out, launcher=LocalLauncher(1))
     assert (found.lines, found.new_lines) == (300, 0)
     assert out.read_bytes() == whole
     assert not (tmp_path / "out.parts").exists()
@@ -323,7 +332,7 @@ def test_killed_after_all_was_in_place_it_only_clears_up(models, text, tmp_path,
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "most"), [(1, 6), (2, 3)])
 def test_killed_at_random_moments_and_repeated_it_gives_the_same_bytes(models, text, tmp_path, small, workers, most):
-    translate_file(models / "export", text, tmp_path / "whole", beam=4, launcher=Local(1))
+    translate_file(models / "export", text, tmp_path / "whole", beam=4, launcher=LocalLauncher(1))
     out, draw, kills = tmp_path / "out", random.Random(workers), 0
     arguments = (models / "export", "--bulk", text, out, "--beam", 4, f"--workers={workers}")
     while True:
@@ -341,7 +350,7 @@ def test_killed_at_random_moments_and_repeated_it_gives_the_same_bytes(models, t
         kills += 1
         after = standing(out)
         assert before.items() <= after.items()  # what was finished was left alone
-        assert all(read_row(path) for path in out.with_name("out.parts").glob("[0-9]*"))
+        assert all(read_record(path) for path in out.with_name("out.parts").glob("[0-9]*"))
     assert kills >= 2
     assert out.read_bytes() == (tmp_path / "whole").read_bytes()
     if running.returncode == 0:
@@ -350,7 +359,7 @@ def test_killed_at_random_moments_and_repeated_it_gives_the_same_bytes(models, t
 
 @posix
 def test_a_worker_that_is_killed_costs_its_piece_a_new_start(models, text, tmp_path, small):
-    translate_file(models / "export", text, tmp_path / "whole", launcher=Local(1))
+    translate_file(models / "export", text, tmp_path / "whole", launcher=LocalLauncher(1))
     killed = []
 
     def kill(step):
@@ -364,7 +373,7 @@ def test_a_worker_that_is_killed_costs_its_piece_a_new_start(models, text, tmp_p
                     killed.append(child)
                     break
 
-    translate_file(models / "export", text, tmp_path / "out", launcher=Local(2), progress=kill)
+    translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(2), progress=kill)
     assert killed
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
@@ -372,7 +381,7 @@ def test_a_worker_that_is_killed_costs_its_piece_a_new_start(models, text, tmp_p
 @pytest.mark.slow
 @ray_runs_here
 def test_a_cluster_gives_the_same_bytes(models, text, tmp_path, small):
-    translate_file(models / "export", text, tmp_path / "whole", launcher=Local(1))
+    translate_file(models / "export", text, tmp_path / "whole", launcher=LocalLauncher(1))
     with raycluster.Cluster(2) as cluster:
         on = ("--on", cluster.address)
         running = command(
@@ -442,7 +451,7 @@ def test_no_model_and_no_cluster_leave_nothing(models, text, tmp_path):
     with pytest.raises(HeedfulError, match="there is no model in"):
         translate_file(tmp_path / "gone", text, tmp_path / "out")
     with pytest.raises(HeedfulError):
-        translate_file(models / "export", text, tmp_path / "out", launcher=Ray("127.0.0.1:9"))
+        translate_file(models / "export", text, tmp_path / "out", launcher=RayLauncher("127.0.0.1:9"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en"]
 
 
@@ -453,6 +462,6 @@ def test_a_full_disk_is_told_and_the_pieces_are_kept(models, text, tmp_path, sma
     with monkeypatch.context() as patched:
         patched.setattr(bulk, "sync", full)
         with pytest.raises(HeedfulError, match=r"No space left .*out was joined.*finished pieces are kept"):
-            translate_file(models / "export", text, tmp_path / "out", launcher=Local(1))
+            translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1))
     assert standing(tmp_path / "out")
-    assert translate_file(models / "export", text, tmp_path / "out", launcher=Local(1)).new_lines == 0
+    assert translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1)).new_lines == 0

@@ -62,18 +62,19 @@ def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
         if not (source and dash and target):
             raise ConfigError(f"--pair {pair}: write two languages, such as en-de")
         return source, target
-    from heedful.corpus.readers import bare, kind
+    from heedful.corpus.readers import pair_format
+    from heedful.corpus.text_files import strip_compression_suffix
 
     paths = [Path(file) for file in files]
     for path in paths:
         if path.is_dir():
             raise ConfigError(f"{path} is a folder: name the files in it, such as: train.en train.de")
-    suffixes = [bare(path).suffix.removeprefix(".") for path in paths]
+    suffixes = [strip_compression_suffix(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
-    if len(paths) == 1 and kind(paths[0]) == ".tsv":
+    if len(paths) == 1 and pair_format(paths[0]) == ".tsv":
         return "source", "target"
-    if len(paths) == 1 and not kind(paths[0]) and paths[0].is_file():
+    if len(paths) == 1 and not pair_format(paths[0]) and paths[0].is_file():
         raise ConfigError(f"{paths[0]} is one file of a pair: name the other one too, such as: train.en train.de")
     if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
         raise ConfigError(f"both files end in .{suffixes[0]}: say which languages these are, such as: --pair en-de")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.config import Settings
-    from heedful.corpus.check import Finding, Report
+    from heedful.corpus.findings import Finding, Report
 
 SHOWN = 4  # lines named of a finding
 FINE = {  # what to say when there is no such finding
@@ -56,8 +56,8 @@ def check(
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from heedful.corpus.check import examine_all, report
-    from heedful.corpus.repair import fix as mend
+    from heedful.corpus.check import examine_corpora, make_report
+    from heedful.corpus.repair import repair
 
     settings = settings_of(files, pair, sets, validation=validation, test=test)
     console, aside = Console(highlight=False), Console(stderr=True)
@@ -70,9 +70,9 @@ def check(
             seen += pairs
             progress.update(task, pairs=seen)
 
-        exams = examine_all(settings, tell)
-        found = report(settings, exams)
-        mended = mend(settings, exams) if fix else {}
+        exams = examine_corpora(settings, tell)
+        found = make_report(settings, exams)
+        mended = repair(settings, exams) if fix else {}
     if as_json:
         written = {name: [str(path) for path in paths] for name, (_, _, paths) in mended.items()}
         typer.echo(json.dumps(found.to_dict() | {"fixed": written}))
@@ -83,8 +83,10 @@ def check(
             console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}", soft_wrap=True)
         levels = [finding.level for finding in found.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in MARKS)
-        console.print(f"[bold]{counts}.[/] Next: {escape(advice(files, found.errors, bool(mended)))}", soft_wrap=True)
-    if found.errors:
+        console.print(
+            f"[bold]{counts}.[/] Next: {escape(advice(files, found.has_errors, bool(mended)))}", soft_wrap=True
+        )
+    if found.has_errors:
         raise typer.Exit(3)
 
 

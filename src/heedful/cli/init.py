@@ -105,17 +105,17 @@ def looked_at(settings: "Settings") -> list[str]:
     """How many pairs there are, how one looks, and what `heedful check` says of them."""
     require("polars", extra="corpus", whose="heedful init, to look at the files,")
     from heedful.config import name_corpora
-    from heedful.corpus.check import examine_all, report
-    from heedful.corpus.readers import paired, read
+    from heedful.corpus.check import examine_corpora, make_report
+    from heedful.corpus.readers import read_pairs, resolve_files
 
     where = (settings.source, settings.target)
-    paths = [path for _, _, corpus in name_corpora(settings) for path in paired(corpus.files, *where)]
+    paths = [path for _, _, corpus in name_corpora(settings) for path in resolve_files(corpus.files, *where)]
     size = sum(path.stat().st_size for path in paths)
-    first = next(read(settings.data.train[0].files, *where))
+    first = next(read_pairs(settings.data.train[0].files, *where))
     sample = [f"{first.source[0]}  |  {first.target[0]}"] if first.source else []
     if size > LARGE:
         return [*sample, f"{size / 1e9:,.1f} GB: not looked at any further; heedful check does"]
-    found = report(settings, examine_all(settings))
+    found = make_report(settings, examine_corpora(settings))
     counts = ", ".join(f"{pairs:,} {name}" for name, pairs in found.pairs.items())
     told = [
         f"{one.level}: {one.rule.what}: {one.count:,} in {one.corpus}" for one in found.findings if one.level != "note"

@@ -91,11 +91,11 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
         raise ConfigError("give a sentence or a --file of them, not both")
     if file is None:
         return [] if sentence is None else [sentence]
-    from heedful.corpus.readers import nearest
+    from heedful.corpus.text_files import suggest_path
 
     path = Path(file)
     if not path.is_file():
-        raise DataError(f"there is no file {file}{nearest(path)}")
+        raise DataError(f"there is no file {file}{suggest_path(path)}")
     try:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
@@ -104,13 +104,13 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
 
 def read(file: str) -> "Page":
     """A trace that somebody wrote."""
-    from heedful.corpus.readers import nearest
+    from heedful.corpus.text_files import suggest_path
     from heedful.inspection.api import Page
     from heedful.trace import parse_trace
 
     path = Path(file)
     if not path.is_file():
-        raise DataError(f"there is no file {file}{nearest(path)}")
+        raise DataError(f"there is no file {file}{suggest_path(path)}")
     return Page(parse_trace(path.read_bytes()))
 
 

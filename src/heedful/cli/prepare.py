@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from heedful.config import Settings
-    from heedful.data.prepare import Progress as Told
-    from heedful.data.prepare import Step
+    from heedful.data.prepare import ProgressCallback as Told
+    from heedful.data.prepare import StageProgress
 
 MUCH = 0.2  # share of the pairs that no rule should have to leave out
 QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar on
@@ -42,9 +42,9 @@ def prepare(
     from rich.markup import escape
 
     from heedful.config import load
-    from heedful.corpus.shards import launcher
+    from heedful.corpus.launchers import make_launcher
     from heedful.data.prepare import prepare as make
-    from heedful.data.prepare import workers_for
+    from heedful.data.prepare import suggest_workers
 
     settings = load(config, sets)
     if settings.init_from:
@@ -52,10 +52,10 @@ def prepare(
 
         settings = started(settings)
     if on is None and workers is None:
-        workers = workers_for(settings)
+        workers = suggest_workers(settings)
     console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()
     with stages_shown(aside) as tell:
-        prepared = make(settings, launcher=launcher(on, workers), progress=tell)
+        prepared = make(settings, launcher=make_launcher(on, workers), progress=tell)
     place = escape(str(nearby(settings.data.prepared_dir)))
     console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
     for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
@@ -89,7 +89,7 @@ def stages_shown(aside: "Console") -> Iterator["Told"]:
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as progress:
 
-        def tell(step: "Step") -> None:
+        def tell(step: "StageProgress") -> None:
             nonlocal spoken
             if not aside.is_terminal and (now := time.perf_counter()) - spoken > QUIET:
                 aside.print(

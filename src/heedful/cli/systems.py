@@ -109,7 +109,8 @@ def used(folder: str, sources: Sequence[str] | None) -> Used:
 
 def texts_of(given: str) -> list[str]:
     """The lines of a text, plain, .gz or .zst; an error where one cannot be read."""
-    from heedful.corpus.readers import LONGEST, fault, lines, nearest
+    from heedful.corpus.readers import reject_reason
+    from heedful.corpus.text_files import MAX_LINE_BYTES, iterate_lines, suggest_path
 
     path, texts = Path(given), []
     if path.is_dir():
@@ -118,9 +119,9 @@ def texts_of(given: str) -> list[str]:
             "--source test.en, and last in heedful compare test.de MODEL --source test.en"
         )
     if not path.is_file():
-        raise DataError(f"there is no file {given}{nearest(path)}")
-    for number, line in enumerate(lines(path), 1):
-        if wrong := fault(line, LONGEST):
+        raise DataError(f"there is no file {given}{suggest_path(path)}")
+    for number, line in enumerate(iterate_lines(path), 1):
+        if wrong := reject_reason(line, MAX_LINE_BYTES):
             raise DataError(f"{given}:{number}: {wrong}; mend it, or save the file as UTF-8")
         texts.append(line.decode())
     if not texts:

@@ -38,7 +38,7 @@ from heedful.training.events import (
 from heedful.training.report import NAMES, REPORT, agreeing
 
 if TYPE_CHECKING:
-    from heedful.data.prepare import Progress, Step
+    from heedful.data.prepare import ProgressCallback, StageProgress
 
 ROWS = 4  # validations in the table, and the best where it is older
 TREND = 40  # validations in the little curve
@@ -299,14 +299,14 @@ class Display:
         self.drawn = console.is_terminal and not console.is_dumb_terminal
         self.seen, self.opened = Seen(), False
         self.stages = ExitStack()  # of the preparation
-        self.stage: Progress | None = None
+        self.stage: ProgressCallback | None = None
         self.live = Live(console=console, get_renderable=self.picture, refresh_per_second=1, redirect_stdout=False)
 
     def picture(self) -> Picture:
         """As it is now."""
         return Picture(self.seen, datetime.now(), self.signs)
 
-    def prepared(self, step: "Step") -> None:
+    def prepared(self, step: "StageProgress") -> None:
         """A shard of the preparation is done."""
         if self.stage is None:
             self.open()
@@ -380,7 +380,7 @@ def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
 
 
 @contextmanager
-def watching(settings: Settings) -> Iterator[tuple[Watch, "Progress"]]:
+def watching(settings: Settings) -> Iterator[tuple[Watch, "ProgressCallback"]]:
     """A watch for the loop, and one for the preparation; at a good end, the summary."""
     display = Display(settings, Console(stderr=True, highlight=False))
     try:

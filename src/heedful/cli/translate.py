@@ -144,7 +144,7 @@ def translate(
 
 def fill_memory(translator: "Translator", given: str, out: str, options: "TranslationOptions", told: "Told") -> None:
     """A translation memory, filled."""
-    from heedful.corpus.tmx import fill
+    from heedful.corpus.tmx import fill_memory
 
     languages = translator.bundle.description
     seen = 0
@@ -158,7 +158,7 @@ def fill_memory(translator: "Translator", given: str, out: str, options: "Transl
             found.append(one.text)
         return found
 
-    counts = fill(given, out, languages.source, languages.target, translate, __version__)
+    counts = fill_memory(given, out, languages.source, languages.target, translate, __version__)
     told.end()
     typer.echo(
         f"{out}: {counts.new:,} units translated, {counts.kept:,} had a translation and keep it, "
@@ -174,11 +174,11 @@ def in_bulk(
     from rich.console import Console
 
     from heedful.cli.prepare import stages_shown
-    from heedful.corpus.shards import launcher
+    from heedful.corpus.launchers import make_launcher
     from heedful.translation.bulk import count_cores, translate_file
 
     begin = time.monotonic()
-    place = launcher(on, count_cores() if on is None and workers is None else workers)
+    place = make_launcher(on, count_cores() if on is None and workers is None else workers)
     with stages_shown(Console(stderr=True)) as tell:
         done = translate_file(model, given, out, **search, as_json=as_json, launcher=place, progress=tell)
     seconds = time.monotonic() - begin
@@ -206,15 +206,15 @@ def opened(file: str) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
-    from heedful.corpus.readers import nearest, refuse_foreign
-    from heedful.corpus.tmx import PACKED
+    from heedful.corpus.text_files import reject_binary, suggest_path
+    from heedful.corpus.tmx import ARCHIVE_SUFFIXES
 
     if path.is_dir():
         raise ConfigError(f"{file} is a folder; name a file in it")
     if not path.is_file():
         pipe = f"; the text itself comes through a pipe: echo {shlex.quote(file)} | heedful translate MODEL"
-        raise ConfigError(f"there is no file {file}{nearest(path) or pipe}")
-    if path.suffix in PACKED:
+        raise ConfigError(f"there is no file {file}{suggest_path(path) or pipe}")
+    if path.suffix in ARCHIVE_SUFFIXES:
         raise ConfigError(f"{file} is packed; unpack it on the way: zcat {file} | heedful translate MODEL")
     stream = path.open("rb")
     try:
@@ -223,7 +223,7 @@ def opened(file: str) -> BinaryIO:
             raise DataError(
                 f"{file} is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
             )
-        refuse_foreign(begin, path)
+        reject_binary(begin, path)
     except DataError:
         stream.close()
         raise

@@ -1,1 +1,1 @@
-"""From files that people have to shards of clean pairs: read, check, filter, deduplicate, run on many."""
+"""Corpora: read, check, repair, filter, deduplicate; on one machine or on many."""

@@ -1,14 +1,14 @@
-"""Which language is this, roughly? By script, and for Latin and Cyrillic scripts by the most frequent small words.
+"""Guess languages: by script, and for Latin and Cyrillic scripts by the most frequent small words.
 
-Enough to notice swapped files, or a third language in a file; not a language identifier for short texts. Also here:
-which of its two sides' languages a line is in, which needs no table, as the corpus itself says which word is whose.
+Enough to detect swapped files, or a third language in a file; not a language identifier for short texts. Also here: in
+which of the corpus's two languages a line is, which needs no table, as the corpus shows which words are in which side.
 """
 
 import numpy as np
 import polars
 from numpy.typing import NDArray
 
-from heedful.corpus.parallel import Words
+from heedful.corpus.parallel import WordIndex
 
 Bools = NDArray[np.bool_]
 
@@ -53,68 +53,70 @@ LONG_CODES = {
 }  # fmt: skip
 
 
-def short(code: str) -> str:
-    """pt-BR, por -> pt"""
+def base_language(code: str) -> str:
+    """The two-letter code of a language code: pt-BR, por -> pt."""
     code = code.lower().replace("_", "-").split("-")[0]
     return LONG_CODES.get(code, code)
 
 
-def hits(side: Words) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
-    """[languages, lines]: how many small words of each language a line has; and how many different ones all have."""
+def count_small_words(side: WordIndex) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
+    """Languages; [languages, lines] small words of each in every line; [languages] different small words of each."""
     names = list(SMALL_WORDS)
-    known = polars.DataFrame(
+    small_words = polars.DataFrame(
         {"word": [word for words in SMALL_WORDS.values() for word in words.split()],
          "language": [row for row, words in enumerate(SMALL_WORDS.values()) for _ in words.split()]}
     )  # fmt: skip
     vocabulary = polars.DataFrame({"word": side.vocabulary, "id": np.arange(len(side.vocabulary))})
     table = np.zeros((len(names), len(side.vocabulary)), bool)
-    found = vocabulary.join(known, on="word")
-    table[found["language"].to_numpy(), found["id"].to_numpy()] = True
-    counts = [np.bincount(side.rows, weights=row[side.ids], minlength=side.lines) for row in table]
+    matches = vocabulary.join(small_words, on="word")
+    table[matches["language"].to_numpy(), matches["id"].to_numpy()] = True
+    counts = [np.bincount(side.rows, weights=row[side.ids], minlength=side.num_lines) for row in table]
     return names, np.array(counts), table.sum(1)
 
 
-def spelling(vocabulary: polars.Series, taught: Bools) -> NDArray[np.float64]:
-    """How much each word looks like the taught ones: the mean of log p(three letters in a row), ends being letters."""
+def spelling_scores(vocabulary: polars.Series, in_training: Bools) -> NDArray[np.float64]:
+    """How much each word looks like the training words: mean log p(letter trigram), with word boundaries as letters."""
     codes = np.frombuffer("\n".join(["", *vocabulary, ""]).encode("utf-32-le"), np.uint32)
     word = np.cumsum(codes == ord("\n"))[1:-1] - 1
     inside = codes[1:-1] != ord("\n")
-    three = (codes[:-2] * 0x9E3779B1 ^ codes[1:-1] * 0x85EBCA6B ^ codes[2:] * 0xC2B2AE35)[inside] >> 12
+    trigrams = (codes[:-2] * 0x9E3779B1 ^ codes[1:-1] * 0x85EBCA6B ^ codes[2:] * 0xC2B2AE35)[inside] >> 12
     word = word[inside]
-    counts = np.bincount(three[taught[word]], minlength=1 << 20)
-    fit = np.log((counts[three] + 0.5) / (counts.sum() + 1))
+    counts = np.bincount(trigrams[in_training[word]], minlength=1 << 20)
+    fit = np.log((counts[trigrams] + 0.5) / (counts.sum() + 1))
     mean: NDArray[np.float64] = np.bincount(word, fit, len(vocabulary)) / np.bincount(word, minlength=len(vocabulary))
     return mean
 
 
-def named(side: Words, code: str) -> tuple[str | None, Bools]:
-    """The language a whole side seems to be in (None: cannot tell, or as declared), and the lines in a third one.
+def identify_language(side: WordIndex, code: str) -> tuple[str | None, Bools]:
+    """The language a side seems to be in (None: unknown, or the declared one), and which lines are in a third one.
 
-    These have few of the side's frequent words, and either small words of another language, or rare words that are
-    spelled unlike the other rare words of the side.
+    Such lines have few of the side's frequent words, and either small words of another language, or rare words that
+    are spelled unlike the other rare words of the side.
     """
-    names, counts, different = hits(side)
-    own, total = short(code), counts.sum(1)
+    names, counts, different = count_small_words(side)
+    declared, total = base_language(code), counts.sum(1)
     best = names[int(total.argmax())]
-    mine = counts[names.index(own)] if own in names else np.zeros(side.lines)
-    others = counts[[name != own for name in names]].max(0)
-    words = np.bincount(side.rows, minlength=side.lines)
+    in_declared = counts[names.index(declared)] if declared in names else np.zeros(side.num_lines)
+    in_others = counts[[name != declared for name in names]].max(0)
+    words = np.bincount(side.rows, minlength=side.num_lines)
     rare = side.counts < max(5, 3e-4 * len(side.ids))  # a language's small words are none of these
-    rares = np.bincount(side.rows, rare[side.ids], side.lines)
-    fit = spelling(side.vocabulary, side.counts >= 5)
-    seldom, odd = fit[side.counts < 5], np.zeros(len(fit))
-    if len(seldom) >= 100:  # else there is nothing to compare with
-        odd[rare] = (fit[rare] - seldom.mean()) / max(seldom.std(), 0.1)
-    oddness = np.bincount(side.rows, odd[side.ids], side.lines) / np.sqrt(np.maximum(rares, 1))
+    num_rare = np.bincount(side.rows, rare[side.ids], side.num_lines)
+    fit = spelling_scores(side.vocabulary, side.counts >= 5)
+    rare_fit, odd = fit[side.counts < 5], np.zeros(len(fit))
+    if len(rare_fit) >= 100:  # else there is nothing to compare with
+        odd[rare] = (fit[rare] - rare_fit.mean()) / max(rare_fit.std(), 0.1)
+    oddness = np.bincount(side.rows, odd[side.ids], side.num_lines) / np.sqrt(np.maximum(num_rare, 1))
     unlike = oddness < -4
-    strange = (words >= 4) & (rares >= 0.7 * words) & (unlike | ((others > 2 * mine) & (own in names)))
+    strange = (
+        (words >= 4) & (num_rare >= 0.7 * words) & (unlike | ((in_others > 2 * in_declared) & (declared in names)))
+    )
     # tags, abbreviations and names can look like a few small words of a language, but not like many different ones
-    sure = total.max() > max(2 * mine.sum(), 0.05 * words.sum()) and different[total.argmax()] >= 8
-    return best if sure and own in names else None, strange
+    is_sure = total.max() > max(2 * in_declared.sum(), 0.05 * words.sum()) and different[total.argmax()] >= 8
+    return best if is_sure and declared in names else None, strange
 
 
-def sides(source: Words, target: Words) -> tuple[Bools, Bools]:
-    """Which source lines are in the target's language, and which target lines in the source's.
+def lines_in_other_language(source: WordIndex, target: WordIndex) -> tuple[Bools, Bools]:
+    """Which source lines are in the target's language, and which target lines are in the source's.
 
     A word's lean is log p(word | source side) - log p(word | target side), or for rare words the same of their
     spelling; a line's is the mean of its words'.
@@ -128,16 +130,16 @@ def sides(source: Words, target: Words) -> tuple[Bools, Bools]:
     )
     left, right = (counts[side].to_numpy() for side in ("source", "target"))
     lean = np.log((left + 0.5) / len(source.ids)) - np.log((right + 0.5) / len(target.ids))
-    spelled = spelling(counts["word"], left >= 5) - spelling(counts["word"], right >= 5)
-    lean = np.where(left + right >= 5, lean.clip(-4, 4), spelled.clip(-2, 2))
+    spelling_lean = spelling_scores(counts["word"], left >= 5) - spelling_scores(counts["word"], right >= 5)
+    lean = np.where(left + right >= 5, lean.clip(-4, 4), spelling_lean.clip(-2, 2))
     table = counts.select("word", lean=polars.Series(lean))
-    leans = [_lean(side, table) for side in (source, target)]
+    leans = [_mean_lean(side, table) for side in (source, target)]
     return leans[0] < -1.5, leans[1] > 1.5
 
 
-def _lean(side: Words, table: polars.DataFrame) -> NDArray[np.float64]:
-    """The mean lean of each line; 0 of lines too short to tell."""
+def _mean_lean(side: WordIndex, table: polars.DataFrame) -> NDArray[np.float64]:
+    """The mean lean of each line; 0 for lines too short to tell."""
     word = polars.DataFrame({"word": side.vocabulary}).join(table, on="word", how="left", maintain_order="left")
-    number = np.bincount(side.rows, minlength=side.lines)
-    total = np.bincount(side.rows, word["lean"].to_numpy()[side.ids], side.lines)
+    number = np.bincount(side.rows, minlength=side.num_lines)
+    total = np.bincount(side.rows, word["lean"].to_numpy()[side.ids], side.num_lines)
     return np.where(number >= 3, total / np.maximum(number, 1), 0.0)

@@ -1,4 +1,4 @@
-r"""Are line i of one side and line i of the other translations of each other, and if not, where does that begin?
+r"""Find lines that are not translations of each other, and where the two sides are shifted against each other.
 
 No dictionary is needed: the corpus is its own. Every pair i gets a random vector r_i, the same for both sides; the
 vector of a word is the sum of those of the pairs it occurs in, less what its frequency alone would give,
@@ -7,13 +7,13 @@ vector of a word is the sum of those of the pairs it occurs in, less what its fr
 
 and a sentence's vector is the sum of its words' directions, rare words counting more. The similarity of the two sides,
 and the ratio of their lengths, are then compared with those of sides that certainly do not belong together (the same
-lines, rolled): a log-likelihood ratio per line,
+lines, rolled), as a log-likelihood ratio per line,
 
     evidence_i = log p(similarity_i | not parallel) / p(similarity_i | parallel) + the same of the length ratio
 
-positive where line i is not parallel. (What a line itself taught its words is taken out first, lest it vouch for
-itself.) A stretch that another lag explains better than chance allows is a fault: the best path through the lags, by
-Viterbi. All of it is linear in the number of words, with numpy over whole columns.
+positive where line i is not parallel. (The contribution of a line to its own words is removed first, or it would be
+evidence for itself.) A stretch that another lag explains better than chance allows is a fault: the best path through
+the lags, by Viterbi. All of it is linear in the number of words, with numpy over whole columns.
 """
 
 from collections import Counter
@@ -28,34 +28,34 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-WIDTH = 96  # of the random vectors: chance similarity is about 1 / sqrt(WIDTH)
-LEAST = 2  # lines a word must occur in: one is the line that we want to check
-MOST = 1024  # lines of a frequent word that we learn from
-REACH = 12  # lines by which the lag may change from one window to the next
-WINDOW = 64  # lines over which lengths alone tell the lag
-LAGS = 64  # different ones that are looked into
-PROBE = 64  # lines by which a doubtful stretch is known again elsewhere
-FAR = 2000  # lines away that it is looked for
-PROBES = 32  # doubtful stretches, the worst first, that are looked for
-TURNS = 8  # of looking for lags in what no lag explains
-STRONG = 4.0  # nats that one line can say at most: good corpora have free translations too
-SURE = 12.0  # nats of evidence beyond log(lines) before we speak
-# One character a word where words are not written apart.
-WORDS = (
+VECTOR_SIZE = 96  # of the random vectors: chance similarity is about 1 / sqrt(VECTOR_SIZE)
+MIN_WORD_LINES = 2  # that a word must occur in: one is the line to be checked
+MAX_WORD_LINES = 1024  # of a frequent word, that its vector is the sum of
+MAX_LAG_CHANGE = 12  # lines, from one window to the next
+WINDOW_LINES = 64  # over which the lag is estimated from lengths alone
+MAX_LAGS = 64  # different lags that are tried
+PROBE_LINES = 64  # of a doubtful stretch, compared with other places
+MAX_PROBE_DISTANCE = 2000  # lines
+MAX_PROBES = 32  # doubtful stretches that are probed, the worst first
+MAX_ROUNDS = 8  # of searching for lags in what no lag explains
+MAX_LINE_NATS = 4.0  # of evidence per line: good corpora have free translations too
+MIN_GAIN_NATS = 12.0  # of evidence beyond log(lines) before a shift is reported
+# In scripts without spaces, each character is a word.
+WORD_PATTERN = (
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
     r"|[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]]+"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """The words of one side: the number of each, line by line."""
+class WordIndex:
+    """The words of one side, numbered by frequency, line by line."""
 
-    ids: Integers  # [N] of every word, lines one after the other
+    ids: Integers  # [N] of every word, line after line
     rows: Integers  # [N] the line of each
     counts: Integers  # [V] how often each word occurs
     vocabulary: polars.Series  # [V]
-    lines: int
+    num_lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,74 +64,74 @@ class Shift:
 
     begin: int
     end: int
-    lag: int | None  # line i of the source belongs to line i + lag of the target; None: to none that we found
+    lag: int | None  # line i of the source belongs to line i + lag of the target; None: to none
     evidence: float  # nats
 
 
-def words(texts: polars.Series) -> Words:
-    """Every lower-cased word of every line."""
+def index_words(texts: polars.Series) -> WordIndex:
+    """Index the lower-cased words of every line."""
     table = (
-        polars.DataFrame({"row": np.arange(len(texts)), "word": texts.str.to_lowercase().str.extract_all(WORDS)})
+        polars.DataFrame({"row": np.arange(len(texts)), "word": texts.str.to_lowercase().str.extract_all(WORD_PATTERN)})
         .explode("word")
         .drop_nulls()
     )
     counts = table.group_by("word").len().sort(["len", "word"], descending=[True, False])
     numbered = counts.select("word", number=polars.int_range(counts.height, dtype=polars.Int64))
-    joined = table.join(numbered, on="word", how="left", maintain_order="left")
-    return Words(
-        joined["number"].to_numpy(),
-        joined["row"].to_numpy(),
+    words = table.join(numbered, on="word", how="left", maintain_order="left")
+    return WordIndex(
+        words["number"].to_numpy(),
+        words["row"].to_numpy(),
         counts["len"].to_numpy().astype(np.int64),
         counts["word"],
         len(texts),
     )
 
 
-def summed(table: Floats, index: Integers, lengths: Integers, most: int) -> Floats:
-    """Row i of the result is the sum of `table[index[..]]` over the i-th run of `index`; of runs longer than `most`,
-    that many at even steps. One pass per place in a run, over all runs long enough: no loop over rows.
+def sum_runs(table: Floats, index: Integers, lengths: Integers, max_terms: int) -> Floats:
+    """Row i of the result is the sum of `table[index[..]]` over the i-th run of `index`; of runs longer than
+    `max_terms`, that many at even steps. One pass per position in a run, over all runs long enough: no loop over rows.
     """
     begins = np.cumsum(lengths) - lengths
     order = np.argsort(-lengths, kind="stable")  # then the runs longer than k come first
-    begins, used, lengths = begins[order], np.minimum(lengths, most)[order], lengths[order]
+    begins, used, lengths = begins[order], np.minimum(lengths, max_terms)[order], lengths[order]
     result = np.zeros((len(lengths), table.shape[1]), np.float32)
-    for place in range(int(used.max(initial=0))):
-        some = int(np.searchsorted(-used, -place))
-        result[:some] += table[index[begins[:some] + place * lengths[:some] // used[:some]]]
-    back = np.empty_like(result)
-    back[order] = result
-    return back
+    for position in range(int(used.max(initial=0))):
+        end = int(np.searchsorted(-used, -position))
+        result[:end] += table[index[begins[:end] + position * lengths[:end] // used[:end]]]
+    in_order = np.empty_like(result)
+    in_order[order] = result
+    return in_order
 
 
-def unit(vectors: Floats) -> Floats:
-    """Every row divided by its length; a row of zeros stays."""
+def normalize_rows(vectors: Floats) -> Floats:
+    """Divide every row by its norm; a row of zeros stays."""
     result: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     return result
 
 
-def sentence_vectors(side: Words, partner: Integers, seed: int = 1) -> Floats:
-    """[lines, WIDTH] directions; line i of this side belongs to pair partner[i], or to none where that is negative.
+def sentence_vectors(side: WordIndex, partner: Integers, seed: int = 1) -> Floats:
+    """[lines, VECTOR_SIZE] unit vectors; line i of this side belongs to pair partner[i], or to none if negative.
 
-    A line's own r is taken out of its words' vectors again: what a line says about itself is no evidence for it, and
-    without it the similarity of two sides that do not belong together is zero on average, in a corpus of any size.
+    A line's own r is subtracted from its words' vectors, as a line is no evidence for itself; then the similarity of
+    two sides that do not belong together is zero on average, in a corpus of any size.
     """
     pairs = int(partner.max(initial=-1)) + 1
-    random = np.random.default_rng(seed).integers(0, 2, (pairs, WIDTH), dtype=np.int8).astype(np.float32) * 2 - 1
+    random = np.random.default_rng(seed).integers(0, 2, (pairs, VECTOR_SIZE), dtype=np.int8).astype(np.float32) * 2 - 1
     random -= random.mean(0) if pairs else 0
-    known = side.counts[side.ids] >= LEAST
+    known = side.counts[side.ids] >= MIN_WORD_LINES
     rows, ids = side.rows[known], side.ids[known]
-    taught = partner[rows] >= 0
-    by_word = np.argsort(ids[taught], kind="stable")
-    size = int(np.count_nonzero(side.counts >= LEAST))  # the most frequent come first
-    occurrences = np.bincount(ids[taught], minlength=size)
-    sums = summed(random, partner[rows[taught]][by_word], occurrences, most=MOST)
-    weights = np.log(1 + side.lines / side.counts[:size]) / np.maximum(np.linalg.norm(sums, axis=1), 1e-9)
+    has_partner = partner[rows] >= 0
+    by_word = np.argsort(ids[has_partner], kind="stable")
+    size = int(np.count_nonzero(side.counts >= MIN_WORD_LINES))  # the most frequent come first
+    occurrences = np.bincount(ids[has_partner], minlength=size)
+    sums = sum_runs(random, partner[rows[has_partner]][by_word], occurrences, max_terms=MAX_WORD_LINES)
+    weights = np.log(1 + side.num_lines / side.counts[:size]) / np.maximum(np.linalg.norm(sums, axis=1), 1e-9)
     weights = weights.astype(np.float32)
-    vectors = summed(sums * weights[:, None], ids, np.bincount(rows, minlength=side.lines), most=48)
-    own = np.bincount(rows, np.where(occurrences[ids] <= MOST, weights[ids], 0), side.lines).astype(np.float32)
+    vectors = sum_runs(sums * weights[:, None], ids, np.bincount(rows, minlength=side.num_lines), max_terms=48)
+    own_weight = np.bincount(rows, np.where(occurrences[ids] <= MAX_WORD_LINES, weights[ids], 0), side.num_lines)
     paired = partner >= 0
-    vectors[paired] -= own[paired, None] * random[partner[paired]]
-    return unit(vectors)
+    vectors[paired] -= own_weight.astype(np.float32)[paired, None] * random[partner[paired]]
+    return normalize_rows(vectors)
 
 
 def relative_lengths(source: Integers, target: Integers) -> tuple[Floats, Floats]:
@@ -140,171 +140,180 @@ def relative_lengths(source: Integers, target: Integers) -> tuple[Floats, Floats
     return left - np.median(left), right - np.median(right)
 
 
-def agreeing(left: Floats, right: Floats, most: int = 8) -> Integers:
+def find_global_lags(left: Floats, right: Floats, max_lags: int = 8) -> Integers:
     """The few lags at which the lengths of the whole files agree far better than by chance.
 
-    Correlated with all frequencies made equally strong, as in a sorted or periodic file lines are alike at many lags.
+    By phase correlation, in which all frequencies weigh the same: the lines of a sorted or periodic file are alike at
+    many lags.
     """
     size = 1 << (len(left) + len(right)).bit_length()
     spectrum = np.fft.rfft(left, size).conj() * np.fft.rfft(right, size)
     agreement = np.fft.irfft(spectrum / (np.abs(spectrum) + 1e-9), size)
-    best = np.argsort(-agreement)[:most]
+    best = np.argsort(-agreement)[:max_lags]
     best = best[agreement[best] > 7 * agreement.std()]
     lags: Integers = np.where(best < size // 2, best, best - size)
     return lags
 
 
-def lags_by_length(left: Floats, right: Floats) -> Integers:
-    """For every window of lines the lag at which their lengths agree best; 0 unless one stands out.
+def estimate_lags_by_length(left: Floats, right: Floats) -> Integers:
+    """For every window of lines, the lag at which lengths agree best; 0 unless one lag is clearly better.
 
-    Tried are lags near 0, near that of the window before (lost lines add up), and those of the whole files.
+    It tries lags near 0, near that of the window before (lost lines add up), and those of the whole files.
     """
-    lines, near = len(left), np.arange(-REACH, REACH + 1)
-    usual = agreeing(left, right)
-    lags = np.zeros(max(1, lines // WINDOW), np.int64)
+    lines, near = len(left), np.arange(-MAX_LAG_CHANGE, MAX_LAG_CHANGE + 1)
+    global_lags = find_global_lags(left, right)
+    lags = np.zeros(max(1, lines // WINDOW_LINES), np.int64)
     last = 0
     for number in range(len(lags)):
-        tried = np.unique(np.concatenate([near, near + last, usual]))
-        rows = np.arange(number * WINDOW, lines if number == len(lags) - 1 else (number + 1) * WINDOW)
+        tried = np.unique(np.concatenate([near, near + last, global_lags]))
+        rows = np.arange(number * WINDOW_LINES, lines if number == len(lags) - 1 else (number + 1) * WINDOW_LINES)
         others = rows[:, None] + tried
         inside = (others >= 0) & (others < len(right))
-        apart = np.abs(left[rows, None] - right[np.clip(others, 0, len(right) - 1)])
-        tried, apart, inside = (some[..., inside.mean(0) > 0.5] for some in (tried, apart, inside))
+        distances = np.abs(left[rows, None] - right[np.clip(others, 0, len(right) - 1)])
+        tried, distances, inside = (array[..., inside.mean(0) > 0.5] for array in (tried, distances, inside))
         if not len(tried):
             continue
-        mean = (apart * inside).sum(0) / inside.sum(0)
+        mean = (distances * inside).sum(0) / inside.sum(0)
         if mean.mean() - mean.min() > 3 * mean.std() + 1e-6:
             lags[number] = last = int(tried[mean.argmin()])
     return lags
 
 
-def partners(lags: Integers, lines: int, others: int) -> Integers:
-    """Which line of the target each line of the source belongs to, by the lag of its window; -1 for none."""
-    window = np.minimum(np.arange(lines) // WINDOW, len(lags) - 1)
-    partner = np.arange(lines) + lags[window]
-    return np.where((partner >= 0) & (partner < others), partner, -1)
+def match_lines_by_lag(lags: Integers, source_lines: int, target_lines: int) -> Integers:
+    """The target line that each source line belongs to, by the lag of its window; -1 for none."""
+    window = np.minimum(np.arange(source_lines) // WINDOW_LINES, len(lags) - 1)
+    partner = np.arange(source_lines) + lags[window]
+    return np.where((partner >= 0) & (partner < target_lines), partner, -1)
 
 
-def likelihood(matching: Floats, rolled: Floats) -> tuple[Floats, Floats]:
+def fit_log_likelihood_ratio(matching: Floats, rolled: Floats) -> tuple[Floats, Floats]:
     """(edges, log p(value | not parallel) / p(value | parallel) per bin), from samples of both."""
     edges = np.unique(np.quantile(np.concatenate([matching, rolled]), np.linspace(0, 1, 33)[1:-1]))
-    counts = [np.bincount(np.searchsorted(edges, some), minlength=len(edges) + 1) + 2.0 for some in (matching, rolled)]
+    counts = [
+        np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1) + 2.0 for values in (matching, rolled)
+    ]
     ratio = np.log(counts[1] / counts[1].sum()) - np.log(counts[0] / counts[0].sum())
     return edges, ratio.astype(np.float32)
 
 
 class Evidence:
-    """How much each pairing of lines looks unlike a translation, learned from the lines themselves."""
+    """How strongly a source line and a target line look unlike translations, learned from the lines themselves."""
 
     def __init__(self, source: polars.Series, target: polars.Series) -> None:
         lengths = [side.str.len_chars().to_numpy().astype(np.int64) for side in (source, target)]
-        self.left, self.right = relative_lengths(*lengths)
-        self.words = words(source), words(target)
-        self.lags = lags_by_length(self.left, self.right)
-        partner = partners(self.lags, len(source), len(target))
+        self.source_lengths, self.target_lengths = relative_lengths(*lengths)
+        self.words = index_words(source), index_words(target)
+        self.lags = estimate_lags_by_length(self.source_lengths, self.target_lengths)
+        partner = match_lines_by_lag(self.lags, len(source), len(target))
         rows = np.flatnonzero(partner >= 0)
         others = partner[rows]
         back = np.full(len(target), -1, np.int64)
         back[others] = rows
-        self.x = sentence_vectors(self.words[0], np.where(partner >= 0, np.arange(len(source)), -1))
-        self.y = sentence_vectors(self.words[1], back)
-        rolled = np.roll(others, max(REACH + 1, len(others) // 3))
-        self.bins = [
-            likelihood(value(rows, others), value(rows, rolled)) for value in (self.similarity, self.difference)
+        self.source_vectors = sentence_vectors(self.words[0], np.where(partner >= 0, np.arange(len(source)), -1))
+        self.target_vectors = sentence_vectors(self.words[1], back)
+        rolled = np.roll(others, max(MAX_LAG_CHANGE + 1, len(others) // 3))
+        self.likelihood_bins = [
+            fit_log_likelihood_ratio(value(rows, others), value(rows, rolled))
+            for value in (self.similarity, self.difference)
         ]
-        self.support = -float(self.at(rows, others).mean()) if len(rows) else 0.0
+        self.support_nats = -float(self.evidence_against(rows, others).mean()) if len(rows) else 0.0
 
     @property
-    def known(self) -> float:
-        """The share of pairs that have a word to go by on both sides."""
-        lines = min(len(self.x), len(self.y))
-        return float((self.x[:lines].any(1) & self.y[:lines].any(1)).mean()) if lines else 0.0
+    def known_share(self) -> float:
+        """The share of pairs that have a known word on both sides."""
+        lines = min(len(self.source_vectors), len(self.target_vectors))
+        return float((self.source_vectors[:lines].any(1) & self.target_vectors[:lines].any(1)).mean()) if lines else 0.0
 
     def similarity(self, rows: Integers, others: Integers) -> Floats:
-        """Cosine of source lines and target lines."""
-        result: Floats = np.einsum("nd,nd->n", self.x[rows], self.y[others])
+        """Cosine similarity of source lines and target lines."""
+        result: Floats = np.einsum("nd,nd->n", self.source_vectors[rows], self.target_vectors[others])
         return result
 
     def difference(self, rows: Integers, others: Integers) -> Floats:
-        """Logarithm of the ratio of lengths, around its median."""
-        return self.right[others] - self.left[rows]
+        """Logarithm of the length ratio, relative to its median."""
+        return self.target_lengths[others] - self.source_lengths[rows]
 
-    def nats(self, similarity: Floats, difference: Floats) -> Floats:
-        """The evidence that these two measures are, against belonging together."""
-        measures = zip(self.bins, (similarity, difference), strict=True)
+    def nats_against(self, similarity: Floats, difference: Floats) -> Floats:
+        """Nats of evidence, by these two measures, that lines do not belong together."""
+        measures = zip(self.likelihood_bins, (similarity, difference), strict=True)
         total = sum(ratio[np.searchsorted(edges, values)] for (edges, ratio), values in measures)
-        result: Floats = np.clip(total, -STRONG, STRONG)
+        result: Floats = np.clip(total, -MAX_LINE_NATS, MAX_LINE_NATS)
         return result
 
-    def at(self, rows: Integers, others: Integers) -> Floats:
-        """Nats of evidence, for each pair of a source line and a target line, that they do not belong together."""
-        return self.nats(self.similarity(rows, others), self.difference(rows, others))
+    def evidence_against(self, rows: Integers, others: Integers) -> Floats:
+        """Nats of evidence, for each source line and target line, that they do not belong together."""
+        return self.nats_against(self.similarity(rows, others), self.difference(rows, others))
 
-    def lagging(self, lag: int) -> Floats:
-        """Evidence against line i going with line i + lag; 0 where there is no such line."""
-        rows = np.arange(max(0, -lag), min(len(self.x), len(self.y) - lag))
-        result = np.zeros(len(self.x), np.float32)
-        result[rows] = self.at(rows, rows + lag)
+    def evidence_against_lag(self, lag: int) -> Floats:
+        """Evidence that source line i does not belong to target line i + lag; 0 if there is no such line."""
+        rows = np.arange(max(0, -lag), min(len(self.source_vectors), len(self.target_vectors) - lag))
+        result = np.zeros(len(self.source_vectors), np.float32)
+        result[rows] = self.evidence_against(rows, rows + lag)
         return result
 
     def best_lag(self, begin: int, end: int) -> int | None:
-        """The lag, other than 0, at which lines [begin, end) match best; None where none does better than chance."""
-        low, high = max(0, begin - FAR), min(len(self.y), end + FAR)
+        """The lag, other than 0, at which lines [begin, end) match best; None if none is better than chance."""
+        low, high = max(0, begin - MAX_PROBE_DISTANCE), min(len(self.target_vectors), end + MAX_PROBE_DISTANCE)
         rows = slice(begin, end)
-        difference = self.right[None, low:high] - self.left[rows, None]
-        cost = self.nats(self.x[rows] @ self.y[low:high].T, difference)  # [lines, others]
+        difference = self.target_lengths[None, low:high] - self.source_lengths[rows, None]
+        cost = self.nats_against(
+            self.source_vectors[rows] @ self.target_vectors[low:high].T, difference
+        )  # [lines, others]
         height, width = cost.shape
-        # Written row by row one cell further to the left, what stood on a diagonal stands in a column.
+        # Each row is written one cell further to the left, so that diagonals become columns.
         skewed = np.zeros(height * (height + width + 1), np.float32)
         skewed[: height * (height + width)].reshape(height, -1)[:, :width] = cost
         total = skewed.reshape(height, -1).sum(0)[:width]
         if low <= begin < high:
             total[begin - low] = np.inf
         best = int(total.argmin())
-        return low + best - begin if total[best] < -np.log(2 * FAR) - 2 else None
+        return low + best - begin if total[best] < -np.log(2 * MAX_PROBE_DISTANCE) - 2 else None
 
-    def straight(self, region: Sequence[Shift]) -> bool:
-        """Whether the lines of some shifts go with those of lag 0 far better than with others near by."""
-        first, last = max(region[0].begin, REACH), min(region[-1].end, len(self.x), len(self.y) - REACH)
-        rows = np.arange(first, max(first, min(last, first + FAR)))
-        lags = set(range(-REACH, REACH + 1)) - {0, *(shift.lag for shift in region)}
-        totals = np.array([self.at(rows, rows + lag).sum() for lag in lags])
+    def favors_lag_zero(self, region: Sequence[Shift]) -> bool:
+        """Whether the lines of adjacent shifts match far better at lag 0 than at other small lags."""
+        first, last = (
+            max(region[0].begin, MAX_LAG_CHANGE),
+            min(region[-1].end, len(self.source_vectors), len(self.target_vectors) - MAX_LAG_CHANGE),
+        )
+        rows = np.arange(first, max(first, min(last, first + MAX_PROBE_DISTANCE)))
+        lags = set(range(-MAX_LAG_CHANGE, MAX_LAG_CHANGE + 1)) - {0, *(shift.lag for shift in region)}
+        totals = np.array([self.evidence_against(rows, rows + lag).sum() for lag in lags])
         gain = sum(shift.evidence for shift in region) * len(rows) / (region[-1].end - region[0].begin)
-        return bool(totals.mean() - self.at(rows, rows).sum() > max(4 * totals.std(), gain / 4))
+        return bool(totals.mean() - self.evidence_against(rows, rows).sum() > max(4 * totals.std(), gain / 4))
 
 
-def stretches(evidence: Floats, least: float) -> list[tuple[int, int, float]]:
-    """[begin, end) of every stretch whose sum rises by more than `least`, with that sum: the peaks of a random walk.
+def find_stretches(evidence: Floats, min_nats: float) -> list[tuple[int, int, float]]:
+    """(begin, end, sum) of every stretch whose sum exceeds `min_nats`: the peaks of a random walk.
 
-    A stretch begins where the walk was lowest and ends at its highest point before it has come down again by `least`.
+    A stretch begins where the walk is lowest and ends at its highest point before it falls by `min_nats` again.
     """
-    found = []
+    stretches = []
     begin = end = 0
     height = peak = 0.0
     for line, nats in enumerate([*evidence.tolist(), -np.inf], 1):
         height += nats
         if height > peak:
             peak, end = height, line
-        if height <= 0 or peak - height > least:
-            if peak > least:
-                found.append((begin, end, peak))
+        if height <= 0 or peak - height > min_nats:
+            if peak > min_nats:
+                stretches.append((begin, end, peak))
             begin, height, peak = line, 0.0, 0.0
-    return found
+    return stretches
 
 
-def best_path(scores: Floats, switch: float) -> Integers:
-    """The sequence of states of largest total score [lines, states], where every change of state costs `switch`.
+def best_path(scores: Floats, switch_cost: float) -> Integers:
+    """The sequence of states of largest total score, for [lines, states], if every change costs `switch_cost`.
 
-    It sets out from state 0 (Viterbi's algorithm; as all changes cost the same, only the best of the others matters).
+    It starts in state 0 (Viterbi's algorithm; all changes cost the same, so only the best other state matters).
     """
-    height = np.full(scores.shape[1], -switch)
+    height = np.full(scores.shape[1], -switch_cost)
     height[0] = 0.0
     before = np.empty(len(scores), np.int64)
     changed = np.empty(scores.shape, bool)
     for line, row in enumerate(scores):
         before[line] = top = height.argmax()
-        changed[line] = height < height[top] - switch
-        height = np.maximum(height, height[top] - switch) + row
+        changed[line] = height < height[top] - switch_cost
+        height = np.maximum(height, height[top] - switch_cost) + row
     path = np.empty(len(scores), np.int64)
     state = int(height.argmax())
     for line in range(len(scores) - 1, -1, -1):
@@ -314,41 +323,41 @@ def best_path(scores: Floats, switch: float) -> Integers:
     return path
 
 
-def shifts(evidence: Evidence) -> list[Shift]:
+def find_shifts(evidence: Evidence) -> list[Shift]:
     """Every stretch of lines that are not parallel, with the lag that would make them so.
 
-    Each line is in one of some states: it goes with the line that lags by so many, or with none, which explains it no
-    better than chance. A stretch in another state than "lag 0" must gain more than SURE + log(lines) nats, and lag 0
-    must do no better there than its neighbors: a part of a corpus may be unlike the rest and still be parallel.
+    Each line is in one of several states: it belongs to the line at a lag, or to none, which explains it no better than
+    chance. A stretch in another state than "lag 0" must gain more than MIN_GAIN_NATS + log(lines) nats, and lag 0 must
+    be no better there than its neighbors: a part of a corpus may be unlike the rest and still be parallel.
     """
-    doubt = float(np.log(max(len(evidence.x), 2)))
-    scores = {0: -evidence.lagging(0)}
-    doubtful = stretches(-scores[0], doubt + 2)  # cheap, and enough where nothing is wrong
-    lags = {0, *(lag for lag, _ in Counter(evidence.lags.tolist()).most_common(LAGS))}
+    log_lines = float(np.log(max(len(evidence.source_vectors), 2)))
+    scores = {0: -evidence.evidence_against_lag(0)}
+    doubtful = find_stretches(-scores[0], log_lines + 2)  # cheap, and enough where nothing is wrong
+    lags = {0, *(lag for lag, _ in Counter(evidence.lags.tolist()).most_common(MAX_LAGS))}
     if not doubtful and lags == {0}:
         return []
-    found: list[Shift] = []
-    for turn in range(TURNS):
+    shifts: list[Shift] = []
+    for round_number in range(MAX_ROUNDS):
         doubtful.sort(key=lambda stretch: -stretch[2])
-        for begin, end, _ in doubtful[:PROBES]:
-            places = {int(place) for place in np.linspace(begin, max(begin, end - PROBE), 4)}
-            probes = (evidence.best_lag(place, min(place + PROBE, end)) for place in places)
+        for begin, end, _ in doubtful[:MAX_PROBES]:
+            places = {int(place) for place in np.linspace(begin, max(begin, end - PROBE_LINES), 4)}
+            probes = (evidence.best_lag(place, min(place + PROBE_LINES, end)) for place in places)
             lags |= {lag for lag in probes if lag is not None}
-        if turn and lags == scores.keys():
+        if round_number and lags == scores.keys():
             break
-        scores |= {lag: -evidence.lagging(lag) for lag in lags - scores.keys()}
-        regions = touching(explained(scores, (SURE + doubt) / 2))
-        found = [shift for region in regions if not evidence.straight(region) for shift in region]
-        # lines that go with none may hide lags that were not tried yet
-        doubtful = [(shift.begin, shift.end, shift.evidence) for shift in found if shift.lag is None]
-    return found
+        scores |= {lag: -evidence.evidence_against_lag(lag) for lag in lags - scores.keys()}
+        regions = group_adjacent(shifts_of_best_path(scores, (MIN_GAIN_NATS + log_lines) / 2))
+        shifts = [shift for region in regions if not evidence.favors_lag_zero(region) for shift in region]
+        # lines that belong to none may hide lags that were not tried yet
+        doubtful = [(shift.begin, shift.end, shift.evidence) for shift in shifts if shift.lag is None]
+    return shifts
 
 
-def explained(scores: Mapping[int, Floats], switch: float) -> list[Shift]:
+def shifts_of_best_path(scores: Mapping[int, Floats], switch_cost: float) -> list[Shift]:
     """The stretches in another state than lag 0, from the scores of every lag."""
     lags = [*scores, None]
     states = np.stack([*scores.values(), np.zeros_like(scores[0])], axis=1)
-    path = best_path(states, switch)
+    path = best_path(states, switch_cost)
     edges = [0, *(np.flatnonzero(np.diff(path)) + 1).tolist(), len(path)]
     return [
         Shift(begin, end, lags[path[begin]], float((states[begin:end, path[begin]] - states[begin:end, 0]).sum()))
@@ -357,10 +366,10 @@ def explained(scores: Mapping[int, Floats], switch: float) -> list[Shift]:
     ]
 
 
-def touching(found: Sequence[Shift]) -> list[list[Shift]]:
-    """Shifts of which one begins where the other ends, together."""
+def group_adjacent(shifts: Sequence[Shift]) -> list[list[Shift]]:
+    """Group shifts of which each begins where the one before ends."""
     regions: list[list[Shift]] = []
-    for shift in found:
+    for shift in shifts:
         if regions and regions[-1][-1].end == shift.begin:
             regions[-1].append(shift)
         else:
@@ -368,12 +377,12 @@ def touching(found: Sequence[Shift]) -> list[list[Shift]]:
     return regions
 
 
-def parting(evidence: Evidence) -> Shift:
-    """Where two files of different lengths most likely part, if they do so once: before that line, i goes with i; from
-    it on, with i + (lines of target - lines of source).
+def find_split(evidence: Evidence) -> Shift:
+    """The most likely single place at which two files of different lengths part: before it, source line i belongs to
+    target line i; from it on, to line i + (lines of target - lines of source).
     """
-    lag = len(evidence.y) - len(evidence.x)
-    gain = evidence.lagging(0) - evidence.lagging(lag)
+    lag = len(evidence.target_vectors) - len(evidence.source_vectors)
+    gain = evidence.evidence_against_lag(0) - evidence.evidence_against_lag(lag)
     after = np.concatenate([np.cumsum(gain[::-1], dtype=np.float64)[::-1], [0.0]])
     begin = int(after.argmax())
     return Shift(begin, len(gain), lag, float(after[begin]))

@@ -1,43 +1,34 @@
-r"""Read pairs from what people have: two line-aligned files, TSV, JSONL, TMX, Parquet; plain, .gz or .zst.
+r"""Read pairs from common formats: two line-aligned files, TSV, JSONL, TMX, Parquet; plain, .gz or .zst.
 
-    for block in read(["train.en", "train.de"], "en", "de"):
+    for block in read_pairs(["train.en", "train.de"], "en", "de"):
         block.source, block.target, block.lines, block.rejects
 
-A line ends at the byte \n and nowhere else: Python's text mode also splits at \r, and `splitlines` at ten more
-characters, which silently shifts one side against the other. Bytes are decoded strictly, by us, before anything else
-sees them. A line that cannot be read takes its partner with it into the rejects, with its number and the reason; the
-lines around it stay paired.
+Bytes are decoded strictly, by us, before anything else sees them. A line that cannot be read is rejected together with
+its partner, with its number and the reason; the lines around it stay paired.
 """
 
-import gzip
-import io
 import json
 import shlex
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
-from typing import IO, Any, TextIO
-from xml.etree import ElementTree
+from typing import Any, TextIO
 
-from heedful.errors import DataError, did_you_mean, require
+from heedful.corpus.text_files import (
+    COMPRESSIONS,
+    MAX_LINE_BYTES,
+    iterate_lines,
+    strip_compression_suffix,
+    suggest_path,
+)
+from heedful.corpus.tmx import iterate_units, text_in_language
+from heedful.errors import DataError, require
 from heedful.text.normalize import escape_invisible
 
-CHUNK = 1 << 18  # bytes read at a time
-ROWS, BYTES = 1 << 12, 1 << 22  # of a block, at most and about: few pairs where they are long
-FEW = 3  # rejects that even a small file may have
-LONGEST = 1 << 16  # bytes: a longer line is rejected unread
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SAVED = "save its text as plain UTF-8, one sentence a line"
-FOREIGN = {  # how files begin that are not text, and what to do about them
-    b"\x1f\x8b\x08": "packed by gzip; let its name end in .gz",
-    b"\x28\xb5\x2f\xfd": "packed by zstd; let its name end in .zst",
-    b"PK\x03\x04": f"a ZIP archive, as .docx and .xlsx are; unpack it, or {SAVED}",
-    b"\xd0\xcf\x11\xe0": f"a document of an office program; {SAVED}",
-    b"%PDF-": f"a PDF; {SAVED}",
-}
+MAX_BLOCK_ROWS = 1 << 12
+BLOCK_BYTES = 1 << 22  # about; a block has few pairs where they are long
+TOLERATED_REJECTS = 3  # in any file, however small
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +43,7 @@ class Reject:
 
 @dataclass(slots=True)
 class Block:
-    """Some pairs in the order of their file, and what was rejected among them."""
+    """Consecutive pairs of a file, and the rejects among them."""
 
     source: list[str] = field(default_factory=list)
     target: list[str] = field(default_factory=list)
@@ -68,7 +59,7 @@ class UnequalCounts(DataError):
         self.source, self.target, self.counts = source, target, counts
 
     def __str__(self) -> str:
-        """What, where, and where to look."""
+        """Both counts, and the command that finds the place."""
         command = shlex.join(["heedful", "check", str(self.source), str(self.target)])
         return (
             f"{self.source} has {self.counts[0]:,} lines and {self.target} has {self.counts[1]:,}: they are not "
@@ -79,42 +70,32 @@ class UnequalCounts(DataError):
 # ---------------------------------------------------------------------------------------------------------- files
 
 
-def paired(files: Sequence[str | Path], source: str, target: str) -> tuple[Path, ...]:
+def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tuple[Path, ...]:
     """The files of a corpus: (source, target), or one file that holds both.
 
-    "data/train" stands for data/train.SOURCE and data/train.TARGET, with .gz or .zst behind; two files are put in
-    order by their suffixes where both have the language's.
+    "data/train" stands for data/train.SOURCE and data/train.TARGET, optionally with .gz or .zst; two files are put in
+    order by their suffixes if both have the language's.
     """
     paths = [Path(file) for file in files]
-    if len(paths) == 1 and not kind(paths[0]):
-        paths = [sibling(paths[0], language) for language in (source, target)]
+    if len(paths) == 1 and not pair_format(paths[0]):
+        paths = [find_side(paths[0], language) for language in (source, target)]
     if len(paths) > 2:
         raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a corpus of its own")
-    if len(paths) == 2 and any(kind(path) for path in paths):
+    if len(paths) == 2 and any(pair_format(path) for path in paths):
         raise DataError(f"{paths[0]} and {paths[1]} hold both languages each; make each of them a corpus of its own")
     for path in paths:
         if not path.is_file():
-            raise DataError(f"there is no file {path}{nearest(path)}")
+            raise DataError(f"there is no file {path}{suggest_path(path)}")
     if len(paths) == 2 and paths[0] == paths[1]:
         raise DataError(f"{paths[0]} is given as source and as target")
-    if len(paths) == 2 and [language(path) for path in paths] == [target.lower(), source.lower()]:
+    if len(paths) == 2 and [language_suffix(path) for path in paths] == [target.lower(), source.lower()]:
         paths.reverse()
     return tuple(paths)
 
 
-def nearest(path: Path) -> str:
-    """What to append where a file is missing: one of like name beside it, or that there is no such folder."""
-    if path.is_dir():
-        return ", but a folder of that name: name the file in it"
-    if not path.parent.is_dir():
-        return f", as there is no folder {path.parent}"
-    near = did_you_mean(path.name, [other.name for other in path.parent.glob("*")][:1000])
-    return near if "did you mean" in near else ""
-
-
-def sibling(stem: Path, language: str) -> Path:
+def find_side(stem: Path, language: str) -> Path:
     """data/train, "en" -> the one of data/train.en, .en.gz, .en.zst that exists."""
-    names = [stem.with_name(f"{stem.name}.{language}{packed}") for packed in PACKED]
+    names = [stem.with_name(f"{stem.name}.{language}{suffix}") for suffix in COMPRESSIONS]
     for path in names:
         if path.is_file():
             return path
@@ -128,195 +109,79 @@ def sibling(stem: Path, language: str) -> Path:
     )
 
 
-def bare(path: Path) -> Path:
-    """The path without .gz or .zst."""
-    return path.with_suffix("") if path.suffix and path.suffix in PACKED else path
-
-
-def kind(path: Path) -> str | None:
-    """The line of READERS that reads this file alone."""
-    suffix = bare(path).suffix.lower()
+def pair_format(path: Path) -> str | None:
+    """The key of READERS if the file holds both sides, else None."""
+    suffix = strip_compression_suffix(path).suffix.lower()
     return suffix if suffix in READERS else None
 
 
-def language(path: Path) -> str:
+def language_suffix(path: Path) -> str:
     """The last suffix, which for one side of a pair is its language."""
-    return bare(path).suffix.removeprefix(".").lower()
+    return strip_compression_suffix(path).suffix.removeprefix(".").lower()
 
 
-def opened(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked on the way."""
-    stream: IO[bytes] = PACKED[path.suffix if path.suffix in PACKED else ""](path)
-    return stream
-
-
-def _open_zstandard(path: Path) -> Any:
-    require("zstandard", extra="corpus", whose=f"reading {path.name}")
-    return io.BufferedReader(Zstandard(path), CHUNK)
-
-
-class Zstandard(io.RawIOBase):
-    """The bytes of a .zst, frame after frame; unlike zstandard's own reader it notices a file that is cut short."""
-
-    def __init__(self, path: Path) -> None:
-        import zstandard
-
-        self._frames = zstandard.ZstdDecompressor
-        self._file, self._ready = path.open("rb"), b""
-        self._frame: Any = None
-
-    def readable(self) -> bool:
-        """It is for reading."""
-        return True
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        """A little at a time: a kilobyte may unpack into megabytes."""
-        packed = b""
-        while not self._ready:
-            packed = packed or self._file.read(1024)
-            if not packed and self._frame is None:
-                return 0
-            if not packed:
-                raise EOFError("a compressed frame has no end")
-            self._frame = self._frame or self._frames().decompressobj()
-            self._ready, packed = self._frame.decompress(packed), b""
-            if self._frame.eof:
-                packed, self._frame = self._frame.unused_data, None
-        if packed:
-            self._file.seek(-len(packed), io.SEEK_CUR)
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
-
-
-PACKED: dict[str, Callable[[Path], Any]] = {
-    "": lambda path: path.open("rb"),
-    ".gz": gzip.open,
-    ".zst": _open_zstandard,
-}
-
-
-@contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What can go wrong with a file while it is read, as an error that names it."""
-    try:
-        yield
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(
-            f"{path} cannot be read to its end ({error}); it may be cut short or not be what its name says"
-        ) from None
-    except Exception as error:
-        if type(error).__name__ != "ZstdError":
-            raise
-        raise DataError(f"{path} cannot be unpacked: {error}") from None
-
-
-def lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
-    r"""Every line of a file without its end (\n or \r\n), at most `longest` + 1 bytes of it."""
-    return chain.from_iterable(_lines(path, longest))
-
-
-def _lines(path: Path, longest: int) -> Iterator[list[bytes]]:
-    begin, rest = True, b""
-    with told(path), opened(path) as stream:
-        while chunk := stream.read(CHUNK):
-            if begin:
-                chunk, begin = _beginning(chunk, path), False
-            chunk = rest + chunk
-            several = chunk.split(b"\n")
-            rest = several.pop()[: longest + 2]  # no end in sight: enough to show that it is too long, even with \r
-            if b"\r" in chunk:
-                several = [line.removesuffix(b"\r") for line in several]
-            if max(map(len, several), default=0) > longest:
-                several = [line[: longest + 1] for line in several]
-            yield several
-    if rest:
-        yield [rest.removesuffix(b"\r")[: longest + 1]]
-
-
-def refuse_foreign(begin: bytes, path: Path) -> None:
-    """An error where a file begins as no text does."""
-    for mark, what in FOREIGN.items():
-        if begin.startswith(mark):
-            raise DataError(f"{path} is not text but {what}")
-
-
-def _beginning(chunk: bytes, path: Path) -> bytes:
-    refuse_foreign(chunk, path)
-    if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8   and use that")
-    if b"\n" not in chunk and chunk.count(b"\r") > 2:
-        raise DataError(
-            f"the lines of {path} end in a lone \\r. Type: tr '\\r' '\\n' < {path} > {path}.lines   and use that"
-        )
-    return chunk.removeprefix(BYTE_ORDER_MARK)
-
-
-# --------------------------------------------------------------------------------------------------------- pairs
+# --------------------------------------------------------------------------------------------------------- formats
 
 
 @dataclass(slots=True)
-class Raw:
-    """Pairs before they are judged: bytes of files, or text from a parser; None where a parser gave up."""
+class RawPairs:
+    """Pairs before they are checked: bytes of files, or text from a parser; None where a parser failed."""
 
     source: Sequence[bytes | str | None]
     target: Sequence[bytes | str | None]
     lines: Sequence[int]
-    reasons: dict[int, str] = field(default_factory=dict)  # why a parser gave up, by position
+    reasons: dict[int, str] = field(default_factory=dict)  # why a parser failed, by position
 
 
-def batches(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[bytes], ...]]:
-    """The next lines of every side, equally many while there are: ROWS, or fewer once they fill BYTES."""
-    ended = False
-    while not ended:
+def batch_lines(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[bytes], ...]]:
+    """The next lines of every side, equally many as long as there are: MAX_BLOCK_ROWS, or fewer in BLOCK_BYTES."""
+    has_ended = False
+    while not has_ended:
         batch: tuple[list[bytes], ...] = tuple([] for _ in sides)
         size = 0
-        while not ended and len(batch[0]) < ROWS and size < BYTES:
-            for some, side in zip(batch, sides, strict=True):
+        while not has_ended and len(batch[0]) < MAX_BLOCK_ROWS and size < BLOCK_BYTES:
+            for lines, side in zip(batch, sides, strict=True):
                 more = list(islice(side, step))
-                some += more
+                lines += more
                 size += sum(map(len, more))
-                ended |= len(more) < step
+                has_ended |= len(more) < step
         if any(batch):
             yield batch
 
 
-def two_files(source: Path, target: Path, longest: int) -> Iterator[Raw]:
+def read_two_files(source: Path, target: Path, max_line_bytes: int) -> Iterator[RawPairs]:
     """Line i of one file and line i of the other."""
-    sides, done = (lines(source, longest), lines(target, longest)), 0
-    for left, right in batches(*sides):
+    sides, done = (iterate_lines(source, max_line_bytes), iterate_lines(target, max_line_bytes)), 0
+    for left, right in batch_lines(*sides):
         if len(left) != len(right):
-            counts = [done + len(some) + sum(1 for _ in side) for some, side in zip((left, right), sides, strict=True)]
+            counts = [
+                done + len(lines) + sum(1 for _ in side) for lines, side in zip((left, right), sides, strict=True)
+            ]
             raise UnequalCounts(source, target, (counts[0], counts[1]))
-        yield Raw(left, right, range(done + 1, done + len(left) + 1))
+        yield RawPairs(left, right, range(done + 1, done + len(left) + 1))
         done += len(left)
 
 
-def _records(path: Path, longest: int, parse: Callable[[bytes], tuple[Any, Any]]) -> Iterator[Raw]:
-    """One record a line; `parse` gives its two sides or raises a ValueError that says why not."""
+def _read_records(path: Path, max_bytes: int, parse: Callable[[bytes], tuple[Any, Any]]) -> Iterator[RawPairs]:
+    """One record per line; `parse` returns its two sides or raises a ValueError that says why it cannot."""
     done = 0
-    for (some,) in batches(lines(path, longest)):
-        sides: list[Any] = list(some)  # a line that cannot be parsed stays, to be shown
-        raw = Raw(sides, others := [None] * len(some), range(done + 1, done + len(some) + 1))
-        for number, line in enumerate(some):
+    for (lines,) in batch_lines(iterate_lines(path, max_bytes)):
+        sources: list[Any] = list(lines)  # a line that cannot be parsed stays, to be shown
+        raw = RawPairs(sources, targets := [None] * len(lines), range(done + 1, done + len(lines) + 1))
+        for number, line in enumerate(lines):
             try:
-                if len(line) > longest:
-                    raise ValueError(f"longer than {longest:,} bytes")
-                sides[number], others[number] = parse(line)
+                if len(line) > max_bytes:
+                    raise ValueError(f"longer than {max_bytes:,} bytes")
+                sources[number], targets[number] = parse(line)
             except UnicodeDecodeError as error:
                 raw.reasons[number] = f"not UTF-8 at byte {error.start + 1}"
             except ValueError as error:
                 raw.reasons[number] = str(error)
         yield raw
-        done += len(some)
+        done += len(lines)
 
 
-def tsv(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # the columns are in order
+def read_tsv(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # by column
     """source TAB target [TAB anything]"""
 
     def parse(line: bytes) -> tuple[bytes, bytes]:
@@ -325,19 +190,19 @@ def tsv(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  #
             raise ValueError("no tab between source and target")
         return sides[0], sides[1]
 
-    return _records(path, 8 * longest, parse)
+    return _read_records(path, 8 * max_line_bytes, parse)
 
 
-# What people call the two sides in JSON and Parquet.
-NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
+# Common names of the two sides in JSON and Parquet.
+SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
 
 
-def sides_of(record: Any, source: str, target: str) -> tuple[Any, Any]:
+def sides_of_record(record: Any, source: str, target: str) -> tuple[Any, Any]:
     """The two sides of a record: {"source", "target"} by any of its names, or {"translation": {"en", "de"}}."""
     if not isinstance(record, dict):
         raise ValueError("not an object with a source and a target")
     record = record["translation"] if isinstance(record.get("translation"), dict) else record
-    for pair in (*NAMES, (source, target)):
+    for pair in (*SIDE_NAMES, (source, target)):
         if all(name in record for name in pair):
             return record[pair[0]], record[pair[1]]
     raise ValueError(
@@ -345,96 +210,42 @@ def sides_of(record: Any, source: str, target: str) -> tuple[Any, Any]:
     )
 
 
-def jsonl(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:
-    """One JSON object a line."""
+def read_jsonl(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:
+    """One JSON object per line."""
 
     def parse(line: bytes) -> tuple[Any, Any]:
         try:
             record = json.loads(line.decode())
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from None
-        return sides_of(record, source, target)
+        return sides_of_record(record, source, target)
 
-    return _records(path, 8 * longest, parse)
+    return _read_records(path, 8 * max_line_bytes, parse)
 
 
-def tmx(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
-    """Translation memory exchange 1.4, unit by unit; `pt` finds pt-BR; inline tags go, the text they mark stays."""
-    raw, number = Raw([], [], []), 0
-    for number, unit in enumerate(units(path), 1):
-        left, right = variant(unit, source), variant(unit, target)
+def read_tmx(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
+    """Translation memory exchange 1.4; `pt` finds pt-BR; inline tags go, the text they mark stays."""
+    raw, number = RawPairs([], [], []), 0
+    for number, unit in enumerate(iterate_units(path), 1):
+        left, right = text_in_language(unit, source), text_in_language(unit, target)
         if left is None or right is None:
             raw.reasons[len(raw.lines)] = f"no {source if left is None else target} in this unit"
         raw.source.append(left)  # type: ignore[attr-defined]
         raw.target.append(right)  # type: ignore[attr-defined]
         raw.lines.append(number)  # type: ignore[attr-defined]
-        if len(raw.lines) == ROWS:
+        if len(raw.lines) == MAX_BLOCK_ROWS:
             yield raw
-            raw = Raw([], [], [])
+            raw = RawPairs([], [], [])
     if raw.lines:
         yield raw
 
 
-def units(path: Path) -> Iterator[ElementTree.Element]:
-    """The units of a translation memory, one by one."""
-    try:
-        with told(path), opened(path) as stream:
-            events = ElementTree.iterparse(stream, events=("start", "end"))
-            _, root = next(events)
-            for event, element in events:
-                if event == "end" and named(element) == "tu":
-                    yield element
-                    root.clear()  # what is read is forgotten, so that a memory of any size passes through
-                elif event == "start" and named(element) == "body":
-                    root = element
-    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding it does not know
-        raise DataError(f"{path} is not well-formed TMX: {error}") from None
-
-
-LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
-INLINE = {"bpt", "ept", "it", "ph", "ut"}  # hold codes of another program, not text; <hi> and <sub> hold text
-
-
-def named(element: ElementTree.Element) -> str:
-    """The tag without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
-def variant(unit: Iterable[ElementTree.Element], wanted: str) -> str | None:
-    """The segment in a language: the very one, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
-    found: dict[str, str] = {}
-    for one in unit:
-        code = next((one.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in one.attrib), "")
-        for segment in one:
-            if named(segment) == "seg":
-                found.setdefault(code.lower().replace("_", "-"), text_in(segment))
-    wanted = wanted.lower().replace("_", "-")
-    near = (text for code, text in found.items() if code.startswith(f"{wanted}-") or wanted.startswith(f"{code}-"))
-    return found.get(wanted, next(near, None))
-
-
-def text_in(segment: ElementTree.Element) -> str:
-    """The text of a segment in its order, without that of codes; no recursion, as files may nest as they like."""
-    texts, stack = [], [(segment, False)]
-    while stack:
-        element, left = stack.pop()
-        if left:
-            texts.append(element.tail or "")
-            continue
-        if element is not segment:
-            stack.append((element, True))  # its tail comes after all that is inside
-        if named(element) not in INLINE:
-            texts.append(element.text or "")
-            stack += [(child, False) for child in reversed(element)]
-    return "".join(texts)
-
-
-def parquet(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]:  # noqa: ARG001  # judged later
+def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
     """Columns `source` and `target` by any of their names, or a column `translation` of structs."""
     require("polars", extra="corpus", whose=f"reading {path.name}")
     import polars
 
-    if path != bare(path):
+    if path != strip_compression_suffix(path):
         raise DataError(f"Parquet is packed inside: unpack {path} first")
     try:
         table = polars.scan_parquet(path, glob=False)
@@ -442,81 +253,81 @@ def parquet(path: Path, source: str, target: str, longest: int) -> Iterator[Raw]
         if "translation" in names:
             table = table.unnest("translation")
             names = set(table.collect_schema().names())
-        pair = next((pair for pair in (*NAMES, (source, target)) if names.issuperset(pair)), None)
+        pair = next((pair for pair in (*SIDE_NAMES, (source, target)) if names.issuperset(pair)), None)
         if pair is None:
             raise DataError(
                 f"{path}: neither `source` and `target` nor `{source}` and `{target}` among {', '.join(sorted(names))}"
             )
-        rows = 4 * ROWS  # each slice is looked for from the beginning
-        for begin in count(0, rows):
-            some = table.select(pair).slice(begin, rows).collect()
-            if not some.height:
+        num_rows = 4 * MAX_BLOCK_ROWS  # each slice is searched from the beginning of the file
+        for begin in count(0, num_rows):
+            rows = table.select(pair).slice(begin, num_rows).collect()
+            if not rows.height:
                 return
-            sides = [some[name].to_list() for name in pair]
-            yield Raw(sides[0], sides[1], range(begin + 1, begin + some.height + 1))
+            sides = [rows[name].to_list() for name in pair]
+            yield RawPairs(sides[0], sides[1], range(begin + 1, begin + rows.height + 1))
     except (polars.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
 
 
-READERS: dict[str, Callable[[Path, str, str, int], Iterator[Raw]]] = {
-    ".tsv": tsv,
-    ".jsonl": jsonl,
-    ".tmx": tmx,
-    ".parquet": parquet,
+READERS: dict[str, Callable[[Path, str, str, int], Iterator[RawPairs]]] = {
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".tmx": read_tmx,
+    ".parquet": read_parquet,
 }
 
 
-# -------------------------------------------------------------------------------------------------------- judging
+# -------------------------------------------------------------------------------------------------------- decoding
 
 
-def judged(raw: Raw, files: tuple[Path, ...], longest: int) -> Block:
-    """What can be read of some pairs, and what must be rejected."""
-    source, target = text_of(raw.source, longest), text_of(raw.target, longest)
+def decode_pairs(raw: RawPairs, files: tuple[Path, ...], max_line_bytes: int) -> Block:
+    """Decode pairs; reject those that cannot be decoded."""
+    source, target = decode_side(raw.source, max_line_bytes), decode_side(raw.target, max_line_bytes)
     if source is not None and target is not None and not raw.reasons:
         return Block(source, target, list(raw.lines))
     block = Block()
     for number, (left, right, line) in enumerate(zip(raw.source, raw.target, raw.lines, strict=True)):
-        wrong = raw.reasons.get(number)
+        reason = raw.reasons.get(number)
         for side, path in ((left, files[0]), (right, files[-1])):
-            wrong = wrong or fault(side, longest)
-            if wrong:
-                block.rejects.append(Reject(str(path), line, escape_invisible(wrong), shown(side)))
+            reason = reason or reject_reason(side, max_line_bytes)
+            if reason:
+                block.rejects.append(Reject(str(path), line, escape_invisible(reason), printable_head(side)))
                 break
         else:
-            block.source.append(plain(left))
-            block.target.append(plain(right))
+            block.source.append(decode_text(left))
+            block.target.append(decode_text(right))
             block.lines.append(line)
     return block
 
 
-def text_of(side: Sequence[Any], longest: int) -> list[str] | None:
-    """A whole side at once where nothing is wrong with it, which is the rule; None where something is."""
+def decode_side(texts: Sequence[Any], max_line_bytes: int) -> list[str] | None:
+    """Decode a whole side at once; None if something is wrong with it, which is rare."""
     try:
-        texts = [plain(one) for one in side]
+        decoded = [decode_text(text) for text in texts]
     except (UnicodeError, TypeError):
         return None
-    if max(map(len, side), default=0) > longest or any("\0" in text for text in texts):
+    if max(map(len, texts), default=0) > max_line_bytes or any("\0" in text for text in decoded):
         return None
-    if not all(isinstance(one, bytes) for one in side):
-        return None if any(fault(one, longest) for one in side) else texts
-    return texts
+    if not all(isinstance(text, bytes) for text in texts):
+        return None if any(reject_reason(text, max_line_bytes) for text in texts) else decoded
+    return decoded
 
 
-def plain(side: Any) -> str:
-    """Bytes decoded strictly; a newline (a parser may give one) becomes a space, as a sentence is a line."""
-    if not isinstance(side, bytes | str):
-        raise TypeError(f"not text but {type(side).__name__}")
-    return (side.decode() if isinstance(side, bytes) else side).replace("\n", " ")
+def decode_text(text: Any) -> str:
+    """Decode bytes strictly; a newline (which a parser may return) becomes a space, as a sentence is a line."""
+    if not isinstance(text, bytes | str):
+        raise TypeError(f"not text but {type(text).__name__}")
+    return (text.decode() if isinstance(text, bytes) else text).replace("\n", " ")
 
 
-def fault(side: Any, longest: int) -> str | None:
-    """Why a line cannot be read; None when it can."""
-    if not isinstance(side, bytes | str):
-        return "missing" if side is None else f"not text but {type(side).__name__}"
+def reject_reason(text: Any, max_line_bytes: int) -> str | None:
+    """Why a line cannot be read; None if it can."""
+    if not isinstance(text, bytes | str):
+        return "missing" if text is None else f"not text but {type(text).__name__}"
     try:
-        data = side if isinstance(side, bytes) else side.encode()
-        if len(data) > longest:
-            return f"longer than {longest:,} bytes"
+        data = text if isinstance(text, bytes) else text.encode()
+        if len(data) > max_line_bytes:
+            return f"longer than {max_line_bytes:,} bytes"
         data.decode()
     except UnicodeEncodeError:
         return "a lone surrogate, which is half a character"
@@ -525,37 +336,42 @@ def fault(side: Any, longest: int) -> str | None:
     return "a NUL character" if b"\0" in data else None
 
 
-def shown(side: Any) -> str:
-    """The beginning of what was rejected, safe to print."""
-    text = side.decode(errors="backslashreplace") if isinstance(side, bytes) else str(side if side is not None else "")
-    return escape_invisible(text[:80])
+def printable_head(text: Any) -> str:
+    """The beginning of a rejected line, safe to print."""
+    head = text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text if text is not None else "")
+    return escape_invisible(head[:80])
 
 
-def read(
-    files: Sequence[str | Path], source: str, target: str, *, longest: int = LONGEST, reject_limit: float = 1.0
+def read_pairs(
+    files: Sequence[str | Path],
+    source: str,
+    target: str,
+    *,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    max_reject_share: float = 1.0,
 ) -> Iterator[Block]:
-    """Blocks of at most ROWS pairs, in order; too many rejects are a DataError that names the first of them."""
-    paths = paired(files, source, target)
-    raws = (
-        two_files(paths[0], paths[1], longest)
+    """Blocks of at most MAX_BLOCK_ROWS pairs, in order; too many rejects raise a DataError that names the first."""
+    paths = resolve_files(files, source, target)
+    raw_blocks = (
+        read_two_files(paths[0], paths[1], max_line_bytes)
         if len(paths) == 2
-        else READERS[kind(paths[0]) or ""](paths[0], source, target, longest)
+        else READERS[pair_format(paths[0]) or ""](paths[0], source, target, max_line_bytes)
     )
-    seen, rejected, first = 0, 0, None
-    for raw in raws:
-        block = judged(raw, paths, longest)
-        seen, rejected = seen + len(raw.lines), rejected + len(block.rejects)
+    num_read, num_rejected, first = 0, 0, None
+    for raw in raw_blocks:
+        block = decode_pairs(raw, paths, max_line_bytes)
+        num_read, num_rejected = num_read + len(raw.lines), num_rejected + len(block.rejects)
         first = first or next(iter(block.rejects), None)
         yield block
-    if first and rejected > max(FEW, reject_limit * seen):
+    if first and num_rejected > max(TOLERATED_REJECTS, max_reject_share * num_read):
         latin = f"Latin-1? Type: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8   and use that"
         advice = latin if first.reason.startswith("not UTF-8") else "Type heedful check and the files, to see more"
         raise DataError(
-            f"{rejected:,} of {seen:,} lines cannot be read, more than data.max_reject_share = {reject_limit:g}; the "
-            f"first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
+            f"{num_rejected:,} of {num_read:,} lines cannot be read, more than data.max_reject_share = "
+            f"{max_reject_share:g}; the first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
         )
 
 
 def write_rejects(stream: TextIO, rejects: Iterable[Reject]) -> None:
-    """Lines of rejects.jsonl, an object each."""
+    """Write lines of rejects.jsonl, one object each."""
     stream.writelines(json.dumps(asdict(reject), ensure_ascii=False) + "\n" for reject in rejects)

@@ -1,9 +1,9 @@
-"""What can be wrong with a pair, as one table of rules: `heedful check` counts by it, `heedful prepare` filters by it.
+"""The table of rules for pairs: `heedful check` counts by it, `heedful prepare` filters by it.
 
-A rule looks at one side or at the pair and is a Polars expression, so a million pairs are judged at once. Where a full
-test is dear, a cheap `screen` first picks the few rows that need it.
+A rule is a Polars expression of one side or of the pair, so a million pairs are tested at once. Where a full test is
+expensive, a cheap `screen` first picks the few rows that need it.
 
-    flags = find(table, profile)        # rule -> (bool per pair for the source, for the target)
+    flags = apply_rules(table, profile)        # rule -> (bool per pair for the source, for the target)
 """
 
 from collections.abc import Callable, Iterable
@@ -50,45 +50,45 @@ JAPANESE = ("Han", "Hiragana", "Katakana")  # written together, though a text ma
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is usual in a corpus: the scripts of each side, the ratio of lengths; and what one may set."""
+    """What is usual in a corpus (the scripts of each side, the ratio of lengths), and the limits from the settings."""
 
     source_scripts: tuple[str, ...]
     target_scripts: tuple[str, ...]
     ratio: float  # median of target characters per source character
-    longest_words: int = 200
-    largest_ratio: float = 4.0
+    max_words: int = 200
+    max_length_ratio: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault, how it is found, what it comes from and what mends it.
+    """A fault, how it is detected, its likely cause and its fix.
 
-    level  "warning" or "note" as long as few pairs have it
-    alarm  the share of pairs from which on it is an error; None: never
-    report the share below which it is not worth a word
+    level        "warning" or "note" as long as few pairs have it
+    error_share  the share of pairs above which it is an error; None: never
+    min_share    the share below which it is not reported
     """
 
     what: str
     cause: str
     fix: str
     level: str = "warning"
-    alarm: float | None = None
-    report: float = 0.0
+    error_share: float | None = None
+    min_share: float = 0.0
     side: Callable[[Expr, Profile, str], Expr] | None = None
     pair: Callable[[Profile], Expr] | None = None
-    screen: Callable[[Expr, Profile, str], Expr] | None = None  # of a side; rows without it are fine
+    screen: Callable[[Expr, Profile, str], Expr] | None = None  # of a side; only rows that match get the full test
 
 
-def foreign_letters(profile: Profile, side: str) -> str:
-    """A class of the letters that are of none of a side's scripts."""
+def foreign_letter_class(profile: Profile, side: str) -> str:
+    """A regular expression class of the letters that belong to none of a side's scripts."""
     scripts = profile.source_scripts if side == "source" else profile.target_scripts
-    own = "".join(rf"\p{{{script}}}" for script in scripts)
-    return rf"[\p{{L}}--[\p{{Common}}\p{{Inherited}}{own}]]"
+    allowed = "".join(rf"\p{{{script}}}" for script in scripts)
+    return rf"[\p{{L}}--[\p{{Common}}\p{{Inherited}}{allowed}]]"
 
 
-def wrong_script(text: Expr, profile: Profile, side: str) -> Expr:
-    """More letters of other scripts than of the side's own."""
-    return text.str.count_matches(foreign_letters(profile, side)) * 2 > text.str.count_matches(r"\p{L}")
+def is_wrong_script(text: Expr, profile: Profile, side: str) -> Expr:
+    """Whether more letters are of other scripts than of the side's own."""
+    return text.str.count_matches(foreign_letter_class(profile, side)) * 2 > text.str.count_matches(r"\p{L}")
 
 
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\x{2028}\x{2029}]"
@@ -115,50 +115,50 @@ SUBWORDS = r"@@(?: |$)|\x{2581}"
 MARKUP = r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]{2,8}|#[0-9]{1,6});"
 
 
-def letters_of(text: Expr) -> Expr:
-    """In capitals (which ß and ss share), without spaces and punctuation: what all spellings of a sentence share."""
+def letters_only(text: Expr) -> Expr:
+    """Upper-cased (so that ß and ss agree), without spaces and punctuation: equal for all spellings of a sentence."""
     return text.str.to_uppercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
 
 
-def has(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
-    """A rule that is one regular expression."""
+def matches(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
+    """A rule that matches a regular expression."""
     return lambda text, _profile, _side: text.str.contains(pattern)
 
 
-def beyond_ascii(text: Expr, _profile: Profile, _side: str) -> Expr:
-    """Some character takes more than a byte: cheap to ask."""
+def has_non_ascii(text: Expr, _profile: Profile, _side: str) -> Expr:
+    """Whether any character takes more than a byte, which is cheap to test."""
     return text.str.len_bytes() != text.str.len_chars()
 
 
-def too_long(text: Expr, profile: Profile, _side: str) -> Expr:
-    """More words than allowed, or, where words are not written apart, eight characters for each."""
-    return (text.str.count_matches(" ", literal=True) >= profile.longest_words) | (
-        text.str.len_chars() > 8 * profile.longest_words
+def is_too_long(text: Expr, profile: Profile, _side: str) -> Expr:
+    """Whether it has more words than allowed or, for scripts without spaces, more than eight characters for each."""
+    return (text.str.count_matches(" ", literal=True) >= profile.max_words) | (
+        text.str.len_chars() > 8 * profile.max_words
     )
 
 
-def unusual_ratio(profile: Profile) -> Expr:
-    """|log(target / source characters) - its median| > log(largest ratio); short texts get four characters' grace."""
+def has_unusual_ratio(profile: Profile) -> Expr:
+    """|log(target / source characters) - its median| > log(max_length_ratio), with 4 added to both lengths."""
     source, target = (col(side).str.len_chars().cast(polars.Float32) + 4 for side in ("source", "target"))
-    return ((target / source).log() - log(profile.ratio)).abs() > log(profile.largest_ratio)
+    return ((target / source).log() - log(profile.ratio)).abs() > log(profile.max_length_ratio)
 
 
-PREPARE = "heedful prepare leaves them out (clean.drop)"
-NORMALIZE = "heedful prepare normalizes them; check --fix writes a clean copy"
+FIX_BY_DROPPING = "heedful prepare drops them (clean.drop)"
+FIX_BY_NORMALIZING = "heedful prepare normalizes them; check --fix writes a clean copy"
 
 RULES: dict[str, Rule] = {
     "empty": Rule(
         "one side is empty",
         "a missing translation, or a blank line that only one side has",
-        PREPARE,
-        alarm=0.1,
+        FIX_BY_DROPPING,
+        error_share=0.1,
         side=lambda text, _profile, _side: text.str.strip_chars().str.len_bytes() == 0,
     ),
     "copy": Rule(
         "both sides are the same",
         "untranslated text",
-        PREPARE,
-        alarm=0.2,
+        FIX_BY_DROPPING,
+        error_share=0.2,
         pair=lambda _profile: (
             (col("source").str.strip_chars().str.to_lowercase() == col("target").str.strip_chars().str.to_lowercase())
             & col("source").str.contains(r"\p{L}")
@@ -167,112 +167,119 @@ RULES: dict[str, Rule] = {
     "long": Rule(
         "one side is very long",
         "several sentences, or a document, on one line",
-        f"{PREPARE}; clean.max_words sets the limit",
-        alarm=0.2,
-        side=too_long,
-        screen=lambda text, profile, _side: text.str.len_bytes() > profile.longest_words,
+        f"{FIX_BY_DROPPING}; clean.max_words sets the limit",
+        error_share=0.2,
+        side=is_too_long,
+        screen=lambda text, profile, _side: text.str.len_bytes() > profile.max_words,
     ),
     "ratio": Rule(
         "one side is much longer than the other",
         "a partial translation, or pairs that do not belong together",
-        f"{PREPARE}; clean.max_length_ratio sets the limit",
-        alarm=0.1,
-        pair=unusual_ratio,
+        f"{FIX_BY_DROPPING}; clean.max_length_ratio sets the limit",
+        error_share=0.1,
+        pair=has_unusual_ratio,
     ),
     "wrong_script": Rule(
         "letters of another script",
         "another language, or a side that was not translated",
-        PREPARE,
-        alarm=0.1,
-        side=wrong_script,
-        screen=lambda text, profile, side: text.str.contains(foreign_letters(profile, side)),
+        FIX_BY_DROPPING,
+        error_share=0.1,
+        side=is_wrong_script,
+        screen=lambda text, profile, side: text.str.contains(foreign_letter_class(profile, side)),
     ),
     "mojibake": Rule(
         "garbled characters",
         "UTF-8 that was once read as Windows-1252, 1251 or Latin-1",
-        f"{PREPARE}; better, read the original again as UTF-8",
-        alarm=0.02,
-        side=has(MOJIBAKE),
-        screen=beyond_ascii,
+        f"{FIX_BY_DROPPING}; better, read the original again as UTF-8",
+        error_share=0.02,
+        side=matches(MOJIBAKE),
+        screen=has_non_ascii,
     ),
     "control": Rule(
         "control characters or odd line breaks",
         "text copied out of PDFs, terminals or databases; many programs split lines at them",
-        NORMALIZE,
-        side=has(CONTROL),
+        FIX_BY_NORMALIZING,
+        side=matches(CONTROL),
     ),
     "invisible": Rule(
         "invisible characters",
         "web pages and word processors; a word with one inside is another word to a model",
-        NORMALIZE,
-        side=has(INVISIBLE),
-        screen=beyond_ascii,
+        FIX_BY_NORMALIZING,
+        side=matches(INVISIBLE),
+        screen=has_non_ascii,
     ),
     "subwords": Rule(
         "text that was already cut into subwords (@@ or \u2581)",
         "files taken after BPE or SentencePiece",
-        f"{PREPARE}; better, use the text from before (sed -r 's/@@( |$)//g' undoes BPE)",
-        alarm=0.05,
-        side=has(SUBWORDS),
+        f"{FIX_BY_DROPPING}; better, use the text from before (sed -r 's/@@( |$)//g' undoes BPE)",
+        error_share=0.05,
+        side=matches(SUBWORDS),
     ),
     "tokenized": Rule(
         "text that was already tokenized",
         "a Moses-like tokenizer was run; the model would learn to answer with spaces before full stops",
         "use the text from before, or a detokenizer",
-        report=0.02,
-        side=has(TOKENIZED),
+        min_share=0.02,
+        side=matches(TOKENIZED),
     ),
     "markup": Rule(
         "HTML tags or entities",
         "text taken from web pages",
         "remove them if you do not want them translated",
         level="note",
-        side=has(MARKUP),
+        side=matches(MARKUP),
     ),
 }
 
 
-def profiled(table: polars.DataFrame, *, longest_words: int = 200, largest_ratio: float = 4.0) -> Profile:
-    """What is usual in a table of `source` and `target`."""
-    usual = table.select(
+def make_profile(table: polars.DataFrame, *, max_words: int = 200, max_length_ratio: float = 4.0) -> Profile:
+    """The profile of a table of `source` and `target`."""
+    median_ratio = table.select(
         ((col("target").str.len_chars() + 4) / (col("source").str.len_chars() + 4)).median().alias("ratio")
     ).item()
-    scripts = [scripts_of(table[side]) for side in ("source", "target")]
-    return Profile(scripts[0], scripts[1], float(usual or 1.0), longest_words, largest_ratio)
+    scripts = [find_scripts(table[side]) for side in ("source", "target")]
+    return Profile(scripts[0], scripts[1], float(median_ratio or 1.0), max_words, max_length_ratio)
 
 
-def scripts_of(texts: polars.Series, least: float = 0.05) -> tuple[str, ...]:
-    """The scripts that hold at least a share of the letters of some lines, spread over the whole."""
-    joined = texts.gather_every(max(1, len(texts) // 4000)).str.join(" ")
-    counts = joined.to_frame("text").select(
+def find_scripts(texts: polars.Series, min_letter_share: float = 0.05) -> tuple[str, ...]:
+    """The scripts of at least this share of the letters, in about 4,000 evenly spaced lines."""
+    sample = texts.gather_every(max(1, len(texts) // 4000)).str.join(" ")
+    counts = sample.to_frame("text").select(
         col("text").str.count_matches(rf"\p{{{script}}}").alias(script) for script in SCRIPTS
     )
     numbers = dict(zip(SCRIPTS, counts.row(0), strict=True)) if counts.height else dict.fromkeys(SCRIPTS, 0)
     total = sum(numbers.values())
-    found = {script for script, number in numbers.items() if total and number >= least * total} or {"Latin"}
-    return tuple(script for script in SCRIPTS if script in found or (script in JAPANESE and "Hiragana" in found))
+    scripts = {script for script, number in numbers.items() if total and number >= min_letter_share * total}
+    scripts = scripts or {"Latin"}
+    return tuple(script for script in SCRIPTS if script in scripts or (script in JAPANESE and "Hiragana" in scripts))
 
 
-def find(table: polars.DataFrame, profile: Profile, names: Iterable[str] = RULES) -> dict[str, tuple[Bools, Bools]]:
-    """For each rule, which pairs break it: by their source, by their target; a rule of the pair blames both."""
-    asked: dict[str, Expr] = {}
+def apply_rules(
+    table: polars.DataFrame, profile: Profile, names: Iterable[str] = RULES
+) -> dict[str, tuple[Bools, Bools]]:
+    """Rule -> which pairs break it by their source, and which by their target; a rule of the pair flags both."""
+    tests: dict[str, Expr] = {}
     for name in names:
         rule = RULES[name]
         if rule.pair is not None:
-            asked[name] = rule.pair(profile)
+            tests[name] = rule.pair(profile)
         for side in ("source", "target"):
             test = rule.screen or rule.side
             if test is not None:
-                asked[f"{name}.{side}"] = test(col(side), profile, side)
-    answers = table.select(expression.fill_null(False).alias(key) for key, expression in asked.items())
-    found = {key: answers[key].to_numpy().copy() for key in asked}
-    for key, flags in found.items():
+                tests[f"{name}.{side}"] = test(col(side), profile, side)
+    results = table.select(expression.fill_null(False).alias(key) for key, expression in tests.items())
+    flagged = {key: results[key].to_numpy().copy() for key in tests}
+    for key, flags in flagged.items():
         name, _, side = key.partition(".")
         test = RULES[name].side
         if RULES[name].screen is not None and test is not None and flags.any():
-            few = table.filter(polars.Series(flags)).select(test(col(side), profile, side).alias("flag"))["flag"]
-            flags[flags] = few.to_numpy()
+            screened = table.filter(polars.Series(flags)).select(test(col(side), profile, side).alias("flag"))["flag"]
+            flags[flags] = screened.to_numpy()
     return {
-        name: (found[name], found[name]) if name in found else (found[f"{name}.source"], found[f"{name}.target"])
+        name: (
+            (flagged[name], flagged[name])
+            if name in flagged
+            else (flagged[f"{name}.source"], flagged[f"{name}.target"])
+        )
         for name in names
     }

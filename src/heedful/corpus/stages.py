@@ -1,13 +1,14 @@
-r"""The way of a corpus from raw files to clean, shuffled text, as functions that the shard runner calls.
+r"""The stages that turn raw files into clean, shuffled text.
 
-    cut     one corpus, read line by line         -> pieces of equal size, and rejects.jsonl
-    hold    validation and test                   -> what training must not contain
-    clean   a piece                               -> its good pairs, grouped by the first bits of their hash
-    gather  one hash bucket of every clean piece  -> its pairs without duplicates, in the order of their hash
+    read_into_pieces   one corpus, read line by line         -> pieces of equal size, and rejects.jsonl
+    collect_held_out   validation and test                   -> what training must not contain
+    clean_piece        a piece                               -> its good pairs, grouped by the first bits of their hash
+    gather_bucket      one hash bucket of every clean piece  -> its pairs without duplicates, ordered by hash
+    normalize_pieces   validation or test                    -> every line, in order
 
-A pair's hash is 128 bits of BLAKE2 over its two lines. As equal pairs have equal hashes, a bucket holds all copies of
-whatever it holds, so each bucket can be deduplicated alone; as hashes are random, the order of the hash is a shuffle of
-the whole corpus. No stage holds more than one piece or bucket, and the result depends on nothing but the text.
+A pair's hash is 128 bits of BLAKE2 over its two lines. Equal pairs have equal hashes, so a bucket holds all copies of a
+pair and is deduplicated on its own; hashes are random, so their order is a shuffle of the whole corpus. No stage holds
+more than one piece or bucket, and the result depends on nothing but the text.
 """
 
 import json
@@ -22,56 +23,73 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.corpus.readers import ROWS, read, write_rejects
-from heedful.corpus.shards import Shard
+from heedful.corpus.readers import MAX_BLOCK_ROWS, read_pairs, write_rejects
+from heedful.corpus.shards import CodeVersions, Shard
 from heedful.text.normalize import normalize_all
 
+# Raise it with every change of what a stage (here, in data/vocabulary.py or data/tokenization.py) writes for the same
+# inputs and settings: all corpora are then prepared again, and no corpus mixes shards of two versions. Changes that
+# leave the output as it is do not count. tests/data/test_stage_version.py fails if the output changes without it.
+STAGE_VERSION = 1
+STAGE_VERSIONS = CodeVersions(
+    STAGE_VERSION, ("numpy", "sentencepiece")
+)  # Polars only evaluates rules, which are tested
+
 Integers = NDArray[np.int64]
-KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("line", "<i8")])  # of one row: its hash and where it came from
-BEGIN = np.dtype([("row", "<i8"), ("byte", "<i8")])  # where a bucket begins
-SMALLEST, SLICE = 1 << 22, 1 << 14  # bytes: of a piece or bucket, and of what the two have in common
+KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("line", "<i8")])  # of one row: its hash and its line number
+BUCKET_START = np.dtype([("row", "<i8"), ("byte", "<i8")])
+MIN_PIECE_BYTES = 1 << 22  # of a piece or bucket
+SLICE_BYTES = 1 << 14  # of the intersection of a piece and a bucket
+HELD_OUT_SETS = {"pair": ("pair",), "either": ("source", "target"), "keep": ()}  # clean.overlap -> what is compared
 
 
-def piece_bytes(total: int) -> int:
-    """How large pieces and buckets of so many bytes of text are: sqrt(total x SLICE), and at least SMALLEST.
+def choose_piece_bytes(total_bytes: int) -> int:
+    """The size of pieces and buckets for a text: sqrt(total_bytes x SLICE_BYTES), at least MIN_PIECE_BYTES.
 
-    `gather` reads pieces x buckets slices, of SLICE bytes each by this rule. Were pieces of one size, there would be as
-    many slices as the square of the text; so time grows with the text, and memory with its root.
+    `gather_bucket` reads pieces x buckets slices, of SLICE_BYTES each by this rule. With pieces of a fixed size, the
+    number of slices would grow with the square of the text; so time grows with the text, and memory with its root.
     """
-    return max(SMALLEST, isqrt(total * SLICE))
+    return max(MIN_PIECE_BYTES, isqrt(total_bytes * SLICE_BYTES))
 
 
-def joined(texts: Sequence[str]) -> bytes:
-    """One text a line."""
+def encode_lines(texts: Sequence[str]) -> bytes:
+    """One text per line, in UTF-8."""
     return "\n".join([*texts, ""]).encode()
 
 
 def write_lines(path: Path, texts: Sequence[str]) -> int:
-    """One text a line; gives the number of bytes."""
-    return path.write_bytes(joined(texts))
+    """Write one text per line; return the number of bytes."""
+    return path.write_bytes(encode_lines(texts))
 
 
 def read_lines(path: Path) -> list[str]:
-    """What `write_lines` wrote."""
+    """Read what `write_lines` wrote."""
     return path.read_bytes().decode().split("\n")[:-1]
 
 
-# ------------------------------------------------------------------------------------------------------------- cut
+# ------------------------------------------------------------------------------------------------------------ read
 
 
-def cut(
-    shard: Shard, folder: Path, *, source: str, target: str, longest: int, reject_limit: float, bytes_each: int
+def read_into_pieces(
+    shard: Shard,
+    folder: Path,
+    *,
+    source: str,
+    target: str,
+    max_line_bytes: int,
+    max_reject_share: float,
+    piece_bytes: int,
 ) -> Mapping[str, int]:
     """Read a corpus and write it in pieces: 00000.source, 00000.target, 00000.line.npy, ..."""
     counts = Counter({"rejected": 0})
-    blocks = read(shard.inputs, source, target, longest=longest, reject_limit=reject_limit)
+    blocks = read_pairs(shard.inputs, source, target, max_line_bytes=max_line_bytes, max_reject_share=max_reject_share)
     with (folder / "rejects.jsonl").open("w", encoding="utf-8", newline="\n") as rejects:
-        # The key is asked for block by block, as they are written: a piece ends with the block that fills it.
-        for number, (_, piece) in enumerate(groupby(blocks, lambda _: counts["bytes"] // bytes_each)):
+        # groupby evaluates the key block by block, as they are written: a piece ends with the block that fills it.
+        for number, (_, piece) in enumerate(groupby(blocks, lambda _: counts["bytes"] // piece_bytes)):
             stem, lines = folder / f"{number:05}", []
             with stem.with_suffix(".source").open("wb") as left, stem.with_suffix(".target").open("wb") as right:
                 for block in piece:
-                    counts["bytes"] += left.write(joined(block.source)) + right.write(joined(block.target))
+                    counts["bytes"] += left.write(encode_lines(block.source)) + right.write(encode_lines(block.target))
                     lines += block.lines
                     write_rejects(rejects, block.rejects)
                     counts["rejected"] += len(block.rejects)
@@ -81,59 +99,87 @@ def cut(
     return counts
 
 
+def count_pieces(folder: Path) -> int:
+    """The number of pieces that `read_into_pieces` wrote."""
+    return len(list(folder.glob("*.line.npy")))
+
+
 def load_piece(folder: Path, number: int) -> tuple[list[str], list[str], Integers]:
     """Source, target and line numbers of a piece."""
     lines: Integers = np.load(folder / f"{number:05}.line.npy")
     return read_lines(folder / f"{number:05}.source"), read_lines(folder / f"{number:05}.target"), lines
 
 
-def load_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], list[str], Integers]]:
-    """The same, some rows at a time: what Python and Polars make of a piece is several times its size."""
+def load_piece_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], list[str], Integers]]:
+    """The same in blocks of rows, as Python and Polars need several times the size of a text to process it."""
     lines: Integers = np.load(folder / f"{number:05}.line.npy")
     with (folder / f"{number:05}.source").open("rb") as source, (folder / f"{number:05}.target").open("rb") as target:
-        for begin in range(0, len(lines), ROWS):
-            left, right = ([line[:-1].decode() for line in islice(side, ROWS)] for side in (source, target))
-            yield left, right, lines[begin : begin + ROWS]
+        for begin in range(0, len(lines), MAX_BLOCK_ROWS):
+            left, right = ([line[:-1].decode() for line in islice(side, MAX_BLOCK_ROWS)] for side in (source, target))
+            yield left, right, lines[begin : begin + MAX_BLOCK_ROWS]
 
 
-# ------------------------------------------------------------------------------------------------------------ hold
+# -------------------------------------------------------------------------------------------------------- held out
 
 
-def hold(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """What validation and test say, by letters only."""
-    from heedful.corpus.filters import letters  # needs Polars
+def collect_held_out(shard: Shard, folder: Path) -> Mapping[str, int]:
+    """Write the sources, targets and pairs of validation and test, letters only."""
+    from heedful.corpus.filters import keep_letters  # needs Polars
 
-    held: dict[str, set[str]] = {"source": set(), "target": set(), "pair": set()}
+    held_out: dict[str, set[str]] = {"source": set(), "target": set(), "pair": set()}
     for path in shard.inputs:
-        for number in range(len(list(path.glob("*.line.npy")))):
+        for number in range(count_pieces(path)):
             source, target, _ = load_piece(path, number)
-            left, right = letters(normalize_all(source)[0]), letters(normalize_all(target)[0])
-            held["source"].update(left)
-            held["target"].update(right)
-            held["pair"].update(f"{one}\t{two}" for one, two in zip(left, right, strict=True))
-    for name, texts in held.items():
+            left, right = keep_letters(normalize_all(source)[0]), keep_letters(normalize_all(target)[0])
+            held_out["source"].update(left)
+            held_out["target"].update(right)
+            held_out["pair"].update(join_pairs(left, right))
+    for name, texts in held_out.items():
         write_lines(folder / name, sorted(texts - {"", "\t"}))
-    return {name: len(texts) for name, texts in held.items()}
+    return {name: len(texts) for name, texts in held_out.items()}
+
+
+def join_pairs(source: Sequence[str], target: Sequence[str]) -> list[str]:
+    """Each pair as one string."""
+    return [f"{left}\t{right}" for left, right in zip(source, target, strict=True)]
+
+
+def normalize_pieces(shard: Shard, folder: Path) -> Mapping[str, int]:
+    """Validation and test: write every line, in order, only normalized."""
+    source: list[str] = []
+    target: list[str] = []
+    lines = []
+    for number in range(count_pieces(shard.inputs[0])):
+        left, right, piece_lines = load_piece(shard.inputs[0], number)
+        source += normalize_all(left)[0]
+        target += normalize_all(right)[0]
+        lines.append(piece_lines)
+    write_lines(folder / f"{shard.name}.source", source)
+    write_lines(folder / f"{shard.name}.target", target)
+    np.save(folder / f"{shard.name}.line.npy", np.concatenate(lines))
+    return {"pairs": len(source)}
 
 
 # ----------------------------------------------------------------------------------------------------------- clean
 
 
-def clean(
-    shard: Shard, folder: Path, *, buckets: int, drop: Sequence[str], overlap: str, profiles: Mapping[str, Any]
+def clean_piece(
+    shard: Shard, folder: Path, *, num_buckets: int, drop: Sequence[str], overlap: str, profiles: Mapping[str, Any]
 ) -> Mapping[str, int]:
-    """Normalize a piece, leave out what the rules name and what is held out, and group the rest by hash bucket."""
-    from heedful.corpus.filters import faults  # needs Polars
+    """Normalize a piece, drop what breaks the rules or is held out, and group the rest by hash bucket."""
+    from heedful.corpus.filters import broken_rules  # needs Polars
 
     corpus, number = shard.name.rsplit("-", 1)
-    held = {name: set(read_lines(shard.inputs[1] / name)) for name in HELD[overlap]} if len(shard.inputs) > 1 else {}
+    held_out: dict[str, set[str]] = {}
+    if len(shard.inputs) > 1:
+        held_out = {name: set(read_lines(shard.inputs[1] / name)) for name in HELD_OUT_SETS[overlap]}
     counts: Counter[str] = Counter()
     pairs: list[bytes] = []
-    kept = [np.empty(0, np.int64)]
+    kept_lines = [np.empty(0, np.int64)]
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
-        for source, target, lines in load_blocks(shard.inputs[0], int(number)):
+        for source, target, lines in load_piece_blocks(shard.inputs[0], int(number)):
             (source, left), (target, right) = normalize_all(source), normalize_all(target)
-            reasons = faults(source, target, drop, profiles[corpus]) | overlapping(source, target, held)
+            reasons = broken_rules(source, target, drop, profiles[corpus]) | find_overlap(source, target, held_out)
             for row, reason in sorted(reasons.items()):
                 stream.write(json.dumps({"corpus": corpus, "line": int(lines[row]), "reason": reason}) + "\n")
                 counts[f"dropped.{reason}"] += 1
@@ -141,46 +187,43 @@ def clean(
                 counts.update({f"normalized.{name}": times for name, times in changes.items()})
             rows = [row for row in range(len(lines)) if row not in reasons]
             pairs += [f"{source[row]}\n{target[row]}\n".encode() for row in rows]
-            kept.append(lines[rows])
+            kept_lines.append(lines[rows])
             counts["read"] += len(lines)
     keys = np.empty(len(pairs), KEY)
-    keys["high"], keys["low"] = hashes(pairs)
-    keys["line"] = np.concatenate(kept)
+    keys["high"], keys["low"] = hash_pairs(pairs)
+    keys["line"] = np.concatenate(kept_lines)
     order = np.lexsort((keys["line"], keys["low"], keys["high"]))
-    scatter(folder, keys[order], [pairs[at] for at in order], buckets)
+    write_buckets(folder, keys[order], [pairs[row] for row in order], num_buckets)
     return counts | {"kept": len(pairs)}
 
 
-HELD = {"pair": ("pair",), "either": ("source", "target"), "keep": ()}
+def find_overlap(source: Sequence[str], target: Sequence[str], held_out: Mapping[str, set[str]]) -> dict[int, str]:
+    """The rows that are also in validation or test -> "overlap"."""
+    from heedful.corpus.filters import keep_letters
 
-
-def overlapping(source: Sequence[str], target: Sequence[str], held: Mapping[str, set[str]]) -> dict[int, str]:
-    """Rows that validation or test have too."""
-    from heedful.corpus.filters import letters
-
-    if not held:
+    if not held_out:
         return {}
-    left, right = letters(source), letters(target)
-    sides = {"source": left, "target": right, "pair": [f"{one}\t{two}" for one, two in zip(left, right, strict=True)]}
-    return {row: "overlap" for name, texts in held.items() for row, text in enumerate(sides[name]) if text in texts}
+    left, right = keep_letters(source), keep_letters(target)
+    sides = {"source": left, "target": right, "pair": join_pairs(left, right)}
+    return {row: "overlap" for name, texts in held_out.items() for row, text in enumerate(sides[name]) if text in texts}
 
 
-def hashes(pairs: Iterable[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The upper and the lower 64 of the 128 bits of every pair."""
+def hash_pairs(pairs: Iterable[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The upper and the lower 64 of the 128 bits of every pair's hash."""
     data = b"".join([blake2b(pair, digest_size=16).digest() for pair in pairs])
-    both = np.frombuffer(data, ">u8").reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    halves = np.frombuffer(data, ">u8").reshape(-1, 2)
+    return halves[:, 0], halves[:, 1]
 
 
-def bucket_of(high: NDArray[np.uint64], buckets: int) -> Integers:
-    """The bucket of each hash: equal ranges, so that bucket after bucket is in the order of the hash."""
-    return ((high >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+def bucket_of(high: NDArray[np.uint64], num_buckets: int) -> Integers:
+    """The bucket of each hash: equal ranges, so that the buckets in turn are in the order of the hash."""
+    return ((high >> np.uint64(32)) * np.uint64(num_buckets) >> np.uint64(32)).astype(np.int64)
 
 
-def scatter(folder: Path, keys: NDArray[Any], pairs: Sequence[bytes], buckets: int) -> None:
-    """Write rows, which are in the order of their hash, and where each bucket begins among them."""
-    begins = np.zeros(buckets + 1, BEGIN)
-    begins["row"] = np.searchsorted(bucket_of(keys["high"], buckets), np.arange(buckets + 1))
+def write_buckets(folder: Path, keys: NDArray[Any], pairs: Sequence[bytes], num_buckets: int) -> None:
+    """Write rows, already sorted by hash, and where each bucket begins among them."""
+    begins = np.zeros(num_buckets + 1, BUCKET_START)
+    begins["row"] = np.searchsorted(bucket_of(keys["high"], num_buckets), np.arange(num_buckets + 1))
     begins["byte"] = np.cumsum([0, *map(len, pairs)], dtype=np.int64)[begins["row"]]
     begins.tofile(folder / "begins")
     keys.tofile(folder / "keys")
@@ -191,44 +234,45 @@ def scatter(folder: Path, keys: NDArray[Any], pairs: Sequence[bytes], buckets: i
 # ---------------------------------------------------------------------------------------------------------- gather
 
 
-def gather(shard: Shard, folder: Path, *, corpora: Sequence[str], duplicates: str) -> Mapping[str, int]:
-    """The rows of one bucket: per corpus NAME.source, NAME.target, NAME.line.npy; of equal pairs the first stays."""
+def gather_bucket(shard: Shard, folder: Path, *, corpora: Sequence[str], duplicates: str) -> Mapping[str, int]:
+    """Write one bucket: per corpus NAME.source, NAME.target, NAME.line.npy; of equal pairs keep the first."""
     keys, texts, owners, counts = [], [], [], Counter({"duplicates": 0})
     for path in shard.inputs:
-        some, both = slice_of(path, int(shard.name))
-        if duplicates == "drop" and (again := repeats(some)).any():  # now, as a pair may be everywhere
-            some, both = some[~again], [text for text, gone in zip(both, again.repeat(2), strict=True) if not gone]
-            counts["duplicates"] += int(again.sum())
-        keys.append(some)
-        texts += both
-        owners.append(np.full(len(some), corpora.index(path.name.rsplit("-", 1)[0])))
+        piece_keys, piece_texts = read_bucket(path, int(shard.name))
+        if duplicates == "drop" and (repeated := is_repeated(piece_keys)).any():  # now: a pair may be in every piece
+            piece_texts = [text for text, drop in zip(piece_texts, repeated.repeat(2), strict=True) if not drop]
+            piece_keys = piece_keys[~repeated]
+            counts["duplicates"] += int(repeated.sum())
+        keys.append(piece_keys)
+        texts += piece_texts
+        owners.append(np.full(len(piece_keys), corpora.index(path.name.rsplit("-", 1)[0])))
     key, owner = np.concatenate(keys), np.concatenate(owners)
     order = np.lexsort((key["line"], owner, key["low"], key["high"]))
-    again = repeats(key[order])
-    counts["duplicates"] += int(again.sum())
+    repeated = is_repeated(key[order])
+    counts["duplicates"] += int(repeated.sum())
     if duplicates == "drop":
-        order = order[~again]
+        order = order[~repeated]
     for number, name in enumerate(corpora):
         rows = order[owner[order] == number]
-        for side, first in (("source", 0), ("target", 1)):
+        for side, offset in (("source", 0), ("target", 1)):
             with (folder / f"{name}.{side}").open("wb") as stream:
-                stream.writelines(texts[2 * row + first] + b"\n" for row in rows)
+                stream.writelines(texts[2 * row + offset] + b"\n" for row in rows)
         np.save(folder / f"{name}.line.npy", key["line"][rows].astype(np.int64))
         counts[f"pairs.{name}"] = len(rows)
     return counts
 
 
-def repeats(keys: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows, in the order of their hash, have the hash of the row before."""
-    again = np.zeros(len(keys), np.bool_)
-    again[1:] = (keys["high"][1:] == keys["high"][:-1]) & (keys["low"][1:] == keys["low"][:-1])
-    return again
+def is_repeated(keys: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows, sorted by hash, have the hash of the row before."""
+    repeated = np.zeros(len(keys), np.bool_)
+    repeated[1:] = (keys["high"][1:] == keys["high"][:-1]) & (keys["low"][1:] == keys["low"][:-1])
+    return repeated
 
 
-def slice_of(path: Path, bucket: int) -> tuple[NDArray[Any], list[bytes]]:
-    """One bucket's rows of a clean piece: their keys; their sources and targets, in turn."""
-    begin, end = np.fromfile(path / "begins", BEGIN, count=2, offset=bucket * BEGIN.itemsize).tolist()
-    keys = np.fromfile(path / "keys", KEY, count=end[0] - begin[0], offset=begin[0] * KEY.itemsize)
-    with (path / "pairs").open("rb") as stream:
+def read_bucket(piece: Path, bucket: int) -> tuple[NDArray[Any], list[bytes]]:
+    """One bucket of a clean piece: keys of its rows; their sources and targets, alternating."""
+    begin, end = np.fromfile(piece / "begins", BUCKET_START, count=2, offset=bucket * BUCKET_START.itemsize).tolist()
+    keys = np.fromfile(piece / "keys", KEY, count=end[0] - begin[0], offset=begin[0] * KEY.itemsize)
+    with (piece / "pairs").open("rb") as stream:
         stream.seek(begin[1])
         return keys, stream.read(end[1] - begin[1]).split(b"\n")[:-1]

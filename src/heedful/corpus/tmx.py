@@ -1,12 +1,12 @@
-"""Translation memories (TMX 1.4) with gaps, filled.
+"""Translation memories (TMX 1.4): read their units, and fill those that have no target.
 
-    fill("in.tmx", "out.tmx", "en", "de", translate)        # Filled(new=120, kept=880, without_source=0)
+    fill_memory("in.tmx", "out.tmx", "en", "de", translate)        # FillCounts(new=120, kept=880, without_source=0)
 
-A unit that has a target keeps it. Units stream through, so a memory of any size does; the new file appears whole or not
-at all.
+A unit that has a target keeps it. Units are streamed, so a memory of any size fits; the new file appears complete or
+not at all.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import TextIO
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from heedful.corpus.readers import LANGUAGE_ATTRIBUTES, named, units, variant
+from heedful.corpus.text_files import explain_read_errors, open_decompressed
 from heedful.errors import DataError
 
-PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
-WINDOW = 2000  # units that are translated together
+LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
+CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}  # hold codes of another program, not text; <hi> and <sub> hold text
+ARCHIVE_SUFFIXES = (".gz", ".zst", ".bz2", ".xz", ".zip")
+WINDOW_UNITS = 2000  # translated together
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <tmx version="1.4">
 <header creationtool="heedful" creationtoolversion={version} segtype="sentence" o-tmf="TMX" adminlang="en" \
@@ -30,34 +32,86 @@ TAIL = "</body>\n</tmx>\n"
 Translate = Callable[[list[str]], list[str]]
 
 
+def iterate_units(path: Path) -> Iterator[ElementTree.Element]:
+    """The units of a translation memory, one by one."""
+    try:
+        with explain_read_errors(path), open_decompressed(path) as stream:
+            events = ElementTree.iterparse(stream, events=("start", "end"))
+            _, root = next(events)
+            for event, element in events:
+                if event == "end" and local_tag(element) == "tu":
+                    yield element
+                    root.clear()  # free what was read, so that memory does not grow with the file
+                elif event == "start" and local_tag(element) == "body":
+                    root = element
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding it does not know
+        raise DataError(f"{path} is not well-formed TMX: {error}") from None
+
+
+def local_tag(element: ElementTree.Element) -> str:
+    """The tag without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def text_in_language(unit: Iterable[ElementTree.Element], language: str) -> str | None:
+    """The segment in a language: an exact match, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
+    texts: dict[str, str] = {}
+    for variant in unit:
+        code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
+        for segment in variant:
+            if local_tag(segment) == "seg":
+                texts.setdefault(code.lower().replace("_", "-"), segment_text(segment))
+    language = language.lower().replace("_", "-")
+    similar = (
+        text for code, text in texts.items() if code.startswith(f"{language}-") or language.startswith(f"{code}-")
+    )
+    return texts.get(language, next(similar, None))
+
+
+def segment_text(segment: ElementTree.Element) -> str:
+    """The text of a segment in order, without that of codes; no recursion, as files may nest to any depth."""
+    texts, stack = [], [(segment, False)]
+    while stack:
+        element, is_closed = stack.pop()
+        if is_closed:
+            texts.append(element.tail or "")
+            continue
+        if element is not segment:
+            stack.append((element, True))  # its tail comes after all that is inside
+        if local_tag(element) not in CODE_TAGS:
+            texts.append(element.text or "")
+            stack += [(child, False) for child in reversed(element)]
+    return "".join(texts)
+
+
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """How many units were translated, had a target before, have no source."""
+class FillCounts:
+    """How many units were translated, already had a target, have no source."""
 
     new: int = 0
     kept: int = 0
     without_source: int = 0
 
 
-def fill(
+def fill_memory(
     path: str | Path, out: str | Path, source: str, target: str, translate: Translate, version: str = ""
-) -> Filled:
-    """Write the memory again, with a target in every unit that has a source."""
+) -> FillCounts:
+    """Write a copy of the memory in which every unit that has a source has a target."""
     path, out = Path(path), Path(out)
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if out.exists() and out.samefile(path):
         raise DataError(f"{out} is the memory itself: give the new one another name")
-    if out.is_dir() or out.suffix in PACKED:
+    if out.is_dir() or out.suffix in ARCHIVE_SUFFIXES:
         raise DataError(f"{out} cannot be the new memory: name a plain file, such as new.tmx")
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(HEAD.format(version=quoteattr(version), source=quoteattr(source)))
-            counts = Filled()
-            every = units(path)
-            while some := list(islice(every, WINDOW)):
-                counts = written(stream, some, source, target, translate, counts)
+            counts = FillCounts()
+            units = iterate_units(path)
+            while window := list(islice(units, WINDOW_UNITS)):
+                counts = _write_units(stream, window, source, target, translate, counts)
             stream.write(TAIL)
         if not counts.new + counts.kept:
             raise DataError(f"no unit of {path} has a text in {source}, the language that the model reads")
@@ -67,39 +121,44 @@ def fill(
     return counts
 
 
-def written(
-    stream: TextIO, some: Sequence[ElementTree.Element], source: str, target: str, translate: Translate, counts: Filled
-) -> Filled:
-    """Some units, and the counts with theirs."""
-    texts = [variant(unit, source) for unit in some]
-    empty = [not (variant(unit, target) or "").strip() for unit in some]
-    gaps = [row for row, text in enumerate(texts) if text and text.strip() and empty[row]]
+def _write_units(
+    stream: TextIO,
+    units: Sequence[ElementTree.Element],
+    source: str,
+    target: str,
+    translate: Translate,
+    counts: FillCounts,
+) -> FillCounts:
+    """Write units with their targets filled; return the counts with theirs added."""
+    texts = [text_in_language(unit, source) for unit in units]
+    is_empty = [not (text_in_language(unit, target) or "").strip() for unit in units]
+    gaps = [row for row, text in enumerate(texts) if text and text.strip() and is_empty[row]]
     for row, text in zip(gaps, translate([" ".join((texts[row] or "").split()) for row in gaps]), strict=True):
-        add(some[row], target, text)
-    for unit in some:
+        _set_target_(units[row], target, text)
+    for unit in units:
         unit.tail = "\n"
         for node in unit.iter():
-            node.tag = named(node)  # the new file has no namespace
+            node.tag = local_tag(node)  # the new file has no namespace
         stream.write(ElementTree.tostring(unit, encoding="unicode"))
     missing = sum(text is None for text in texts)
     return replace(
         counts,
         new=counts.new + len(gaps),
-        kept=counts.kept + len(some) - len(gaps) - missing,
+        kept=counts.kept + len(units) - len(gaps) - missing,
         without_source=counts.without_source + missing,
     )
 
 
-def add(unit: ElementTree.Element, language: str, text: str) -> None:
-    """The variant in a language, instead of one that was empty."""
-    for old in list(unit):
-        alone = variant([old], language)
-        if alone is not None and not alone.strip():
-            unit.remove(old)
-    made = ElementTree.SubElement(unit, "tuv", {LANGUAGE_ATTRIBUTES[0]: language})
-    ElementTree.SubElement(made, "seg").text = "".join(valid(text))
+def _set_target_(unit: ElementTree.Element, language: str, text: str) -> None:
+    """Add the variant in a language to a unit, in place of an empty one."""
+    for variant in list(unit):
+        old_text = text_in_language([variant], language)
+        if old_text is not None and not old_text.strip():
+            unit.remove(variant)
+    new_variant = ElementTree.SubElement(unit, "tuv", {LANGUAGE_ATTRIBUTES[0]: language})
+    ElementTree.SubElement(new_variant, "seg").text = "".join(_xml_characters(text))
 
 
-def valid(text: str) -> Iterator[str]:
+def _xml_characters(text: str) -> Iterator[str]:
     """The characters that XML allows."""
-    return (one for one in text if one in "\t\n\r" or "\x20" <= one < "\ufffe" or one > "\uffff")
+    return (letter for letter in text if letter in "\t\n\r" or "\x20" <= letter < "\ufffe" or letter > "\uffff")

@@ -1,1 +1,1 @@
-"""From a corpus to batches."""
+"""Prepared data: from corpora to tokens to batches."""

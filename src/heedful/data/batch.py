@@ -14,54 +14,56 @@ from torch import Tensor  # noqa: E402
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Source tensors as the encoder takes them, and the target twice: as input and as answer, one step apart.
+    """Source tensors as the encoder takes them, and the target twice: as input and as expected output, one step apart.
 
     inputs   <s> y_1 y_2 ..
-    targets  y_1 y_2 .. </s>        so that step t never sees its own answer
+    targets  y_1 y_2 .. </s>        so that step t never sees its own output
     """
 
     source: tuple[Tensor, ...]  # of text: tokens [B, S] and mask [B, S]
     inputs: Tensor  # [B, T]
-    targets: Tensor  # [N] the answers at the real positions, row by row
-    real: Tensor  # [N] where those positions are in the flattened [B * T]
+    targets: Tensor  # [N] expected tokens at the positions that are not padding, row by row
+    target_positions: Tensor  # [N] those positions in the flattened [B * T]
 
     def to(self, device: torch.device | str) -> Self:
         """The same batch on another device."""
 
-        def moved(tensor: Tensor) -> Tensor:
+        def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=True)
 
-        return replace(self, **{part.name: each(moved, getattr(self, part.name)) for part in fields(self)})
+        return replace(self, **{part.name: map_tensors(move, getattr(self, part.name)) for part in fields(self)})
 
-    def twice(self) -> Self:
-        """Every row, and once more every row; the targets, which are the same, stay as they are."""
+    def repeat_rows(self) -> Self:
+        """All rows, then all rows again; `targets`, which are the same for both, are not repeated."""
 
-        def doubled(tensor: Tensor) -> Tensor:
+        def repeat(tensor: Tensor) -> Tensor:
             return torch.cat((tensor, tensor))
 
-        real = torch.cat((self.real, self.real + self.inputs.numel()))
-        return replace(self, source=each(doubled, self.source), inputs=doubled(self.inputs), real=real)
+        positions = torch.cat((self.target_positions, self.target_positions + self.inputs.numel()))
+        return replace(
+            self, source=map_tensors(repeat, self.source), inputs=repeat(self.inputs), target_positions=positions
+        )
 
 
-def each(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """A tensor changed, or every tensor of a tuple, of tuples."""
-    return tuple(each(change, part) for part in value) if isinstance(value, tuple) else change(value)
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Apply a function to a tensor, or to every tensor of nested tuples."""
+    return tuple(map_tensors(function, part) for part in value) if isinstance(value, tuple) else function(value)
 
 
 def collate(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, bos: int, eos: int, pad: int, end_source: bool = True
 ) -> Batch:
-    """Pad pairs of token lists into a Batch; `end_source` closes every source with the end token."""
+    """Pad pairs of token lists into a Batch; `end_source` appends the end token to every source."""
     ending = [eos] if end_source else []
-    sources, mask = padded([[*source, *ending] for source, _ in pairs], pad)
-    inputs, _ = padded([[bos, *target] for _, target in pairs], pad)
-    answers, answered = padded([[*target, eos] for _, target in pairs], pad)
-    real = answered.flatten().nonzero().squeeze(1)
-    return Batch((sources, mask), inputs, answers.flatten()[real], real)
+    sources, mask = pad_rows([[*source, *ending] for source, _ in pairs], pad)
+    inputs, _ = pad_rows([[bos, *target] for _, target in pairs], pad)
+    outputs, output_mask = pad_rows([[*target, eos] for _, target in pairs], pad)
+    positions = output_mask.flatten().nonzero().squeeze(1)
+    return Batch((sources, mask), inputs, outputs.flatten()[positions], positions)
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Rows of unequal length -> tokens [B, S] filled up with `pad`, and the mask of what is real."""
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Rows of unequal length -> tokens [B, S] filled up with `pad`, and the mask of tokens that are not padding."""
     lengths = torch.tensor([len(row) for row in rows])
     width = int(lengths.max()) if rows else 0
     tokens = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], dtype=torch.long)

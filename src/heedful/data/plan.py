@@ -1,11 +1,11 @@
 """The batch plan: batch k is a pure function of (seed, corpora, k).
 
-There is no iterator and no state: a resumed run goes on exactly, and any rank can compute any batch.
+There is no iterator and no state: a resumed run continues exactly, and any rank can compute any batch.
 
-    corpus -> blocks   BLOCK neighboring rows, read together; every epoch visits them in a new order
-    block  -> units    rows sorted by length, cut into micro-batches under the token budget, then shuffled
-    units  -> stream   epoch 0's units, epoch 1's, ... without end
-    streams -> mix     corpora take turns by weight; step k is micro-batches k * m to k * m + m - 1 of the mix
+    corpus -> blocks                BLOCK_ROWS consecutive rows, read together; every epoch visits them in a new order
+    block  -> micro-batches         rows sorted by length, split under the token budget, then shuffled
+    micro-batches -> CorpusStream   those of epoch 0, of epoch 1, ... without end
+    streams -> CorpusMix            corpora take turns by weight; step k is micro-batches k * m to k * m + m - 1
 
 A stored corpus is already shuffled as a whole, so its blocks are alike and sorting inside a block is enough.
 
@@ -19,7 +19,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,14 +27,17 @@ from numpy.typing import NDArray
 
 from heedful.errors import HeedfulError
 
-BLOCK = 65_536  # rows of a block
-PERIOD = 1_000  # units after which every corpus has had its due
+BLOCK_ROWS = 65_536
+MIX_PERIOD = 1_000  # micro-batches after which every corpus has had its exact share
+CACHED_BLOCKS = 16  # of a stream; its micro-batches come from one block after the other
+CACHED_EPOCHS = 16
+CACHED_PERIODS = 16
 
 IntArray = NDArray[np.integer[Any]]
 
 
-class Corpus(Protocol):
-    """What the plan needs to know of a stored corpus; its rows are numbered from 0."""
+class TokenizedCorpus(Protocol):
+    """What the plan needs to know of a corpus; its rows are numbered from 0."""
 
     @property
     def fingerprint(self) -> str:
@@ -42,27 +45,27 @@ class Corpus(Protocol):
         ...
 
     @property
-    def rows(self) -> int:
-        """How many pairs there are."""
+    def num_rows(self) -> int:
+        """The number of pairs."""
         ...
 
     @property
-    def fixed(self) -> bool:
+    def has_fixed_lengths(self) -> bool:
         """Whether lengths are the same in every epoch; with subword regularization they are not."""
         ...
 
-    def lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:
+    def block_lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:
         """Source and target lengths of a block's rows, in tokens, with those that the model adds."""
         ...
 
-    def units(self, epoch: int, micro_tokens: int) -> IntArray:
-        """`count_units` of every block. Where lengths are not fixed, a step of epoch e asks for those of 0 .. e."""
+    def micro_batches_per_block(self, epoch: int, max_tokens: int) -> IntArray:
+        """`count_micro_batches` of every block. Without fixed lengths, a step of epoch e needs those of 0 .. e."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Micro:
-    """One micro-batch: which rows of which corpus, and in which pass over it."""
+class MicroBatch:
+    """One micro-batch: rows of one corpus, in one epoch."""
 
     corpus: int
     rows: IntArray
@@ -70,118 +73,170 @@ class Micro:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a corpus has been read: whole passes, and the share of the current one."""
+class EpochPosition:
+    """How far a corpus has been read: whole epochs, and the share of the current one."""
 
     epoch: int
     fraction: float
 
 
-def cut(
+def split_block(
     source: IntArray,
     target: IntArray,
-    micro_tokens: int,
+    max_tokens: int,
     *,
     words: NDArray[np.uint64],
     turn: int = 0,
     first_row: int = 0,
 ) -> list[IntArray]:
-    """A block's rows as units: n * max(S, T) <= micro_tokens, S and T the longest source and target of the n rows.
+    """Split a block's rows into micro-batches: n * max(S, T) <= max_tokens, S and T the longest lengths of the n rows.
 
-    Rows are sorted by L = max(source, target), then by source - target, upwards for even L and downwards for odd L
+    Rows are sorted by L = max(source, target), then by source - target, ascending for even L and descending for odd L
     (or the other way round, by `turn`): where L steps, the other side does not jump. Random `words` break ties.
     """
     source, target = source.astype(np.int64), target.astype(np.int64)
     longer = np.maximum(source, target)
-    ends = _ends(longer, micro_tokens, first_row)
-    upwards = 1 - 2 * ((longer + turn) % 2)
+    ends = _find_ends(longer, max_tokens, first_row)
+    sign = 1 - 2 * ((longer + turn) % 2)
     # |source - target| <= L, so the numbers around L (L + 1) belong to L alone: one key sorts by both.
-    key = longer * (longer + 1) + upwards * (source - target)
+    key = longer * (longer + 1) + sign * (source - target)
     order = np.argsort((key << 20) + (words >> np.uint64(44)).astype(np.int64), kind="stable") + first_row
-    order.flags.writeable = False  # units are views of one cached array
+    order.flags.writeable = False  # micro-batches are views of one cached array
     return np.split(order, ends[:-1])
 
 
-def count_units(source: IntArray, target: IntArray, micro_tokens: int, *, first_row: int = 0) -> int:
-    """len(cut(..)), which depends on how often each max(source, target) occurs and on nothing else."""
-    return len(_ends(np.maximum(source, target), micro_tokens, first_row))
+def count_micro_batches(source: IntArray, target: IntArray, max_tokens: int, *, first_row: int = 0) -> int:
+    """len(split_block(..)), which depends only on how often each max(source, target) occurs."""
+    return len(_find_ends(np.maximum(source, target), max_tokens, first_row))
 
 
-def _ends(longer: IntArray, micro_tokens: int, first_row: int) -> list[int]:
-    """Where greedy units end among the sorted rows: max over L of min(rows up to L, start + micro_tokens // L)."""
+def _find_ends(longer: IntArray, max_tokens: int, first_row: int) -> list[int]:
+    """Where greedy micro-batches end in the sorted rows: max over L of min(rows up to L, start + max_tokens // L)."""
     row = int(np.argmax(longer))
-    if longer[row] > micro_tokens:
+    if longer[row] > max_tokens:
         raise HeedfulError(
-            f"row {first_row + row} has {longer[row]} tokens on its longer side, a micro-batch holds {micro_tokens}. "
-            f"Raise batch_tokens, lower micro_batches, or prepare the corpus again and drop pairs over {micro_tokens}."
+            f"row {first_row + row} has {longer[row]} tokens on its longer side, a micro-batch holds {max_tokens}. "
+            f"Raise batch_tokens, lower micro_batches, or prepare the corpus again and drop pairs over {max_tokens}."
         )
-    below = np.cumsum(np.bincount(longer))
-    room = micro_tokens // np.maximum(np.arange(len(below)), 1)
+    rows_up_to = np.cumsum(np.bincount(longer))
+    capacity = max_tokens // np.maximum(np.arange(len(rows_up_to)), 1)
     ends, end = [], 0
     while end < len(longer):
-        end = int(np.minimum(below, end + room).max())
+        end = int(np.minimum(rows_up_to, end + capacity).max())
         ends.append(end)
     return ends
 
 
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """The endless units of one corpus, epoch after epoch."""
+class CorpusStream:
+    """The endless micro-batches of one corpus, epoch after epoch; expensive results are cached."""
 
-    corpus: Corpus
-    seed: int
-    micro_tokens: int
+    def __init__(self, corpus: TokenizedCorpus, seed: int, max_tokens: int) -> None:
+        self.corpus, self.seed, self.max_tokens = corpus, seed, max_tokens
+        self._block_order = lru_cache(CACHED_EPOCHS)(partial(_order_blocks, corpus, seed, max_tokens))
+        self._block_micro_batches = lru_cache(CACHED_BLOCKS)(partial(_shuffle_block, corpus, seed, max_tokens))
+        self._epoch_sizes: dict[int, int] = {}
 
-    def rows(self, unit: int) -> IntArray:
-        """The rows of a unit."""
-        epoch, position = self.place(unit)
-        blocks, starts = visits(self, epoch)
+    def __reduce__(self) -> tuple[type, tuple[TokenizedCorpus, int, int]]:
+        """Pickle without the caches."""
+        return CorpusStream, (self.corpus, self.seed, self.max_tokens)
+
+    def rows(self, index: int) -> IntArray:
+        """The rows of a micro-batch."""
+        epoch, position = self.locate(index)
+        blocks, starts = self.block_order(epoch)
         visit = int(np.searchsorted(starts, position, side="right")) - 1
         start, end = map(int, starts[visit : visit + 2])
-        units = _units(self, epoch, int(blocks[visit]))
-        if len(units) != end - start:
-            raise ValueError(f"block {blocks[visit]} has {len(units)} units, but its corpus counts {end - start}")
-        return units[position - start]
+        micro_batches = self.block_micro_batches(epoch, int(blocks[visit]))
+        if len(micro_batches) != end - start:
+            raise ValueError(
+                f"block {blocks[visit]} has {len(micro_batches)} micro-batches, but its corpus counts {end - start}"
+            )
+        return micro_batches[position - start]
 
-    def place(self, unit: int) -> tuple[int, int]:
-        """The epoch of a unit, and which of the epoch's units it is."""
-        if self.corpus.fixed:
-            return divmod(unit, _total(self, 0))
+    def locate(self, index: int) -> tuple[int, int]:
+        """The epoch of a micro-batch, and its index in that epoch."""
+        if self.corpus.has_fixed_lengths:
+            return divmod(index, self.epoch_size(0))
         epoch = 0
-        while unit >= (total := _total(self, epoch)):
-            epoch, unit = epoch + 1, unit - total
-        return epoch, unit
+        while index >= (size := self.epoch_size(epoch)):
+            epoch, index = epoch + 1, index - size
+        return epoch, index
 
-    def progress(self, unit: int) -> Progress:
-        """How far the corpus has been read when a unit comes next."""
-        epoch, position = self.place(unit)
-        return Progress(epoch, position / _total(self, epoch))
+    def epoch_position(self, index: int) -> EpochPosition:
+        """How far the corpus has been read before a micro-batch."""
+        epoch, position = self.locate(index)
+        return EpochPosition(epoch, position / self.epoch_size(epoch))
 
+    def epoch_size(self, epoch: int) -> int:
+        """The number of micro-batches in an epoch."""
+        if epoch not in self._epoch_sizes:
+            self._epoch_sizes[epoch] = int(self.block_order(epoch)[1][-1])
+        return self._epoch_sizes[epoch]
 
-# What is costly is remembered. A stream is compared by identity, and what it gives never changes.
+    def block_order(self, epoch: int) -> tuple[IntArray, IntArray]:
+        """The blocks in the order of an epoch; the number of micro-batches before each, and in all."""
+        return self._block_order(epoch)
 
-
-@lru_cache(maxsize=4096)
-def _total(stream: Stream, epoch: int) -> int:
-    return int(visits(stream, epoch)[1][-1])
-
-
-@lru_cache(maxsize=256)
-def visits(stream: Stream, epoch: int) -> tuple[IntArray, IntArray]:
-    """An epoch's blocks in the order of their visits; how many units came before each, and how many there are."""
-    blocks = shuffled(-(-stream.corpus.rows // BLOCK), stream.seed, stream.corpus.fingerprint, "blocks", epoch)
-    units = stream.corpus.units(epoch, stream.micro_tokens)[blocks]
-    return blocks, np.concatenate(([0], np.cumsum(units, dtype=np.int64)))
+    def block_micro_batches(self, epoch: int, block: int) -> list[IntArray]:
+        """A block's micro-batches in the order of an epoch."""
+        return self._block_micro_batches(epoch, block)
 
 
-@lru_cache(maxsize=128)
-def _units(stream: Stream, epoch: int, block: int) -> list[IntArray]:
-    """A block's units in the order in which an epoch takes them."""
-    name = (stream.seed, stream.corpus.fingerprint, "block", epoch, block)
-    source, target = stream.corpus.lengths(epoch, block)
-    words = random_words(len(source), *name, "rows")
-    units = cut(source, target, stream.micro_tokens, words=words, turn=epoch, first_row=block * BLOCK)
-    return [units[unit] for unit in shuffled(len(units), *name, "units")]
+def _order_blocks(corpus: TokenizedCorpus, seed: int, max_tokens: int, epoch: int) -> tuple[IntArray, IntArray]:
+    blocks = shuffle_range(-(-corpus.num_rows // BLOCK_ROWS), seed, corpus.fingerprint, "blocks", epoch)
+    counts = corpus.micro_batches_per_block(epoch, max_tokens)[blocks]
+    return blocks, np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def _shuffle_block(corpus: TokenizedCorpus, seed: int, max_tokens: int, epoch: int, block: int) -> list[IntArray]:
+    key = (seed, corpus.fingerprint, "block", epoch, block)
+    source, target = corpus.block_lengths(epoch, block)
+    words = random_words(len(source), *key, "rows")
+    micro_batches = split_block(source, target, max_tokens, words=words, turn=epoch, first_row=block * BLOCK_ROWS)
+    return [micro_batches[index] for index in shuffle_range(len(micro_batches), *key, "units")]
+
+
+class CorpusMix:
+    """In which order corpora take turns.
+
+    Before period p a corpus has given exactly floor(p * MIX_PERIOD * share) micro-batches, so that even the smallest is
+    never a whole micro-batch short; inside a period the order is random.
+    """
+
+    def __init__(self, weights: tuple[int, ...], fingerprints: tuple[str, ...], seed: int) -> None:
+        self.weights, self.fingerprints, self.seed = weights, fingerprints, seed
+        self._turns = lru_cache(CACHED_PERIODS)(partial(_shuffle_turns, weights, fingerprints, seed))
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[int, ...], tuple[str, ...], int]]:
+        """Pickle without the cache."""
+        return CorpusMix, (self.weights, self.fingerprints, self.seed)
+
+    def locate(self, index: int) -> tuple[int, IntArray]:
+        """The corpus of a micro-batch of the mix, and how many each corpus has given before it."""
+        if index < 0:
+            raise ValueError("steps count from 0")
+        period = index // MIX_PERIOD
+        while sum(self.counts_before(period + 1)) <= index:  # floors: a period may end a little late
+            period += 1
+        before, turns = self.counts_before(period), self._turns(period)
+        offset = index - sum(before)
+        return int(turns[offset]), np.add(before, np.bincount(turns[:offset], minlength=len(before)))
+
+    def counts_before(self, period: int) -> list[int]:
+        """How many micro-batches each corpus has given before a period."""
+        return _counts_before(self.weights, period)
+
+
+def _counts_before(weights: Sequence[int], period: int) -> list[int]:
+    total = sum(weights)
+    return [period * MIX_PERIOD * weight // total for weight in weights]
+
+
+def _shuffle_turns(weights: Sequence[int], fingerprints: Sequence[str], seed: int, period: int) -> IntArray:
+    """The corpus of each micro-batch of a period."""
+    counts = np.subtract(_counts_before(weights, period + 1), _counts_before(weights, period))
+    turns = np.repeat(np.arange(len(counts)), counts)
+    return turns[shuffle_range(len(turns), seed, list(fingerprints), "mix", period)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,11 +244,10 @@ class Plan:
     """Which rows make batch k: `micro_batches` times at most batch_tokens // micro_batches tokens on the longer side.
 
     A corpus gets micro-batches in proportion to its weight, or to rows^(1 / temperature): 1 (the default) follows the
-    sizes, infinity treats all alike. Before period p it has given exactly floor(p * PERIOD * share) units, so that even
-    the smallest is never a whole unit short; inside a period the order is random.
+    sizes, infinity treats all alike.
     """
 
-    corpora: Sequence[Corpus]
+    corpora: Sequence[TokenizedCorpus]
     _: KW_ONLY
     seed: int
     batch_tokens: int
@@ -204,12 +258,12 @@ class Plan:
     def __post_init__(self) -> None:
         if not 1 <= self.micro_batches <= self.batch_tokens:
             raise ValueError(f"{self.batch_tokens} batch_tokens cannot make {self.micro_batches} micro-batches")
-        if not self.corpora or not all(corpus.rows for corpus in self.corpora):
+        if not self.corpora or not all(corpus.num_rows for corpus in self.corpora):
             raise HeedfulError(
                 "there is nothing to train on: a corpus has no rows. Look at what its preparation dropped."
             )
         if self.weights is not None and self.temperature is not None:
-            raise ValueError("weights and temperature both say how corpora are mixed: give one of them")
+            raise ValueError("weights and temperature both set how corpora are mixed: give one of them")
         if self.weights is not None and len(self.weights) != len(self.corpora):
             raise ValueError(f"{len(self.weights)} weights for {len(self.corpora)} corpora")
         if not all(0 < weight < math.inf for weight in self.weights or ()):
@@ -217,78 +271,55 @@ class Plan:
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature must be positive, got {self.temperature}")
         for stream in self.streams:
-            stream.progress(0)  # a pair over the budget should fail here, not in the middle of an epoch
+            stream.epoch_position(0)  # a pair over the budget should fail here, not in the middle of an epoch
 
     @cached_property
-    def streams(self) -> tuple[Stream, ...]:
-        """The units of each corpus."""
-        micro_tokens = self.batch_tokens // self.micro_batches
-        return tuple(Stream(corpus, self.seed, micro_tokens) for corpus in self.corpora)
+    def streams(self) -> tuple[CorpusStream, ...]:
+        """The micro-batches of each corpus."""
+        max_tokens = self.batch_tokens // self.micro_batches
+        return tuple(CorpusStream(corpus, self.seed, max_tokens) for corpus in self.corpora)
 
     @cached_property
-    def parts(self) -> tuple[int, ...]:
-        """The weights as integers: corpus i gets parts[i] of sum(parts)."""
-        weights = self.weights or [corpus.rows ** (1 / (self.temperature or 1)) for corpus in self.corpora]
+    def mix(self) -> CorpusMix:
+        """The order in which corpora take turns."""
+        weights = self.weights or [corpus.num_rows ** (1 / (self.temperature or 1)) for corpus in self.corpora]
         total = math.fsum(weights)
-        return tuple(max(1, round(weight / total * 2**40)) for weight in weights)
+        integers = tuple(max(1, round(weight / total * 2**40)) for weight in weights)
+        return CorpusMix(integers, tuple(corpus.fingerprint for corpus in self.corpora), self.seed)
 
-    def batch(self, step: int) -> tuple[Micro, ...]:
+    def batch(self, step: int) -> tuple[MicroBatch, ...]:
         """The micro-batches of a step, which counts from 0."""
-        return self.share(step, 0, 1)
+        return self.batch_of_rank(step, 0, 1)
 
-    def share(self, step: int, rank: int, ranks: int) -> tuple[Micro, ...]:
-        """A rank's part of a step: every `ranks`-th micro-batch, from number `rank` on."""
-        if not 0 <= rank < ranks:
-            raise ValueError(f"there is no rank {rank} among {ranks}")
-        if self.micro_batches % ranks:
+    def batch_of_rank(self, step: int, rank: int, num_ranks: int) -> tuple[MicroBatch, ...]:
+        """A rank's part of a step: every `num_ranks`-th micro-batch, starting at number `rank`."""
+        if not 0 <= rank < num_ranks:
+            raise ValueError(f"there is no rank {rank} among {num_ranks}")
+        if self.micro_batches % num_ranks:
             raise HeedfulError(
-                f"{self.micro_batches} micro-batches cannot be shared equally by {ranks} ranks. "
-                f"Set micro_batches to a multiple of {ranks}, or start as many ranks as divide it."
+                f"{self.micro_batches} micro-batches cannot be shared equally by {num_ranks} ranks. "
+                f"Set micro_batches to a multiple of {num_ranks}, or start as many ranks as divide it."
             )
         first = step * self.micro_batches
-        return tuple(self._micro(unit) for unit in range(first + rank, first + self.micro_batches, ranks))
+        return tuple(self._micro_batch(index) for index in range(first + rank, first + self.micro_batches, num_ranks))
 
-    def epoch(self, step: int) -> tuple[Progress, ...]:
-        """How far each corpus has been read when a step begins."""
-        _, before = self._mixed(step * self.micro_batches)
-        return tuple(stream.progress(int(unit)) for stream, unit in zip(self.streams, before, strict=True))
+    def epoch_positions(self, step: int) -> tuple[EpochPosition, ...]:
+        """How far each corpus has been read before a step."""
+        _, before = self.mix.locate(step * self.micro_batches)
+        return tuple(stream.epoch_position(int(index)) for stream, index in zip(self.streams, before, strict=True))
 
-    def _micro(self, unit: int) -> Micro:
-        corpus, before = self._mixed(unit)
-        stream, own = self.streams[corpus], int(before[corpus])
-        return Micro(corpus, stream.rows(own), stream.place(own)[0])
-
-    def _mixed(self, unit: int) -> tuple[int, IntArray]:
-        """Whose turn a unit of the mix is, and how many units each corpus has given before it."""
-        if unit < 0:
-            raise ValueError("steps count from 0")
-        period = unit // PERIOD
-        while sum(self.due(period + 1)) <= unit:  # floors: a period may end a little late
-            period += 1
-        due, turns = self.due(period), _turns(self, period)
-        slot = unit - sum(due)
-        return int(turns[slot]), np.add(due, np.bincount(turns[:slot], minlength=len(due)))
-
-    def due(self, period: int) -> list[int]:
-        """How many units each corpus has given before a period."""
-        whole = sum(self.parts)
-        return [period * PERIOD * part // whole for part in self.parts]
+    def _micro_batch(self, index: int) -> MicroBatch:
+        corpus, before = self.mix.locate(index)
+        stream, stream_index = self.streams[corpus], int(before[corpus])
+        return MicroBatch(corpus, stream.rows(stream_index), stream.locate(stream_index)[0])
 
 
-@lru_cache(maxsize=16)
-def _turns(plan: Plan, period: int) -> IntArray:
-    """Whose turn it is, unit by unit of a period."""
-    given = np.subtract(plan.due(period + 1), plan.due(period))
-    turns = np.repeat(np.arange(len(given)), given)
-    return turns[shuffled(len(turns), plan.seed, [corpus.fingerprint for corpus in plan.corpora], "mix", period)]
+def shuffle_range(count: int, *key: object) -> IntArray:
+    """0 .. count - 1 in a random order determined by the key."""
+    return np.argsort(random_words(count, *key), kind="stable")
 
 
-def shuffled(count: int, *name: object) -> IntArray:
-    """0 .. count - 1 in an order that belongs to the name."""
-    return np.argsort(random_words(count, *name), kind="stable")
-
-
-def random_words(count: int, *name: object) -> NDArray[np.uint64]:
-    """Random 64-bit words that belong to the name, which is anything that JSON can write."""
-    key = hashlib.blake2b(json.dumps(name).encode(), digest_size=16).digest()
-    return np.random.Philox(key=int.from_bytes(key, "little")).random_raw(count)
+def random_words(count: int, *key: object) -> NDArray[np.uint64]:
+    """Random 64-bit words determined by the key, which is anything that JSON can write."""
+    digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).digest()
+    return np.random.Philox(key=int.from_bytes(digest, "little")).random_raw(count)

@@ -3,9 +3,9 @@
     prepared = open_prepared("prepared")
     prepared.train[0].pairs([0, 1, 2])        # [(source ids, target ids), ...]
 
-A corpus is a row of shards, each a folder with NAME.source.npy (ids, 16 bits where the vocabulary allows),
-NAME.source.begin.npy, the same for the target, and NAME.line.npy (where each pair stood in its file). manifest.json
-lists them with their hashes, and the fingerprint of a corpus is a hash of those.
+A corpus is a sequence of shards, each a folder with NAME.source.npy (ids, 16 bits where the vocabulary allows),
+NAME.source.begin.npy, the same for the target, and NAME.line.npy (the line number of each pair in its file).
+manifest.json lists them with their hashes, and the fingerprint of a corpus is a hash of those.
 """
 
 import json
@@ -20,60 +20,74 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.plan import BLOCK, Corpus, count_units
+from heedful.data.plan import BLOCK_ROWS, TokenizedCorpus, count_micro_batches
 from heedful.errors import DataError
 from heedful.files import file_sha256
 from heedful.text.tokenizer import Tokenizer, load
 
-FORMAT = 1
+FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
 ARRAYS = ("source", "source.begin", "target", "target.begin", "line")  # of every corpus in every folder
+MAX_MAPPED_ARRAYS = 64  # each holds a file open, of which a process may have a few hundred
 
 Array = NDArray[Any]
 
 
-def lengths_of(rows: Sequence[Sequence[int]]) -> Array:
-    """How many ids each row has."""
+def row_lengths(rows: Sequence[Sequence[int]]) -> Array:
+    """The number of ids in each row."""
     return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
-def write_tokens(folder: Path, name: str, rows: Sequence[Sequence[int]], vocabulary: int) -> int:
-    """Write rows of ids as `name`.npy and `name`.begin.npy; gives the number of ids."""
+def write_tokens(folder: Path, name: str, rows: Sequence[Sequence[int]], vocab_size: int) -> int:
+    """Write rows of ids as `name`.npy and `name`.begin.npy; return the number of ids."""
     begins = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths_of(rows), out=begins[1:])
-    ids = np.fromiter(chain.from_iterable(rows), np.uint16 if vocabulary <= 1 << 16 else np.uint32, int(begins[-1]))
+    np.cumsum(row_lengths(rows), out=begins[1:])
+    ids = np.fromiter(chain.from_iterable(rows), np.uint16 if vocab_size <= 1 << 16 else np.uint32, int(begins[-1]))
     np.save(folder / f"{name}.npy", ids)
     np.save(folder / f"{name}.begin.npy", begins)
     return int(begins[-1])
 
 
-def mapped(path: Path) -> Array:
-    """An array on disk, read as it is needed; known by its time too, as a file may be made anew."""
-    return _mapped(path, path.stat().st_mtime_ns)
+class MappedArrays:
+    """Memory-mapped .npy files, of which the most recently used stay open."""
+
+    def __init__(self) -> None:
+        self._open = lru_cache(MAX_MAPPED_ARRAYS)(_map_array)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Pickle without the open files."""
+        return MappedArrays, ()
+
+    def open(self, path: Path) -> Array:
+        """Map a file; a file that was rewritten (by its mtime) is mapped again."""
+        return self._open(path, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=64)  # a map holds a file open, of which a process may have a few hundred
-def _mapped(path: Path, time: int) -> Array:  # noqa: ARG001  # part of the key
+def _map_array(path: Path, mtime_ns: int) -> Array:  # noqa: ARG001  # part of the cache's key
     array: Array = np.load(path, mmap_mode="r")
     return array
 
 
-def counted(corpus: Corpus, epoch: int, micro_tokens: int) -> Array:
-    """How many micro-batches each block of a corpus makes."""
-    blocks = range(-(-corpus.rows // BLOCK))
-    counts = [count_units(*corpus.lengths(epoch, at), micro_tokens, first_row=at * BLOCK) for at in blocks]
+def count_per_block(corpus: TokenizedCorpus, epoch: int, max_tokens: int) -> Array:
+    """The number of micro-batches in each block of a corpus."""
+    blocks = range(-(-corpus.num_rows // BLOCK_ROWS))
+    counts = [
+        count_micro_batches(*corpus.block_lengths(epoch, block), max_tokens, first_row=block * BLOCK_ROWS)
+        for block in blocks
+    ]
     return np.array(counts, np.int64)
 
 
-def kept(path: Path | None, make: Callable[[], Array]) -> Array:
-    """What is in the file, or what `make` gives, which then is."""
+def load_or_compute(path: Path | None, compute: Callable[[], Array]) -> Array:
+    """Load an array from a file; if there is none, compute it and write the file."""
     if path is not None and path.is_file():
-        return mapped(path)
-    result = make()
+        array: Array = np.load(path)
+        return array
+    result = compute()
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".tmp-{path.name}-{os.getpid()}")  # another rank may be at it too
+        part = path.with_name(f".tmp-{path.name}-{os.getpid()}")  # another rank may write it too
         with part.open("wb") as stream:
             np.save(stream, result)
         part.replace(path)
@@ -81,120 +95,123 @@ def kept(path: Path | None, make: Callable[[], Array]) -> Array:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredCorpus:
     """The tokens of one corpus. `plan.Plan` makes batches of it."""
 
     name: str
     folders: tuple[Path, ...]
-    sizes: tuple[int, ...]  # rows of each folder
+    folder_rows: tuple[int, ...]  # rows in each folder
     fingerprint: str
-    cache: Path | None = None  # where counts of batches are kept
-    fixed: bool = field(default=True, init=False)
+    plan_dir: Path | None = None  # where counts of micro-batches are kept
+    arrays: MappedArrays = field(default_factory=MappedArrays, repr=False, compare=False)
+    has_fixed_lengths: bool = field(default=True, init=False)
 
     @cached_property
-    def begins(self) -> NDArray[np.int64]:
+    def folder_starts(self) -> NDArray[np.int64]:
         """The first row of each folder, and one past the last."""
-        return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+        return np.concatenate([[0], np.cumsum(self.folder_rows, dtype=np.int64)])
 
     @property
-    def rows(self) -> int:
-        """How many pairs."""
-        return int(self.begins[-1])
+    def num_rows(self) -> int:
+        """The number of pairs."""
+        return int(self.folder_starts[-1])
 
-    def part(self, folder: int, what: str) -> Array:
+    def array(self, folder: int, name: str) -> Array:
         """One array of one folder: "source", "source.begin", ..., "line"."""
-        return mapped(self.folders[folder] / f"{self.name}.{what}.npy")
+        return self.arrays.open(self.folders[folder] / f"{self.name}.{name}.npy")
 
-    def spans(self, begin: int, end: int) -> Iterable[tuple[int, int, int]]:
-        """(folder, first, last + 1) of the rows [begin, end)."""
-        first = int(np.searchsorted(self.begins, begin, side="right")) - 1
+    def folder_spans(self, begin: int, end: int) -> Iterable[tuple[int, int, int]]:
+        """(folder, begin in it, end in it) of the rows [begin, end)."""
+        folder = int(np.searchsorted(self.folder_starts, begin, side="right")) - 1
         while begin < end:
-            until = min(end, int(self.begins[first + 1]))
+            until = min(end, int(self.folder_starts[folder + 1]))
             if until > begin:
-                yield first, begin - int(self.begins[first]), until - int(self.begins[first])
-            begin, first = until, first + 1
+                yield folder, begin - int(self.folder_starts[folder]), until - int(self.folder_starts[folder])
+            begin, folder = until, folder + 1
 
-    def lengths(self, epoch: int, block: int) -> tuple[Array, Array]:  # noqa: ARG002  # the same in every epoch
+    def block_lengths(self, epoch: int, block: int) -> tuple[Array, Array]:  # noqa: ARG002  # the same in every epoch
         """Source and target lengths of a block, with the end token that each side gets."""
-        spans = list(self.spans(block * BLOCK, min((block + 1) * BLOCK, self.rows)))
+        spans = list(self.folder_spans(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.num_rows)))
         sides = [
-            np.concatenate([np.diff(self.part(folder, f"{side}.begin")[a : b + 1]) for folder, a, b in spans]) + 1
+            np.concatenate([np.diff(self.array(folder, f"{side}.begin")[a : b + 1]) for folder, a, b in spans]) + 1
             for side in SIDES
         ]
         return sides[0], sides[1]
 
-    def units(self, epoch: int, micro_tokens: int) -> Array:
-        """How many micro-batches each block makes; counted once and kept."""
-        path = self.cache and self.cache / f"{self.fingerprint[:16]}-{micro_tokens}.npy"
-        return kept(path, lambda: counted(self, epoch, micro_tokens))
+    def micro_batches_per_block(self, epoch: int, max_tokens: int) -> Array:
+        """The number of micro-batches in each block; counted once and kept in a file."""
+        path = self.plan_dir and self.plan_dir / f"{self.fingerprint[:16]}-{max_tokens}.npy"
+        return load_or_compute(path, lambda: count_per_block(self, epoch, max_tokens))
 
-    def places(self, rows: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
+    def group_by_folder(self, rows: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
         """Folder, (position in `rows`, row inside the folder): so that a folder is opened once."""
-        wanted = np.asarray(rows, np.int64)
-        folders = np.searchsorted(self.begins, wanted, side="right") - 1
-        inside = (wanted - self.begins[folders]).tolist()
-        found: dict[int, list[tuple[int, int]]] = {}
+        numbers = np.asarray(rows, np.int64)
+        folders = np.searchsorted(self.folder_starts, numbers, side="right") - 1
+        inside = (numbers - self.folder_starts[folders]).tolist()
+        groups: dict[int, list[tuple[int, int]]] = {}
         for position, folder in enumerate(folders.tolist()):
-            found.setdefault(folder, []).append((position, inside[position]))
-        return sorted(found.items())
+            groups.setdefault(folder, []).append((position, inside[position]))
+        return sorted(groups.items())
 
     def pairs(self, rows: Sequence[int]) -> list[tuple[Array, Array]]:
-        """The ids of some rows."""
+        """Source and target ids of rows."""
         sides: dict[str, list[Array]] = {side: [np.empty(0)] * len(rows) for side in SIDES}
-        for folder, some in self.places(rows):
-            for side, found in sides.items():
-                ids, begins = self.part(folder, side), self.part(folder, f"{side}.begin")
-                for position, at in some:
-                    found[position] = np.array(ids[begins[at] : begins[at + 1]])
+        for folder, group in self.group_by_folder(rows):
+            for side, ids_of_rows in sides.items():
+                ids, begins = self.array(folder, side), self.array(folder, f"{side}.begin")
+                for position, row in group:
+                    ids_of_rows[position] = np.array(ids[begins[row] : begins[row + 1]])
         return list(zip(*sides.values(), strict=True))
 
-    def lines(self, rows: Sequence[int]) -> list[int]:
-        """Where some rows stood in their file, from 1."""
+    def line_numbers(self, rows: Sequence[int]) -> list[int]:
+        """The line numbers of rows in their file, from 1."""
         result = [0] * len(rows)
-        for folder, some in self.places(rows):
-            lines = self.part(folder, "line")
-            for position, at in some:
-                result[position] = int(lines[at])
+        for folder, group in self.group_by_folder(rows):
+            lines = self.array(folder, "line")
+            for position, row in group:
+                result[position] = int(lines[row])
         return result
 
-    def without_last(self, count: int) -> "Stored":
-        """The same corpus, but for its last rows."""
-        sizes, left = [], self.rows - count
-        for size in self.sizes:
-            sizes.append(min(size, left))
-            left -= sizes[-1]
-        return replace(self, sizes=tuple(sizes), fingerprint=f"{count:x}-{self.fingerprint}")
+    def without_last(self, count: int) -> "StoredCorpus":
+        """The same corpus without its last rows."""
+        folder_rows, left = [], self.num_rows - count
+        for size in self.folder_rows:
+            folder_rows.append(min(size, left))
+            left -= folder_rows[-1]
+        return replace(self, folder_rows=tuple(folder_rows), fingerprint=f"{count:x}-{self.fingerprint}")
 
     def texts(self, side: str, folder: int) -> list[str]:
-        """The text of one folder's rows, which stands beside its tokens in text/."""
+        """The text of one folder's rows, from text/ next to tokens/."""
         path = self.folders[folder]
         return (path.parents[1] / "text" / path.name / f"{self.name}.{side}").read_text("utf-8").split("\n")[:-1]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """A prepared folder: corpora, tokenizers and the manifest that describes them."""
 
     folder: Path
     manifest: dict[str, Any]
+    arrays: MappedArrays = field(default_factory=MappedArrays, repr=False, compare=False)  # shared by its corpora
 
-    def split(self, name: str) -> tuple[Stored, ...]:
+    def split(self, name: str) -> tuple[StoredCorpus, ...]:
         """The corpora of "train", "validation" or "test"."""
         return tuple(
-            Stored(
+            StoredCorpus(
                 corpus["name"],
                 tuple(self.folder / part["folder"] for part in corpus["parts"]),
                 tuple(part["rows"] for part in corpus["parts"]),
                 corpus["fingerprint"],
                 self.folder / "plan",
+                self.arrays,
             )
             for corpus in self.manifest["corpora"]
             if corpus["split"] == name
         )
 
     @property
-    def train(self) -> tuple[Stored, ...]:
-        """What to learn from."""
+    def train(self) -> tuple[StoredCorpus, ...]:
+        """The training corpora."""
         return self.split("train")
 
     @property
@@ -203,8 +220,8 @@ class Prepared:
         return str(self.manifest["fingerprint"])
 
     @property
-    def weights(self) -> list[float] | None:
-        """How often each corpus of `train` is read, where the configuration says so."""
+    def corpus_weights(self) -> list[float] | None:
+        """How often each training corpus is read, if the configuration sets it."""
         weights = [corpus["weight"] for corpus in self.manifest["corpora"] if corpus["split"] == "train"]
         return None if any(weight is None for weight in weights) else weights
 
@@ -213,27 +230,29 @@ class Prepared:
         return load(self.folder / self.manifest["tokenizers"][side]["file"])
 
 
-def open_prepared(folder: str | Path) -> Prepared:
-    """Open what `heedful prepare` made; refuses what is unfinished, of another format, or has lost a file."""
+def open_prepared(folder: str | Path) -> PreparedData:
+    """Open what `heedful prepare` wrote; a DataError if it is incomplete, of another format, or a file is missing."""
     folder = Path(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"{folder} has no {MANIFEST}: it is not prepared, or not to its end. Type: heedful prepare"
+            f"{folder} has no {MANIFEST}: it is not prepared, or not completely. Type: heedful prepare"
         ) from None
     except ValueError as error:
-        raise DataError(f"{folder / MANIFEST} is damaged ({error}). Type: heedful prepare   to make it anew") from None
-    if manifest.get("format") != FORMAT:
-        raise DataError(f"{folder} has format {manifest.get('format')}, this heedful reads {FORMAT}: prepare it again")
-    for one in manifest["tokenizers"].values():
-        path = folder / one["file"]
-        if not path.is_file() or file_sha256(path) != one["sha256"]:
+        raise DataError(f"{folder / MANIFEST} is damaged ({error}). Type: heedful prepare   to repair it") from None
+    if manifest.get("format") != FORMAT_VERSION:
+        raise DataError(
+            f"{folder} has format {manifest.get('format')}, this heedful reads {FORMAT_VERSION}: prepare it again"
+        )
+    for tokenizer in manifest["tokenizers"].values():
+        path = folder / tokenizer["file"]
+        if not path.is_file() or file_sha256(path) != tokenizer["sha256"]:
             raise DataError(f"{path} is missing or not the one this was prepared with. Type: heedful prepare")
     for corpus in manifest["corpora"]:
         for part in corpus["parts"]:
             for name, size in part["files"].items():
                 path = folder / part["folder"] / name
                 if not path.is_file() or path.stat().st_size != size:
-                    raise DataError(f"{path} is missing or cut short. Type: heedful prepare   to mend it")
-    return Prepared(folder, manifest)
+                    raise DataError(f"{path} is missing or truncated. Type: heedful prepare   to repair it")
+    return PreparedData(folder, manifest)

@@ -10,14 +10,8 @@ from typing import Any
 
 import torch
 
-from heedful.data.batch import padded
-from heedful.engines.base import (
-    EncodedSource,
-    EngineResult,
-    SearchOptions,
-    normalized_score,
-    translate_by_max_length,
-)
+from heedful.data.batch import pad_rows
+from heedful.engines.base import EncodedSource, EngineResult, SearchOptions, normalized_score, translate_by_max_length
 from heedful.engines.torch import set_process_threads
 from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS
@@ -97,7 +91,7 @@ class HuggingFaceEngine:
         tokens, mask = self.source_tensors(sources)
         rows = [[self.target_ids[token] for token in gold] for gold in golds]
         start, end = self.target_ids[BOS], self.target_ids[EOS]
-        inputs, _ = padded([[start, *row[:-1]] for row in rows], end)
+        inputs, _ = pad_rows([[start, *row[:-1]] for row in rows], end)
         logits = self.model(input_ids=tokens, attention_mask=mask, decoder_input_ids=inputs).logits
         return [
             tuple(logits[index, range(len(row))].float().log_softmax(-1)[range(len(row)), row].tolist())
@@ -107,7 +101,7 @@ class HuggingFaceEngine:
     def source_tensors(self, sources: Sequence[EncodedSource]) -> tuple[torch.Tensor, torch.Tensor]:
         """Sources in their ids, and which of them are real."""
         ids = self.source_ids
-        tokens, mask = padded([[ids[token] for token in source.tokens] for source in sources], ids[EOS])
+        tokens, mask = pad_rows([[ids[token] for token in source.tokens] for source in sources], ids[EOS])
         return tokens, mask.long()
 
 

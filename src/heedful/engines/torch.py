@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
-from heedful.data.batch import collate, padded
+from heedful.data.batch import collate, pad_rows
 from heedful.engines.base import (
     EncodedSource,
     EngineResult,
@@ -45,7 +45,7 @@ class TorchEngine:
         """Up to `options.num_best` results for each source, best first."""
         num_samples = options.num_best if options.sampling else 1
         sources = repeat_sources(sources, num_samples)
-        tokens, mask = padded([list(source.tokens) for source in sources], PAD)
+        tokens, mask = pad_rows([list(source.tokens) for source in sources], PAD)
         memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
         prefixes = tuple(source.prefix for source in sources)
         limits = DecodingLimits(
@@ -147,5 +147,5 @@ def to_engine_result(hypothesis: Hypothesis, slots: int) -> EngineResult:
 
 
 def stack_attention(layers: Sequence[Tensor], slots: int) -> NDArray[Any] | None:
-    """[heads, steps, padded slots] per layer -> [layers, heads, steps, slots]; None if a model has no attention."""
+    """[heads, steps, pad_rows slots] per layer -> [layers, heads, steps, slots]; None if a model has no attention."""
     return torch.stack([weights[..., :slots] for weights in layers]).float().cpu().numpy() if layers else None

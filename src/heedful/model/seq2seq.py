@@ -28,10 +28,10 @@ class Seq2Seq(nn.Module):
     def forward(self, batch: Batch) -> Loss:
         """The loss of the batch, summed over its target tokens; label smoothing and R-Drop apply in training only."""
         label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
-        batch = batch.twice() if r_drop else batch
+        batch = batch.repeat_rows() if r_drop else batch
         memory = self.encoder(*batch.source)
         decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory))
-        states = decoded.states.flatten(0, 1).index_select(0, batch.real)
+        states = decoded.states.flatten(0, 1).index_select(0, batch.target_positions)
         project = output_projection(self.decoder)
         return chunked_loss(project, states, batch.targets, label_smoothing=label_smoothing, r_drop=r_drop)
 

@@ -25,10 +25,10 @@ import torch
 from pydantic import RootModel
 
 from heedful.config import Settings, load, merge_trees, parse_duration, parse_settings, to_toml
-from heedful.corpus.readers import read
-from heedful.corpus.shards import Launcher
-from heedful.data.prepare import Progress, prepare
-from heedful.data.store import Prepared
+from heedful.corpus.launchers import Launcher
+from heedful.corpus.readers import read_pairs
+from heedful.data.prepare import ProgressCallback, prepare
+from heedful.data.store import PreparedData
 from heedful.errors import ConfigError, DataError
 from heedful.files import replace_text
 from heedful.training.distributed import World
@@ -146,7 +146,7 @@ def pilot(
     device: torch.device,
     *,
     launcher: Launcher,
-    progress: Progress,
+    progress: ProgressCallback,
     watch: Watch,
     spent: Callable[[], float],
 ) -> Settings:
@@ -167,14 +167,14 @@ def pilot(
 
 
 def choose(
-    given: Settings, world: World, device: torch.device, launcher: Launcher, progress: Progress, left: Left
+    given: Settings, world: World, device: torch.device, launcher: Launcher, progress: ProgressCallback, left: Left
 ) -> list[Choice]:
     """Count, prepare, measure, fit."""
     limit = left()
     vocabulary = vocabulary_of(*counted(given))
     prepared = prepare(settings_with([vocabulary], given), launcher=launcher, progress=progress)
     corpora, _ = held_out(prepared, given.train.validate_pairs)
-    pairs = sum(corpus.rows for corpus in corpora)
+    pairs = sum(corpus.num_rows for corpus in corpora)
     facts = Facts(pairs, prepared.manifest["counts"]["tokens.target"] + pairs)
 
     def meter(size: Size) -> Speed:
@@ -319,7 +319,7 @@ def counted(given: Settings) -> tuple[int, int]:
     """Pairs there are, counted up to COUNTED; and letters that the tokenizer will give a piece of their own."""
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in given.data.train:
-        for block in read(corpus.files, given.source, given.target, longest=given.data.max_line_bytes):
+        for block in read_pairs(corpus.files, given.source, given.target, max_line_bytes=given.data.max_line_bytes):
             if pairs < LETTERS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
@@ -339,7 +339,7 @@ def counted(given: Settings) -> tuple[int, int]:
     return pairs, kinds
 
 
-def measured(settings: Settings, prepared: Prepared, corpora: Corpora, world: World, device: torch.device) -> Speed:
+def measured(settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device) -> Speed:
     """Forward and backward on batches of this corpus, in the faster number format; all processes learn at once."""
     torch.set_num_threads(settings.train.threads or default_threads(world.local_ranks))
     probe = {"batch_tokens": max(PROBE, settings.clean.max_tokens + 2), "micro_batches": 1}

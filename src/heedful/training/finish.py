@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.alignment import AlignmentMethod, AttentionExample, correlate_pieces, find_best_method
 from heedful.bundle import GenerationSettings, model_card, open_bundle, write_bundle
-from heedful.data.prepare import Resampled
+from heedful.data.resampling import ResampledCorpus
 from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine, make_search
@@ -42,7 +42,7 @@ JUDGED = 2_000  # lines, at most, that tell chance from merit: a bootstrap of mo
 
 def work_after(run: "Run") -> float:
     """What `finish` takes, in validations: every candidate once, then a beam for each penalty and for the tests."""
-    tests = sum(corpus.rows for corpus in run.prepared.split("test"))
+    tests = sum(corpus.num_rows for corpus in run.prepared.split("test"))
     beams = len(LENGTH_PENALTIES) + tests / max(1, len(run.held))
     return 3 + 5 * beams
 
@@ -158,8 +158,8 @@ def reading_of(run: "Run", model: Seq2Seq) -> AlignmentMethod | None:
         for row in range(len(run.held))
         if 0 < len(run.held.sources[row]) < most and 0 < len(run.held.targets[row]) < most
     ][:LOOKED_AT]
-    corpus = run.corpora[0].plain if isinstance(run.corpora[0], Resampled) else run.corpora[0]
-    pairs = corpus.pairs(range(min(corpus.rows, RELATED)))
+    corpus = run.corpora[0].unregularized if isinstance(run.corpora[0], ResampledCorpus) else run.corpora[0]
+    pairs = corpus.pairs(range(min(corpus.num_rows, RELATED)))
     engine = TorchEngine(model, run.device)
     looks: list[AttentionExample] = []
     for row in rows:
@@ -184,7 +184,7 @@ def write_model(
     settings, prepared = run.settings, run.prepared
     assert settings.model is not None
     languages = (settings.source, settings.target)
-    learned = [one.plain if isinstance(one, Resampled) else one for one in run.corpora]
+    learned = [one.unregularized if isinstance(one, ResampledCorpus) else one for one in run.corpora]
     statistics = statistics_of(prepared, learned, answers, reading)
     longest = prepared.manifest["longest_tokens"]
     text = model_card(

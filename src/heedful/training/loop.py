@@ -25,10 +25,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import Settings, as_settings, parse_duration
-from heedful.corpus.shards import HERE, Launcher
-from heedful.data.plan import Micro
-from heedful.data.prepare import Progress, Resampled, prepare
-from heedful.data.store import Prepared, open_prepared
+from heedful.corpus.launchers import DEFAULT_LAUNCHER, Launcher
+from heedful.data.plan import MicroBatch
+from heedful.data.prepare import ProgressCallback, prepare
+from heedful.data.resampling import ResampledCorpus
+from heedful.data.store import PreparedData, open_prepared
 from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
@@ -78,8 +79,8 @@ def train(
     settings: Settings | str | Path,
     *,
     watch: Watch = lambda _event: None,
-    launcher: Launcher = HERE,
-    progress: Progress = lambda _step: None,
+    launcher: Launcher = DEFAULT_LAUNCHER,
+    progress: ProgressCallback = lambda _step: None,
 ) -> Path:
     """Prepare, train, validate, save; gives the model directory. Repeated, it goes on where it stopped.
 
@@ -110,7 +111,7 @@ def train(
         return model
 
 
-def prepared_by(world: World, settings: Settings, launcher: Launcher, progress: Progress) -> Prepared:
+def prepared_by(world: World, settings: Settings, launcher: Launcher, progress: ProgressCallback) -> PreparedData:
     """What the first process prepares, opened by all."""
     if world.first:
         prepare(settings, launcher=launcher, progress=progress)
@@ -118,14 +119,14 @@ def prepared_by(world: World, settings: Settings, launcher: Launcher, progress: 
     return open_prepared(settings.data.prepared_dir)
 
 
-def regularized(settings: Settings, prepared: Prepared, learned: Corpora) -> Corpora:
+def regularized(settings: Settings, prepared: PreparedData, learned: Corpora) -> Corpora:
     """The corpora as they are, or with their words cut anew in every pass."""
     amount = settings.tokenizer.subword_regularization
     if not amount:
         return learned
-    rows = {corpus.name: corpus.rows for corpus in prepared.train}
+    rows = {corpus.name: corpus.num_rows for corpus in prepared.train}
     return [
-        Resampled(prepared, corpus.name, amount, settings.seed, held=rows[corpus.name] - corpus.rows)
+        ResampledCorpus(prepared, corpus.name, amount, settings.seed, num_held_out=rows[corpus.name] - corpus.num_rows)
         for corpus in learned
     ]
 
@@ -136,7 +137,7 @@ class Run:
     def __init__(
         self,
         settings: Settings,
-        prepared: Prepared,
+        prepared: PreparedData,
         corpora: Corpora,
         world: World,
         device: torch.device,
@@ -212,7 +213,7 @@ class Run:
 
     def update(self, wish: Wish) -> Verdict:
         """One step: gradient, guard, weights; gives the guard's verdict."""
-        micros = self.plan.share(self.step - 1 + self.offset, self.world.rank, self.world.ranks)
+        micros = self.plan.batch_of_rank(self.step - 1 + self.offset, self.world.rank, self.world.ranks)
         losses = self.sums([self.thought(number, micro) for number, micro in enumerate(micros)])
         totals = [math.fsum(float(one) for one in some) for some in zip(*map(plain_numbers, losses), strict=True)]
         smoothed, nll, tokens, end, *asked = self.world.summed(
@@ -238,7 +239,7 @@ class Run:
             self.refit(int(end))
         return verdict
 
-    def thought(self, number: int, micro: Micro) -> Think:
+    def thought(self, number: int, micro: MicroBatch) -> Think:
         """The loss and gradient of one micro-batch, still to be computed; its dropout depends on its place alone."""
 
         def think(model: torch.nn.Module) -> Loss:
@@ -274,8 +275,8 @@ class Run:
         found: list[tuple[str, int]] = []
         for micro in self.plan.batch(self.step - 1 + self.offset):
             corpus = self.corpora[micro.corpus]
-            stored = corpus.plain if isinstance(corpus, Resampled) else corpus
-            found += [(corpus.name, line) for line in stored.lines(micro.rows.tolist())]
+            stored = corpus.unregularized if isinstance(corpus, ResampledCorpus) else corpus
+            found += [(corpus.name, line) for line in stored.line_numbers(micro.rows.tolist())]
         return tuple(found)
 
     def roll_back(self) -> None:
@@ -331,11 +332,11 @@ class Run:
 
     def announce(self) -> None:
         """What is about to happen."""
-        pairs = sum(corpus.rows for corpus in self.corpora)
+        pairs = sum(corpus.num_rows for corpus in self.corpora)
         # By the plain tokens: those of every epoch to come would all have to be drawn first.
-        plain = [corpus.plain if isinstance(corpus, Resampled) else corpus for corpus in self.corpora]
-        passes = plan_of(self.settings, self.prepared, plain).epoch(self.clock.end)
-        reached = sum((one.epoch + one.fraction) * c.rows for one, c in zip(passes, plain, strict=True)) / pairs
+        plain = [corpus.unregularized if isinstance(corpus, ResampledCorpus) else corpus for corpus in self.corpora]
+        passes = plan_of(self.settings, self.prepared, plain).epoch_positions(self.clock.end)
+        reached = sum((one.epoch + one.fraction) * c.num_rows for one, c in zip(passes, plain, strict=True)) / pairs
         self.watch(
             Began(
                 step=self.step,
@@ -355,9 +356,11 @@ class Run:
         """The mean of the steps since last time."""
         if not self.log.tokens:
             return
-        progress = self.plan.epoch(self.step + self.offset)
-        pairs = sum(corpus.rows for corpus in self.corpora)
-        epoch = sum((one.epoch + one.fraction) * c.rows for one, c in zip(progress, self.corpora, strict=True)) / pairs
+        progress = self.plan.epoch_positions(self.step + self.offset)
+        pairs = sum(corpus.num_rows for corpus in self.corpora)
+        epoch = (
+            sum((one.epoch + one.fraction) * c.num_rows for one, c in zip(progress, self.corpora, strict=True)) / pairs
+        )
         loss, perplexity, norm, rate, speed = self.log.means()
         left = (self.clock.end - self.step) / self.log.pace if self.log.pace else 0.0
         self.watch(

@@ -18,9 +18,9 @@ import torch
 from heedful.build import build
 from heedful.config import Settings, load, parse_duration, to_toml
 from heedful.data.batch import Batch, collate
-from heedful.data.plan import Micro, Plan
-from heedful.data.prepare import Resampled
-from heedful.data.store import Prepared, Stored
+from heedful.data.plan import MicroBatch, Plan
+from heedful.data.resampling import ResampledCorpus
+from heedful.data.store import PreparedData, StoredCorpus
 from heedful.errors import ConfigError
 from heedful.files import replace_text
 from heedful.model.seq2seq import Seq2Seq
@@ -43,10 +43,10 @@ VALIDATE_SECONDS = 30  # but not more often than this, unless it is very short
 SAVE_SECONDS = 300  # at most between two checkpoints
 PROBES = 3  # batches that the pace is measured on
 
-Corpora = Sequence[Stored | Resampled]
+Corpora = Sequence[StoredCorpus | ResampledCorpus]
 
 
-def asked_of(settings: Settings, prepared: Prepared) -> dict[str, Any]:
+def asked_of(settings: Settings, prepared: PreparedData) -> dict[str, Any]:
     """What a resumed run must find unchanged: a flat table. Files may move; the fingerprint says if they differ."""
     tree = settings.model_dump(
         mode="json",
@@ -83,7 +83,7 @@ def check_same(run: Path, asked: Mapping[str, Any]) -> None:
 
 
 def settle(
-    settings: Settings, prepared: Prepared, corpora: Corpora, world: World, device: torch.device, watch: Watch
+    settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device, watch: Watch
 ) -> Settings:
     """The settings with nothing left open; the first process decides, the others read it from the disk."""
     run = Path(settings.train.output_dir)
@@ -104,7 +104,7 @@ def settle(
 
 
 def choose(
-    settings: Settings, prepared: Prepared, corpora: Corpora, world: World, device: torch.device, watch: Watch
+    settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device, watch: Watch
 ) -> Settings:
     """Fill in what was left open, and tell why."""
     train = settings.train
@@ -173,7 +173,7 @@ def step_seconds(model: Seq2Seq, batches: Sequence[Batch], device: torch.device,
 # ------------------------------------------------------------------------------------------------------ what is built
 
 
-def fresh(settings: Settings, prepared: Prepared, device: torch.device) -> Seq2Seq:
+def fresh(settings: Settings, prepared: PreparedData, device: torch.device) -> Seq2Seq:
     """The model with its first weights, which the seed decides."""
     if settings.model is None:
         raise ConfigError('there is no [model]: write one, or take a recipe: recipe = "transformer-tiny"')
@@ -183,23 +183,23 @@ def fresh(settings: Settings, prepared: Prepared, device: torch.device) -> Seq2S
     return model.to(device).train()
 
 
-def plan_of(settings: Settings, prepared: Prepared, corpora: Corpora) -> Plan:
+def plan_of(settings: Settings, prepared: PreparedData, corpora: Corpora) -> Plan:
     """Which pairs make which batch."""
     return Plan(
         corpora,
         seed=settings.seed,
         batch_tokens=settings.train.batch_tokens,
         micro_batches=settings.train.micro_batches or 1,
-        weights=prepared.weights,
+        weights=prepared.corpus_weights,
         temperature=prepared.manifest["temperature"],
     )
 
 
-def batch_of(corpora: Corpora, micro: Micro) -> Batch:
+def batch_of(corpora: Corpora, micro: MicroBatch) -> Batch:
     """A micro-batch as tensors."""
     corpus = corpora[micro.corpus]
     rows = micro.rows.tolist()
-    pairs = corpus.pairs(micro.epoch, rows) if isinstance(corpus, Resampled) else corpus.pairs(rows)
+    pairs = corpus.pairs(micro.epoch, rows) if isinstance(corpus, ResampledCorpus) else corpus.pairs(rows)
     return collate([(source.tolist(), target.tolist()) for source, target in pairs], bos=BOS, eos=EOS, pad=PAD)
 
 

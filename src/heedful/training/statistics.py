@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from heedful.alignment import AlignmentMethod
-from heedful.data.plan import BLOCK
-from heedful.data.store import Prepared, Stored
+from heedful.data.plan import BLOCK_ROWS
+from heedful.data.store import PreparedData, StoredCorpus
 from heedful.sentinel import flag_rates
 from heedful.types import Hypothesis
 
@@ -21,7 +21,10 @@ SIDES = ("source", "target")
 
 
 def statistics_of(
-    prepared: Prepared, corpora: Sequence[Stored], answers: Sequence[Hypothesis], reading: AlignmentMethod | None = None
+    prepared: PreparedData,
+    corpora: Sequence[StoredCorpus],
+    answers: Sequence[Hypothesis],
+    reading: AlignmentMethod | None = None,
 ) -> dict[str, Any]:
     """Pairs, lengths and scripts of both sides; log p per token of what the model said of the validation set; which
     alarms training itself would set off; how to read links of words off the model's attention.
@@ -30,7 +33,7 @@ def statistics_of(
     texts = [texts_of(corpora, side) for side in SIDES]
     sure = [answer.log_probability / (len(answer.tokens) + 1) for answer in answers]
     return {
-        "pairs": sum(corpus.rows for corpus in corpora),
+        "pairs": sum(corpus.num_rows for corpus in corpora),
         "fingerprint": prepared.fingerprint,
         "lengths": {
             side: {"mean": float(some.mean()), "p99": int(np.quantile(some, 0.99)), "longest": int(some.max())}
@@ -44,13 +47,13 @@ def statistics_of(
     }
 
 
-def lengths_of(corpora: Sequence[Stored], side: int) -> Any:
+def lengths_of(corpora: Sequence[StoredCorpus], side: int) -> Any:
     """In tokens, the end token not counted."""
-    blocks = [(corpus, block) for corpus in corpora for block in range(-(-corpus.rows // BLOCK))]
-    return np.concatenate([corpus.lengths(0, block)[side] for corpus, block in blocks]) - 1
+    blocks = [(corpus, block) for corpus in corpora for block in range(-(-corpus.num_rows // BLOCK_ROWS))]
+    return np.concatenate([corpus.block_lengths(0, block)[side] for corpus, block in blocks]) - 1
 
 
-def texts_of(corpora: Sequence[Stored], side: str) -> list[str]:
+def texts_of(corpora: Sequence[StoredCorpus], side: str) -> list[str]:
     """Some texts of every corpus; they are shuffled, so the first will do."""
     return [text for corpus in corpora for text in corpus.texts(side, 0)[: SAMPLE // len(corpora)]]
 

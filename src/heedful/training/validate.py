@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from heedful.data.batch import collate, padded
-from heedful.data.store import Prepared, Stored
+from heedful.data.batch import collate, pad_rows
+from heedful.data.store import PreparedData, StoredCorpus
 from heedful.errors import DataError
 from heedful.metrics.score import Score, score
 from heedful.model.seq2seq import Seq2Seq
@@ -39,7 +39,7 @@ class Held:
         return len(self.sources)
 
 
-def held_out(prepared: Prepared, most: int) -> tuple[tuple[Stored, ...], Held]:
+def held_out(prepared: PreparedData, most: int) -> tuple[tuple[StoredCorpus, ...], Held]:
     """What to learn from and what to validate on: the validation corpora, or else the last pairs of the training ones.
 
     Prepared text is in the order of its hash, so its last pairs are as good a sample as any.
@@ -47,24 +47,24 @@ def held_out(prepared: Prepared, most: int) -> tuple[tuple[Stored, ...], Held]:
     train, validation = prepared.train, prepared.split("validation")
     if validation:
         return train, read(validation, most)
-    largest = max(range(len(train)), key=lambda number: train[number].rows)
-    count = min(most, train[largest].rows // 10)
+    largest = max(range(len(train)), key=lambda number: train[number].num_rows)
+    count = min(most, train[largest].num_rows // 10)
     if not count:
         raise DataError(
             "the corpus is too small to hold pairs out for validation: give at least 10, or a validation set"
         )
-    rest, rows = train[largest].without_last(count), range(train[largest].rows - count, train[largest].rows)
+    rest, rows = train[largest].without_last(count), range(train[largest].num_rows - count, train[largest].num_rows)
     pairs = train[largest].pairs(rows)
     sources, targets = ([ids.tolist() for ids in side] for side in zip(*pairs, strict=True))
     texts, references = prepared.tokenizer("source").decode(sources), prepared.tokenizer("target").decode(targets)
     return (*train[:largest], rest, *train[largest + 1 :]), Held(sources, targets, texts, references)
 
 
-def read(corpora: Sequence[Stored], most: int | None = None) -> Held:
+def read(corpora: Sequence[StoredCorpus], most: int | None = None) -> Held:
     """Every pair of some corpora, or the first of each; as many of one as of another, where there are as many."""
     held = Held([], [], [], [])
     for corpus in corpora:
-        count = corpus.rows if most is None else min(corpus.rows, -(-most // len(corpora)))
+        count = corpus.num_rows if most is None else min(corpus.num_rows, -(-most // len(corpora)))
         for source, target in corpus.pairs(range(count)):
             held.sources.append(source.tolist())
             held.targets.append(target.tolist())
@@ -118,7 +118,7 @@ def decode(
     with torch.inference_mode():
         for begin in range(0, len(order), ROWS):
             rows = order[begin : begin + ROWS]
-            tokens, mask = padded([[*sources[row][: most - 1], EOS] for row in rows], PAD)
+            tokens, mask = pad_rows([[*sources[row][: most - 1], EOS] for row in rows], PAD)
             memory = model.encoder(tokens.to(device), mask.to(device))
             limits = tuple(min(2 * len(sources[row]) + 10, most) for row in rows)
             for row, found in zip(

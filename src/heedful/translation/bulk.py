@@ -31,10 +31,11 @@ from platform import node
 from typing import Any, BinaryIO, cast
 
 from heedful.bundle import INNER_FOLDER, find_bundle, is_export, open_bundle, open_export
-from heedful.corpus.readers import CHUNK, bare, told
-from heedful.corpus.readers import opened as unpacked
-from heedful.corpus.shards import Launcher, Local, Makers, Row, Shard, hash_code, hash_inputs, hash_of, run
-from heedful.data.prepare import Progress, Step
+from heedful.corpus.launchers import Launcher, LocalLauncher
+from heedful.corpus.runner import run_stage
+from heedful.corpus.shards import CodeVersions, Shard, ShardRecord, hash_code, hash_inputs, hash_values
+from heedful.corpus.text_files import CHUNK_BYTES, explain_read_errors, open_decompressed, strip_compression_suffix
+from heedful.data.prepare import ProgressCallback, StageProgress
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
@@ -78,7 +79,7 @@ def translate_file(
     tag: str | None = None,
     as_json: bool = False,
     launcher: Launcher | None = None,
-    progress: Progress = lambda _step: None,
+    progress: ProgressCallback = lambda _step: None,
 ) -> BulkSummary:
     """Write the translation of line k of `source` to line k of `output`; options as in `TranslationOptions`.
 
@@ -88,19 +89,19 @@ def translate_file(
     check_paths(source, output)
     search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
     engine = check_model(model, TranslationOptions(**search))
-    versions = Makers((), ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))  # and BULK_VERSION
+    versions = CodeVersions(BULK_VERSION, ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))
     settings: dict[str, Any] = {
         "model": str(Path(model).resolve()),
         "model_hash": hash_model(model),
         "search": search,
         "as_json": as_json,
     }
-    key = hash_of([hash_inputs(Shard("all", (source,), output)), hash_code(translate_piece, settings, versions)])
+    key = hash_values([hash_inputs(Shard("all", (source,), output)), hash_code(translate_piece, settings, versions)])
     parts = output.with_name(f"{output.name}.parts")
     if output.exists():
         return finish_earlier_run(output, parts, key)
-    launcher = launcher or Local(count_cores())
-    with lock_parts(parts), launcher.ready():
+    launcher = launcher or LocalLauncher(count_cores())
+    with lock_parts(parts), launcher.connect():
         (parts / DONE_FILE).unlink(missing_ok=True)
         text = decompress_once(source, parts, progress)
         shards, settings["piece_bytes"] = plan_pieces(text, parts)
@@ -128,7 +129,7 @@ def check_paths(source: Path, output: Path) -> None:
         raise ConfigError(f"there is no folder {output.parent} for {output.name}; create it first")
     if source.resolve() == output.resolve() or (output.exists() and source.samefile(output)):
         raise ConfigError(f"{source} is both input and output; name another file for the translations")
-    with told(source), unpacked(source) as stream:
+    with explain_read_errors(source), open_decompressed(source) as stream:
         if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(
                 f"{source} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8   and use that"
@@ -178,22 +179,22 @@ def lock_parts(parts: Path) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------- pieces
 
 
-def decompress_once(source: Path, parts: Path, progress: Progress) -> Path:
+def decompress_once(source: Path, parts: Path, progress: ProgressCallback) -> Path:
     """The file that pieces are read from: the source itself or, if it is compressed, a shard with its text."""
-    if bare(source) == source:
+    if strip_compression_suffix(source) == source:
         return source
     shard = Shard("unpacked", (source,), parts / "unpacked")
-    progress(Step("unpack", 0, 1, 0))
-    run(decompress, [shard], {})
-    progress(Step("unpack", 1, 1, 0))
+    progress(StageProgress("unpack", 0, 1, 0))
+    run_stage(decompress, [shard], {}, CodeVersions(BULK_VERSION, ()))
+    progress(StageProgress("unpack", 1, 1, 0))
     return shard.output
 
 
 def decompress(shard: Shard, folder: Path) -> Mapping[str, int]:
     """Stage: the bytes of a compressed file."""
     (path,) = shard.inputs
-    with told(path), unpacked(path) as stream, (folder / TEXT_FILE).open("wb") as output:
-        shutil.copyfileobj(stream, output, CHUNK)
+    with explain_read_errors(path), open_decompressed(path) as stream, (folder / TEXT_FILE).open("wb") as output:
+        shutil.copyfileobj(stream, output, CHUNK_BYTES)
     return {}
 
 
@@ -218,27 +219,29 @@ def translate_pieces(
     text: Path,
     shards: Sequence[Shard],
     settings: Mapping[str, Any],
-    versions: Makers,
+    versions: CodeVersions,
     launcher: Launcher,
-    progress: Progress,
-) -> tuple[list[Row], int]:
+    progress: ProgressCallback,
+) -> tuple[list[ShardRecord], int]:
     """The rows of all pieces, and how many lines were translated now."""
     input_hash = hash_inputs(Shard("all", (text,), text))
     done = lines = 0
     lines_before: int | None = None  # of pieces that were finished; None if there was nothing left to do
 
-    def count(row: Row) -> None:
+    def count(row: ShardRecord) -> None:
         nonlocal done, lines
         done, lines = done + 1, lines + row.counts["lines"]
-        progress(Step("translate", done, len(shards), lines))
+        progress(StageProgress("translate", done, len(shards), lines))
 
     def begin() -> None:
         nonlocal lines_before
         lines_before = lines
 
-    progress(Step("translate", 0, len(shards), 0))
+    progress(StageProgress("translate", 0, len(shards), 0))
     try:
-        rows = run(translate_piece, shards, settings, makers=versions, launcher=launcher, done=count, begin=begin)
+        rows = run_stage(
+            translate_piece, shards, settings, versions, launcher=launcher, on_done=count, before_changes=begin
+        )
     finally:
         WORKER_MODEL.close()  # a single worker is this very process
     if {row.inputs for row in rows} | {hash_inputs(Shard("all", (text,), text))} != {input_hash}:
@@ -310,7 +313,7 @@ def decode_windows(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[lis
 # --------------------------------------------------------------------------------------------------------- output
 
 
-def summarize(rows: Iterable[Row], new_lines: int) -> BulkSummary:
+def summarize(rows: Iterable[ShardRecord], new_lines: int) -> BulkSummary:
     """The sums of what all pieces counted."""
     total: Counter[str] = Counter()
     for row in rows:
@@ -319,14 +322,14 @@ def summarize(rows: Iterable[Row], new_lines: int) -> BulkSummary:
     return BulkSummary(lines, blank, replaced, dict(total.most_common()), new_lines)
 
 
-def join_pieces(shards: Sequence[Shard], rows: Sequence[Row], output: Path, record: Mapping[str, Any]) -> None:
+def join_pieces(shards: Sequence[Shard], rows: Sequence[ShardRecord], output: Path, record: Mapping[str, Any]) -> None:
     """Concatenate all pieces and rename the result to `output`; `record` is written before that, for a resumed call."""
     parts = output.with_name(f"{output.name}.parts")
     try:
         with (parts / JOINED_FILE).open("wb") as joined:
             for shard in shards:
                 with (shard.output / TEXT_FILE).open("rb") as piece:
-                    shutil.copyfileobj(piece, joined, CHUNK)
+                    shutil.copyfileobj(piece, joined, CHUNK_BYTES)
             size = joined.tell()
         if size != sum(row.files[TEXT_FILE] for row in rows):
             raise HeedfulError(f"the pieces in {parts} changed while they were joined. Repeat the command")

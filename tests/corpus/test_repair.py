@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from heedful import config
-from heedful.corpus.check import check, examine_all
+from heedful.corpus.check import check, examine_corpora
 from heedful.corpus.parallel import Shift
-from heedful.corpus.repair import MENDED, beside, dropped, fix, rejoined
+from heedful.corpus.repair import REPAIRED_FAULTS, clean_paths, dropped_faults, pair_rows, repair
 from heedful.text.normalize import normalize
 from support import corpus_faults as plant
 
@@ -24,7 +24,7 @@ def mended(folder: Path, tree: dict) -> dict[str, tuple[int, int, Pairs]]:
     """What --fix writes: name -> (pairs before, pairs after, the pairs)."""
     settings = config.parse_settings({"source": "en", "target": "de"} | tree, root=folder)
     written = {}
-    for name, (before, after, paths) in fix(settings, examine_all(settings)).items():
+    for name, (before, after, paths) in repair(settings, examine_corpora(settings)).items():
         texts = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths]
         pairs = list(zip(*texts, strict=True)) if len(texts) == 2 else [tuple(row.split("\t")) for row in texts[0]]
         assert len(pairs) == after
@@ -192,17 +192,17 @@ def test_one_file_becomes_a_tsv(name, packed, tmp_path):
 
 
 def test_names():
-    assert beside((Path("a/train.en.gz"), Path("a/train.de.zst")), "en", "de") == (
+    assert clean_paths((Path("a/train.en.gz"), Path("a/train.de.zst")), "en", "de") == (
         Path("a/train.clean.en"),
         Path("a/train.clean.de"),
     )
-    assert beside((Path("a/all.parquet"),), "en", "de") == (Path("a/all.clean.tsv"),)
+    assert clean_paths((Path("a/all.parquet"),), "en", "de") == (Path("a/all.clean.tsv"),)
 
 
 def joined(line, others, *found) -> dict[int, int]:
     """Source line -> target line."""
     line, others = np.array(line), np.array(others)
-    left, right = rejoined(line, others, found)
+    left, right = pair_rows(line, others, found)
     assert len(set(right.tolist())) == len(right)  # a target line is used once
     return dict(zip(line[left].tolist(), others[right].tolist(), strict=True))
 
@@ -237,6 +237,6 @@ def test_real_text_with_a_lost_line_and_many_faults(name, tmp_path):
     assert after > 0.95 * (before - 5 * len(plant.LINE_FAULTS))
     assert [pair for pair in pairs if pair not in good] == []
     left = kinds(tmp_path, "train.clean", (given.source, given.target))
-    promised = MENDED | dropped(config.parse_settings(tree))
+    promised = REPAIRED_FAULTS | dropped_faults(config.parse_settings(tree))
     assert set(left) & promised <= {"wrong_language", "untranslated"}  # of which fewer lines are another standard
     assert left.get("wrong_language", 0) + left.get("untranslated", 0) <= 5

@@ -11,8 +11,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.corpus import readers as reader
-from heedful.corpus.readers import LONGEST, READERS, UnequalCounts, language, paired, read, write_rejects
+from heedful.corpus import readers, text_files
+from heedful.corpus.readers import READERS, UnequalCounts, language_suffix, read_pairs, resolve_files, write_rejects
+from heedful.corpus.text_files import MAX_LINE_BYTES
 from heedful.errors import DataError
 
 PACK = "".join(f"line {number}\n" for number in range(9_999)).encode()
@@ -33,7 +34,7 @@ def save(path: Path, data: bytes) -> Path:
 
 
 def everything(files, source="en", target="de", **options):
-    blocks = list(read(files, source, target, **options))
+    blocks = list(read_pairs(files, source, target, **options))
     pairs = [pair for block in blocks for pair in zip(block.source, block.target, strict=True)]
     lines = [line for block in blocks for line in block.lines]
     return pairs, lines, [reject for block in blocks for reject in block.rejects]
@@ -110,9 +111,9 @@ def test_tmx_streams(tmp_path, monkeypatch):
     path = save(tmp_path / "long.tmx", f"<tmx><header/><body>{body}</body></tmx>".encode())
     import tracemalloc
 
-    monkeypatch.setattr(reader, "ROWS", 256)
+    monkeypatch.setattr(readers, "MAX_BLOCK_ROWS", 256)
     tracemalloc.start()
-    count = sum(len(block.lines) for block in read([path], "en", "de"))
+    count = sum(len(block.lines) for block in read_pairs([path], "en", "de"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 8_000
@@ -134,7 +135,7 @@ def test_the_last_newline_may_be_missing_and_a_byte_order_mark_goes(tmp_path):
 BAD = {
     "not UTF-8 at byte 3": b"ab\xff",
     "a NUL character": b"a\0b",
-    f"longer than {LONGEST:,} bytes": b"a" * (LONGEST + 1),
+    f"longer than {MAX_LINE_BYTES:,} bytes": b"a" * (MAX_LINE_BYTES + 1),
 }
 
 
@@ -209,14 +210,14 @@ def test_a_gigabyte_without_a_newline_stays_small(tmp_path):
 def test_too_many_rejects_are_an_error_that_names_the_first(tmp_path):
     files = [save(tmp_path / "t.en", b"good\n" + b"b\xffd\n" * 5), save(tmp_path / "t.de", b"1\n2\n3\n4\n5\n6\n")]
     with pytest.raises(DataError, match=r"5 of 6 lines .*t\.en:2: not UTF-8") as error:
-        everything(files, reject_limit=0.05)
+        everything(files, max_reject_share=0.05)
     assert error.value.exit_code == 3
-    assert len(everything(files, reject_limit=0.9)[0]) == 1
+    assert len(everything(files, max_reject_share=0.9)[0]) == 1
 
 
 def test_a_stray_line_in_a_small_file_is_no_error(tmp_path):
     path = save(tmp_path / "a.tsv", b"a\tb\n" * 10 + b"\n")
-    assert len(everything([path], reject_limit=0.05)[0]) == 10
+    assert len(everything([path], max_reject_share=0.05)[0]) == 10
 
 
 def test_unequal_counts_are_refused(tmp_path):
@@ -227,12 +228,12 @@ def test_unequal_counts_are_refused(tmp_path):
     assert error.value.counts == (3, 2)
 
 
-@pytest.mark.parametrize("mark", reader.FOREIGN)
+@pytest.mark.parametrize("mark", text_files.BINARY_SIGNATURES)
 def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, mark):
     files = two_files(tmp_path, PAIRS)
     files[1].write_bytes(mark + b"and more\n")
     with pytest.raises(DataError, match=r"train\.de is not text but .*; (let|unpack|save) .*"):
-        list(read(files, "en", "de"))
+        list(read_pairs(files, "en", "de"))
 
 
 @pytest.mark.parametrize("told", ["not UTF-8 .* Latin-1\\? Type: iconv", "a NUL .* Type heedful check and the files"])
@@ -242,7 +243,7 @@ def test_too_many_rejects_come_with_advice(tmp_path, told):
     for file in files:
         file.write_bytes(line * 9)
     with pytest.raises(DataError, match=told):
-        list(read(files, "en", "de", reject_limit=0.05))
+        list(read_pairs(files, "en", "de", max_reject_share=0.05))
 
 
 def test_unequal_counts_survive_pickling():
@@ -274,9 +275,13 @@ def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
         if not any("\0" in text for text in texts):
             expected.append((number, *texts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "CHUNK", chunk)
-        patch.setattr(reader, "ROWS", 4)
-        if any(side.startswith((b"\xff\xfe", b"\xfe\xff", *reader.FOREIGN)) for pair in pairs[:1] for side in pair):
+        patch.setattr(text_files, "CHUNK_BYTES", chunk)
+        patch.setattr(readers, "MAX_BLOCK_ROWS", 4)
+        if any(
+            side.startswith((b"\xff\xfe", b"\xfe\xff", *text_files.BINARY_SIGNATURES))
+            for pair in pairs[:1]
+            for side in pair
+        ):
             return  # UTF-16, or no text: refused as a whole
         found, lines, rejects = everything(files)
     assert [(line, *pair) for line, pair in zip(lines, found, strict=True)] == expected
@@ -298,7 +303,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
     two_files(tmp_path, PAIRS)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=says):
-        paired(files, "en", "de")
+        resolve_files(files, "en", "de")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +393,7 @@ def test_a_hostile_key_cannot_reach_the_terminal(tmp_path):
 
 
 def test_language_of_a_name():
-    assert [language(Path(name)) for name in ("train.EN", "x/train.pt-BR.gz", "plain")] == ["en", "pt-br", ""]
+    assert [language_suffix(Path(name)) for name in ("train.EN", "x/train.pt-BR.gz", "plain")] == ["en", "pt-br", ""]
 
 
 def test_every_reader_has_a_test():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.corpus.tmx import fill
+from heedful.corpus.tmx import fill_memory
 from heedful.errors import DataError
 
 UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</seg></tuv></tu></body></tmx>'
@@ -21,6 +21,6 @@ UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</
 def test_what_cannot_be_filled_is_told_and_leaves_nothing(tmp_path, given, out, told):
     (tmp_path / "in.tmx").write_text(UNIT)
     with pytest.raises(DataError, match=told):
-        fill(tmp_path / given, tmp_path / out, "en", "de", lambda texts: texts)
+        fill_memory(tmp_path / given, tmp_path / out, "en", "de", lambda texts: texts)
     assert [path.name for path in tmp_path.iterdir()] == ["in.tmx"]
     assert (tmp_path / "in.tmx").read_text() == UNIT

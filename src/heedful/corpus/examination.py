@@ -1,0 +1,253 @@
+"""Examine a corpus: read it in pieces of 262,144 pairs and note every fault.
+
+A piece is tested by the rules of `rules.py`, for whether its lines are parallel at all (`parallel.py`) and in the right
+language (`languages.py`). Only 32 bytes per pair are kept, to find duplicates and overlap of training and test.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import polars
+from polars import col
+
+from heedful.config import CorpusSettings, Settings
+from heedful.corpus.languages import base_language, identify_language, lines_in_other_language
+from heedful.corpus.parallel import Evidence, Integers, Shift, find_shifts, find_split
+from heedful.corpus.readers import Block, Reject, UnequalCounts, read_pairs
+from heedful.corpus.rules import RULES, Bools, Profile, apply_rules, letters_only, make_profile
+from heedful.corpus.text_files import iterate_lines
+
+PIECE_PAIRS = 1 << 18
+HEAD_PAIRS = 20_000  # kept to train a vocabulary on
+MIN_DISTINCT_LINES = 200  # below which a corpus is too small to learn from it which words go together
+MIN_KNOWN_SHARE = 0.5  # of the lines must have words that occur again; names and transliterations, say, have none
+MIN_SUPPORT_NATS = 0.5  # per line, that the two sides belong together; if they do not, it is 0 but for noise
+MAX_UNEQUAL_LINES = 1 << 20  # of two files of different lengths, compared with each other
+
+
+@dataclass(slots=True, eq=False)
+class CorpusExamination:
+    """The faults noted in one corpus."""
+
+    name: str
+    split: str
+    files: tuple[Path, ...]
+    pairs: int = 0
+    lines: dict[tuple[str, str], list[Integers]] = field(default_factory=dict)  # by fault and side
+    samples: dict[tuple[str, str], str] = field(default_factory=dict)
+    details: dict[tuple[str, str], str] = field(default_factory=dict)
+    rejects: list[Reject] = field(default_factory=list)
+    shifts: list[tuple[int, Shift]] = field(default_factory=list)  # with the number of their piece
+    is_unpairable: bool = False  # two files of different lengths, and no evidence which lines belong together
+    keys: list[polars.DataFrame] = field(default_factory=list)
+    lower_case_lines: dict[str, int] = field(default_factory=lambda: {"source": 0, "target": 0})
+    head: polars.DataFrame | None = None
+
+    def file(self, side: str) -> str:
+        """The file of a side."""
+        return str(self.files[-1] if side == "target" else self.files[0])
+
+    def note(self, fault: str, side: str, lines: Integers, sample: str, detail: str = "") -> None:
+        """Add lines with a fault."""
+        self.lines.setdefault((fault, side), []).append(lines)
+        self.samples.setdefault((fault, side), sample)
+        if detail:
+            self.details.setdefault((fault, side), detail)
+
+    def note_rows(self, fault: str, side: str, flags: Bools, table: polars.DataFrame, detail: str = "") -> None:
+        """Add the rows of a table that are flagged with a fault."""
+        if flags.any():
+            first = table.row(int(flags.argmax()), named=True)
+            sample = f"{first['source']}  |  {first['target']}" if side == "pair" else first[side]
+            self.note(fault, side, table["line"].to_numpy()[flags], sample, detail)
+
+
+def split_pieces(blocks: Iterator[Block], rejects: list[Reject]) -> Iterator[polars.DataFrame]:
+    """Blocks -> tables of PIECE_PAIRS rows: source, target, line; rejects are appended to the list."""
+    piece: list[Block] = []
+    for block in blocks:
+        piece.append(block)
+        rejects += block.rejects
+        if sum(len(part.lines) for part in piece) >= PIECE_PAIRS:
+            yield make_table(piece)
+            piece = []
+    if piece:
+        yield make_table(piece)
+
+
+def make_table(blocks: Sequence[Block]) -> polars.DataFrame:
+    """One table of several blocks."""
+    return polars.DataFrame(
+        {
+            "source": polars.Series([text for block in blocks for text in block.source], dtype=polars.String),
+            "target": polars.Series([text for block in blocks for text in block.target], dtype=polars.String),
+            "line": polars.Series([line for block in blocks for line in block.lines], dtype=polars.Int64),
+        }
+    )
+
+
+def make_keys(table: polars.DataFrame) -> polars.DataFrame:
+    """64-bit hashes of each side and of the pair, ignoring case, spaces and punctuation; 0 if nothing is left."""
+    letters = table.select(letters_only(col("source")), letters_only(col("target")), "line")
+    return letters.select(
+        polars.when(col("source") == "").then(0).otherwise(col("source").hash(seed=1)).alias("source"),
+        polars.when(col("target") == "").then(0).otherwise(col("target").hash(seed=2)).alias("target"),
+        polars.struct("source", "target").hash(seed=3).alias("pair"),
+        "line",
+    )
+
+
+def examine(
+    exam: CorpusExamination, corpus: CorpusSettings, settings: Settings, progress: Callable[[int], None]
+) -> CorpusExamination:
+    """Read one corpus to its end and note every fault."""
+    languages = (settings.source, settings.target)
+    profile: Profile | None = None
+    blocks = read_pairs(corpus.files, *languages, max_line_bytes=settings.data.max_line_bytes)
+    try:
+        for number, table in enumerate(split_pieces(blocks, exam.rejects)):
+            exam.pairs += table.height
+            if profile is None:
+                clean = settings.clean
+                profile = make_profile(table, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
+                exam.head = table.head(HEAD_PAIRS)
+            examine_piece(exam, table, profile, languages, number)
+            progress(table.height)
+    except UnequalCounts as error:
+        note_unequal_counts(exam, error)
+    if not exam.pairs and not exam.rejects and not exam.lines:
+        exam.note("no_pairs", "pair", np.array([1]), "")
+    for side in ("source", "target")[: len(exam.files)]:
+        if rejects := [reject for reject in exam.rejects if reject.file == exam.file(side)]:
+            lines = np.array([reject.line for reject in rejects])
+            exam.note("rejected", side, lines, rejects[0].sample, rejects[0].reason)
+    return exam
+
+
+def examine_piece(
+    exam: CorpusExamination, table: polars.DataFrame, profile: Profile, languages: tuple[str, str], number: int
+) -> None:
+    """Note every fault of one piece."""
+    for fault, (left, right) in apply_rules(table, profile).items():
+        if RULES[fault].pair is not None:
+            exam.note_rows(fault, "pair", left, table)
+        else:
+            exam.note_rows(fault, "source", left, table)
+            exam.note_rows(fault, "target", right, table)
+    exam.keys.append(make_keys(table))
+    for side in ("source", "target"):
+        lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
+        exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
+    if not has_enough_lines(table["source"], table["target"]):
+        return
+    evidence = Evidence(table["source"], table["target"])
+    if evidence.known_share >= MIN_KNOWN_SHARE:
+        if evidence.support_nats < MIN_SUPPORT_NATS:
+            exam.note_rows("not_parallel", "pair", np.ones(table.height, bool), table)
+        else:
+            note_shifts(exam, table, find_shifts(evidence), number)
+    as_target, as_source = lines_in_other_language(*evidence.words)
+    swapped = as_target & as_source
+    exam.note_rows("swapped", "pair", swapped, table)
+    exam.note_rows("untranslated", "source", as_target & ~swapped, table)
+    exam.note_rows("untranslated", "target", as_source & ~swapped, table)
+    for side, words, code, in_other in zip(
+        ("source", "target"), evidence.words, languages, (as_target, as_source), strict=True
+    ):
+        wrong, strange = identify_language(words, code)
+        if wrong:
+            detail = f"looks like {wrong}, not {base_language(code)}"
+            exam.note_rows("language", side, np.ones(table.height, bool), table, detail)
+        else:
+            exam.note_rows("wrong_language", side, strange & ~in_other, table)
+
+
+def has_enough_lines(source: polars.Series, target: polars.Series) -> bool:
+    """Whether there are enough distinct lines to learn which words go together, and in which language they are."""
+    return min(source.n_unique(), target.n_unique()) >= MIN_DISTINCT_LINES
+
+
+def note_shifts(exam: CorpusExamination, table: polars.DataFrame, shifts: Sequence[Shift], number: int) -> None:
+    """Note the stretches of lines that are not parallel."""
+    line = table["line"].to_numpy()
+    for shift in shifts:
+        row = table.row(shift.begin, named=True)
+        exam.note("shift", "pair", line[shift.begin : shift.end], f"{row['source']}  |  {row['target']}")
+        lag = "" if shift.lag is None else f": source line n belongs to target line n{shift.lag:+d}"
+        detail = f"lines {line[shift.begin]:,} to {line[shift.end - 1]:,}{lag}"
+        exam.details["shift", "pair"] = "; ".join(filter(None, (exam.details.get(("shift", "pair")), detail)))
+    exam.shifts += [(number, shift) for shift in shifts]
+
+
+def note_unequal_counts(exam: CorpusExamination, error: UnequalCounts) -> None:
+    """Find where two files of different lengths part."""
+    texts = [
+        polars.Series(side, [line.decode(errors="replace") for line in islice(iterate_lines(path), MAX_UNEQUAL_LINES)])
+        for side, path in (("source", error.source), ("target", error.target))
+    ]
+    shorter = min(map(len, texts))
+    exam.pairs, exam.is_unpairable = min(error.counts), True
+    exam.lines.clear()  # pairs of lines that do not belong together say nothing
+    begin, where = 0, "one of them is empty"
+    if shorter:
+        evidence = Evidence(texts[0], texts[1])
+        exam.is_unpairable = (
+            not has_enough_lines(*texts)
+            or evidence.known_share < MIN_KNOWN_SHARE
+            or evidence.support_nats < MIN_SUPPORT_NATS
+        )
+        shifts = find_shifts(evidence) or [find_split(evidence)]
+        begin = min(shifts[0].begin, shorter)
+        exam.shifts = [(0, shift) for shift in shifts]
+        where = f"they part near line {begin + 1:,}" if begin < shorter else "lines are missing at the end of one"
+        where += " (a guess, as there is little evidence)" if exam.is_unpairable else ""
+    sample = "  |  ".join(text[begin] if begin < len(text) else "(nothing)" for text in texts)
+    detail = f"{error.counts[0]:,} against {error.counts[1]:,}; {where}"
+    exam.note("unequal", "pair", np.array([begin + 1]), sample, detail)
+
+
+def note_duplicates(exams: Sequence[CorpusExamination]) -> None:
+    """Note training pairs that occurred before, in the same corpus or in another."""
+    training = [exam for exam in exams if exam.split == "train"]
+    keys = [
+        piece.with_columns(corpus=polars.lit(number)) for number, exam in enumerate(training) for piece in exam.keys
+    ]
+    if not keys:
+        return
+    repeated = polars.concat(keys).filter(~col("pair").is_first_distinct() & (col("source") != 0))
+    for number, exam in enumerate(training):
+        lines = repeated.filter(corpus=number)["line"].to_numpy()
+        if len(lines):
+            exam.note("duplicate", "pair", lines, "")
+
+
+def note_overlap(exams: Sequence[CorpusExamination]) -> None:
+    """Note training pairs of which both sides, or one, are in validation or test."""
+    held_out_keys = [piece for exam in exams if exam.split != "train" for piece in exam.keys]
+    if not held_out_keys:
+        return
+    held_out = polars.concat(held_out_keys)
+    for exam in exams:
+        if exam.split == "train" and exam.keys:
+            keys = polars.concat(exam.keys)
+            in_pair, in_source, in_target = (
+                keys[side].is_in(held_out[side].unique().implode()) & (keys[side] != 0)
+                for side in ("pair", "source", "target")
+            )
+            for fault, flags in (("overlap", in_pair), ("overlap_side", (in_source | in_target) & ~in_pair)):
+                if flags.any():
+                    exam.note(fault, "pair", keys["line"].to_numpy()[flags.to_numpy()], "")
+
+
+def note_lower_case(exams: Sequence[CorpusExamination]) -> None:
+    """Note sides that have no capitals in one corpus and have them in another."""
+    for side in ("source", "target"):
+        shares = {exam.name: exam.lower_case_lines[side] / exam.pairs for exam in exams if exam.pairs >= 50}
+        if shares and min(shares.values()) < 0.5:
+            for exam in exams:
+                if shares.get(exam.name, 0.0) > 0.95:
+                    detail = f"{shares[exam.name]:.0%} of its lines have no capital"
+                    exam.note("lower_cased", side, np.array([1]), "", detail)

@@ -1,0 +1,246 @@
+"""Where shards are made: in this process, in worker processes on this machine, or on a Ray cluster."""
+
+import logging
+import os
+import platform
+import re
+import signal
+import socket
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from heedful.corpus.shards import Shard, ShardRecord, ShardTask, hash_code
+from heedful.errors import HeedfulError, require
+
+MAX_WORKER_DEATHS = 3  # times that the processes of one local shard may be killed before we stop trying
+MAX_RAY_RETRIES = 50  # times that a cluster, where nodes come and go, restarts one shard
+RAY_POLL_SECONDS = 10
+
+OnDone = Callable[[ShardRecord], None]
+
+
+class Launcher(Protocol):
+    """Runs a task for every shard, in any order, and calls `on_done` in this process after each."""
+
+    def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
+        """Return when all are done; on an error leave no process running."""
+        ...
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """Stay connected for several runs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLauncher:
+    """Runs on this machine: one worker is this process; several are processes of one thread each."""
+
+    workers: int = 1
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """Nothing to connect to."""
+        return nullcontext()
+
+    def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
+        """Restart the shard of a killed process (kill -9, out of memory), up to `MAX_WORKER_DEATHS` times."""
+        if self.workers == 1:
+            for shard in shards:
+                on_done(task(shard))
+            return
+        waiting, deaths = deque(shards), Counter[str]()
+        with _environment(POLARS_MAX_THREADS="1", OMP_NUM_THREADS="1"):
+            while waiting:
+                interrupted = self._run_pool(task, waiting, on_done)
+                deaths.update(shard.name for shard in interrupted)
+                if lost := [shard.name for shard in interrupted if deaths[shard.name] >= MAX_WORKER_DEATHS]:
+                    raise HeedfulError(
+                        f"a worker process was killed {MAX_WORKER_DEATHS} times while making shard "
+                        f"{' or '.join(lost)}, most likely because memory ran out. Repeat the command with fewer than "
+                        f"{self.workers} workers: finished shards are kept."
+                    )
+                waiting.extendleft(interrupted)
+
+    def _run_pool(self, task: ShardTask, waiting: deque[Shard], on_done: OnDone) -> list[Shard]:
+        """Run until nothing waits or a process is killed; then return the running shards, one of which was its."""
+        context = get_context("spawn")  # fork would copy the threads' locks, held or not
+        reader, writer = context.Pipe(duplex=False)
+        pool = ProcessPoolExecutor(self.workers, context, initializer=_exit_with_parent, initargs=(reader,))
+        running: dict[Future[ShardRecord], Shard] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers:
+                    future = pool.submit(task, waiting[0])
+                    running[future] = waiting.popleft()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    on_done(future.result())
+                    del running[future]
+        except BrokenProcessPool:
+            return list(running.values())
+        finally:
+            writer.close()  # ends the workers, busy or not
+            pool.shutdown(cancel_futures=True)
+            reader.close()
+        return []
+
+
+def _exit_with_parent(pipe: Connection) -> None:
+    """Exit when the parent closes its end of the pipe, because it needs no more workers or was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent decides
+
+    def watch() -> None:
+        pipe.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables for child processes, which read them before any of our code runs there."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class RayLauncher:
+    """A Ray cluster: `auto` (the one this machine is part of), `host:6379`, or `ray://host:10001` (Ray's client).
+
+    All nodes and this process see the same files under the same paths and have the same heedful installed. Nodes may
+    join, leave and die: their shards are made elsewhere. Errors of the work itself are not retried. Token
+    authentication is on unless the user sets RAY_AUTH_MODE=disabled.
+    """
+
+    address: str = "auto"
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """Connect, and disconnect at the end; runs in between use this connection."""
+        return _connect_ray(self.address)
+
+    def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
+        """Keep two tasks per processor in flight: enough that none is idle, few enough to stop quickly."""
+        with _connect_ray(self.address) as ray:
+            remote = ray.remote(_run_on_node).options(num_cpus=1, max_retries=MAX_RAY_RETRIES)
+            waiting, running = deque(shards), list[Any]()
+            try:
+                while waiting or running:
+                    max_running = max(4, 2 * int(ray.cluster_resources().get("CPU", 0)))
+                    while waiting and len(running) < max_running:
+                        running.append(remote.remote(task, waiting.popleft()))
+                    finished, running = ray.wait(running, timeout=RAY_POLL_SECONDS)  # then count the nodes again
+                    for record in ray.get(finished):
+                        on_done(record)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from (None if isinstance(error.cause, HeedfulError) else error)
+            except ray.exceptions.RayError as error:
+                raise HeedfulError(
+                    f"the cluster failed ({error}). Repeat the command when it runs again: finished shards are kept."
+                ) from error
+            finally:
+                for reference in running:
+                    ray.cancel(reference, force=True)
+
+
+def _run_on_node(task: ShardTask, shard: Shard) -> ShardRecord:
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # one processor each; Ray itself sets OpenMP's number of threads
+    if hash_code(task.work, task.settings, task.versions) != task.code:
+        raise HeedfulError(
+            f"{platform.node()} has another version of heedful or of {', '.join(task.versions.packages)} than the "
+            "machine that sends the work. Install the same versions on all nodes."
+        )
+    return task(shard)
+
+
+@contextmanager
+def _connect_ray(address: str) -> Iterator[Any]:
+    """Yield the module ray, connected; with token authentication unless the user chose otherwise."""
+    require("ray", extra="scale", whose="--cluster ray")
+    imported = sys.modules.get("ray")
+    if imported is not None and imported.is_initialized():
+        yield imported  # the code that connected also disconnects
+        return
+    if imported is not None and "RAY_AUTH_MODE" not in os.environ:  # Ray reads it only once, as it is imported
+        raise HeedfulError("ray was imported before heedful could turn tokens on. Set RAY_AUTH_MODE=token beforehand.")
+    if address.startswith("ray://") and find_spec("grpc") is None:
+        raise HeedfulError(
+            f"--cluster {address} needs Ray's client, which is not installed. Type: pip install 'ray[client]'"
+        )
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    ray = import_module("ray")
+    try:
+        if address != "auto":
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would wait for a minute
+        _init_ray(ray, address)
+    except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+        raise HeedfulError(
+            f"--cluster {address}: cannot connect to a Ray cluster ({error}). {RAY_INSTRUCTIONS}"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _init_ray(ray: Any, address: str) -> None:
+    """Connect; try three times, as the server that a cluster starts for a client may be slow to start."""
+    for attempt in (1, 2, 3):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionAbortedError:  # it did not start in time
+            if attempt == 3:
+                raise
+        else:
+            return
+
+
+RAY_INSTRUCTIONS = """A cluster and its users share a secret token:
+    ray get-auth-token --generate                          once; copy ~/.ray/auth_token to every node (or name the file
+                                                           in RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_TOKEN)
+    RAY_AUTH_MODE=token ray start --head                   on the first node
+    RAY_AUTH_MODE=token ray start --address=FIRST:6379     on the others
+Without a token, anyone who reaches the cluster's ports can run programs on it. If nobody else can reach them, set
+RAY_AUTH_MODE=disabled on all nodes and here to do without."""
+
+
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher, "ray": RayLauncher}
+ADDRESS = re.compile(r"(ray://)?([^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):\d+")
+DEFAULT_LAUNCHER = LocalLauncher()
+
+
+def make_launcher(cluster: str | None, workers: int | None) -> Launcher:
+    """The launcher of `--workers N`, or of `--cluster ray`, `--cluster host:6379`, `--cluster ray://host:10001`."""
+    if workers is not None and workers < 1:
+        raise HeedfulError(f"--workers {workers}: there must be at least one.")
+    if cluster is None or cluster == "local":
+        return LocalLauncher(workers or 1)
+    if workers is not None:
+        raise HeedfulError(
+            f"--workers is for this machine, but --cluster {cluster} sends the work to a cluster. Give one of them."
+        )
+    if ADDRESS.fullmatch(cluster):
+        return RayLauncher(cluster)
+    if cluster in LAUNCHERS:
+        return LAUNCHERS[cluster]()
+    raise HeedfulError(
+        f"--cluster {cluster}: not a cluster. Use {' or '.join(LAUNCHERS)}, host:6379 (a cluster this machine is part "
+        "of) or ray://host:10001 (any other)."
+    )

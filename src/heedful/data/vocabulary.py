@@ -1,0 +1,76 @@
+"""The stages that make a vocabulary: trained on the shuffled text, or copied from existing tokenizer files."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from heedful.corpus.shards import Shard
+from heedful.corpus.stages import read_lines
+from heedful.data.store import SIDES
+from heedful.errors import ConfigError
+from heedful.files import file_sha256
+from heedful.text.tokenizer import load, train
+
+
+def train_vocabulary(
+    shard: Shard,
+    folder: Path,
+    *,
+    corpora: Sequence[str],
+    tags: Sequence[str],
+    kind: str,
+    vocab_size: int,
+    shared: bool,
+    byte_fallback: bool,
+    character_coverage: float,
+    training_pairs: int,
+) -> Mapping[str, int]:
+    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
+    sizes = {}
+    for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
+        texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in sides)
+        tokenizer = train(
+            kind, texts, vocab_size, tags=tags, byte_fallback=byte_fallback, character_coverage=character_coverage
+        )
+        for side in sides:
+            tokenizer.save(folder / f"{side}.model")
+            sizes[side] = tokenizer.size
+    return sizes
+
+
+def copy_vocabulary(
+    shard: Shard,  # noqa: ARG001  # the signature of a stage
+    folder: Path,
+    *,
+    files: Sequence[str],
+    hashes: Sequence[str],  # noqa: ARG001  # so that other contents make another shard
+) -> Mapping[str, int]:
+    """Copy existing tokenizers, one for each side."""
+    tokenizers = {side: load(Path(file)) for side, file in zip(SIDES, files, strict=True)}
+    for side, tokenizer in tokenizers.items():
+        tokenizer.save(folder / f"{side}.model")
+    return {side: tokenizer.size for side, tokenizer in tokenizers.items()}
+
+
+def hash_tokenizer_file(file: str) -> str:
+    """The sha256 of an existing tokenizer."""
+    try:
+        return file_sha256(Path(file))
+    except OSError as error:
+        raise ConfigError(f"tokenizer.files: {file} cannot be read: {error.strerror}") from None
+
+
+def read_first_lines(folders: Sequence[Path], corpora: Sequence[str], side: str, max_lines: int) -> Iterator[str]:
+    """About `max_lines` lines of one side: as the text is shuffled, its beginning is a sample of the whole.
+
+    Of the first folders that hold enough, every corpus contributes the same share, as each has an order of its own.
+    """
+    counts = [[len(np.load(folder / f"{name}.line.npy", mmap_mode="r")) for name in corpora] for folder in folders]
+    num_folders = int(np.searchsorted(np.cumsum([sum(row) for row in counts]), max_lines)) + 1
+    share = min(1.0, max_lines / max(1, sum(sum(row) for row in counts[:num_folders])))
+    for folder, folder_counts in zip(folders[:num_folders], counts, strict=False):
+        for name, count in zip(corpora, folder_counts, strict=True):
+            yield from islice(read_lines(folder / f"{name}.{side}"), ceil(share * count))
