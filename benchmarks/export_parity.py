@@ -4,8 +4,8 @@ Trained models are exported to every format that can hold them, each with its pr
 searched by the model itself and by the export, with the model's own beam and length penalty and the stopping rule of
 the export's engine. Claims: float32 exports give the same tokens for at least 99.5 % of the sentences, and every other
 answer is a tie (its score by our model differs by less than 0.001); int8 within 0.3 BLEU; log p of tokens within 1e-4
-where nothing is rounded. 20 sabotaged exports are caught, 20 of 20. Models of others say all 1,590 names and all 1,000
-words that are known of them, and Marian comes back to the bit. Stated: speed against ours, text to text, taking turns;
+in float32. 20 sabotaged exports are caught, 20 of 20. Models of others say all 1,590 names and all 1,000 words that are
+known of them, and Marian comes back to the bit. Stated: speed against ours, text to text, taking turns;
 size; time from a new process to the first answer; packages that a run-time install has.
 
     pip install 'heedful[export]' 'heedful[hugging-face]'
@@ -61,7 +61,7 @@ FIRST = "import sys, heedful; print(heedful.load(sys.argv[1])(sys.argv[2]).text)
 
 
 @dataclass(frozen=True)
-class Row:
+class ExportResult:
     """What came of one export."""
 
     name: str
@@ -77,7 +77,7 @@ class Row:
     first: float  # seconds
 
 
-def corpus(quick: bool, name: str = "test_2016_flickr") -> tuple[list[str], list[str]]:
+def load_corpus(quick: bool, name: str = "test_2016_flickr") -> tuple[list[str], list[str]]:
     if quick:
         from test_bundle import TEXTS
 
@@ -90,32 +90,32 @@ def corpus(quick: bool, name: str = "test_2016_flickr") -> tuple[list[str], list
     return sides[0], sides[1]
 
 
-def small(folder: Path) -> dict[str, Path]:
+def make_small_models(folder: Path) -> dict[str, Path]:
     """Random models of every kind, for --quick."""
     from test_export import bundle_of, model
 
     from test_bundle import made
 
-    found = {norm: bundle_of(folder / norm, model(norm)).folder for norm in ("pre", "post")}
+    models = {norm: bundle_of(folder / norm, model(norm)).folder for norm in ("pre", "post")}
     for cell in ("lstm", "gru"):
         tree = {
             "width": 32,
             "encoder": {"kind": "recurrent", "width": 32, "cell": cell},
             "decoder": {"kind": "recurrent", "width": 32, "cell": cell, "attention": {"score": "additive"}},
         }
-        found[cell] = made(folder / cell, "bpe", config.ModelSettings.model_validate(tree), statistics={}).folder
-    return found
+        models[cell] = made(folder / cell, "bpe", config.ModelSettings.model_validate(tree), statistics={}).folder
+    return models
 
 
-def row(
+def measure_export(
     name: str, model: Path, to: str, quantization: str, out: Path, texts: list[str], gold: list[str], rounds: int
-) -> Row:
+) -> ExportResult:
     """One export, held against its model."""
     probes: Probes | None = None  # what its run validated on, where that is still there
     try:
         validation_probes(open_bundle(model))
     except ConfigError:
-        probes = Probes(*corpus(quick=False, name="val")) if (DATA / "multi30k").is_dir() else Probes(texts[:60])
+        probes = Probes(*load_corpus(quick=False, name="val")) if (DATA / "multi30k").is_dir() else Probes(texts[:60])
     if texts == gold:  # nonsense
         probes = Probes(texts)
     export(model, out, to=to, quantization=quantization, probes=probes)
@@ -123,7 +123,7 @@ def row(
     rule = FORMATS[to].stopping
     search = replace(ours.search_options(TranslationOptions()), stopping=rule, renormalize=rule == "ctranslate2")
     proof = prove(ours, theirs, texts, gold, stopping=search.stopping, is_quantized=quantization != "float32")
-    cut = explained(ours, theirs, texts, search)
+    cut = count_endless(ours, theirs, texts, search)
     bleu = proof.bleu or (0.0, 0.0)
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     for _ in range(rounds):
@@ -138,39 +138,43 @@ def row(
         begin = time.perf_counter()
         subprocess.run([sys.executable, "-c", FIRST, out, texts[0]], check=True, capture_output=True)
         starts.append(time.perf_counter() - begin)
-    return Row(
+    return ExportResult(
         f"{name}, {to}, {quantization}", proof.same, proof.ties, cut, proof.sentences, proof.largest, *bleu, ratio,
         size / 1e6, statistics.median(starts),
     )  # fmt: skip
 
 
-def explained(ours: Translator, theirs: Translator, texts: Sequence[str], search: SearchOptions) -> int:
+def count_endless(ours: Translator, theirs: Translator, texts: Sequence[str], search: SearchOptions) -> int:
     """Print the first answers that differ, with what our model thinks of both; gives how many never end."""
     lines = enumerate(ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0), 1)
-    numbers, some = zip(*((number, one.source) for number, part in lines for one in part), strict=True)
+    numbers, questions = zip(*((number, segment.source) for number, line in lines for segment in line), strict=True)
     pairs = zip(
-        numbers, some, ours.translate_sources(some, search), theirs.translate_sources(some, search), strict=True
+        numbers,
+        questions,
+        ours.translate_sources(questions, search),
+        theirs.translate_sources(questions, search),
+        strict=True,
     )
     shown = cut = 0
     for number, question, (mine, *_), (other, *_) in pairs:
-        one, two = mine.hypothesis.tokens, other.hypothesis.tokens
-        if one == two:
+        first, second = mine.hypothesis.tokens, other.hypothesis.tokens
+        if first == second:
             continue
         endless = not (mine.hypothesis.finished or other.hypothesis.finished)
-        cut += endless and not is_tie(ours, question, one, two, search)
+        cut += endless and not is_tie(ours, question, first, second, search)
         shown += 1
         if shown > 3:
             continue
-        told = [answer.hypothesis.score for answer in ours.engine.score_targets([question] * 2, [one, two])]
-        kind = f"log p {told[0]:.4f} and {told[1]:.4f}"
-        if endless or is_tie(ours, question, one, two, search):
+        scores = [answer.hypothesis.score for answer in ours.engine.score_targets([question] * 2, [first, second])]
+        kind = f"log p {scores[0]:.4f} and {scores[1]:.4f}"
+        if endless or is_tie(ours, question, first, second, search):
             kind = "neither ends" if endless else "a tie"
-        mine_said, other_said = ours.target.decode([one, two])
-        print(f"    line {number}\n      {mine_said}\n      {other_said}  ({kind})")
+        first_text, second_text = ours.target.decode([first, second])
+        print(f"    line {number}\n      {first_text}\n      {second_text}  ({kind})")
     return cut
 
 
-def sabotages() -> tuple[int, int]:
+def count_caught_sabotages() -> tuple[int, int]:
     """How many of the planted faults the proof catches."""
     from test_export import PROBES, SABOTAGES, bundle_of, model
 
@@ -187,27 +191,27 @@ def sabotages() -> tuple[int, int]:
     return caught, len(SABOTAGES)
 
 
-def known() -> dict[str, tuple[int, int]]:
+def count_known_answers() -> dict[str, tuple[int, int]]:
     """What models of others are known to say."""
     from test_imports import AREN, G2P, table
 
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     with tempfile.TemporaryDirectory() as made:
         names = load(import_model(AREN, Path(made) / "aren", languages=("ar", "en")).folder)
         rows = table(AREN / "expected-ar2en-test.tsv")
-        ids = names.source.encode([one["source"] for one in rows])
-        questions = [EncodedSource(tuple(one), 2 * len(one) + 10) for one in ids]
+        ids = names.source.encode([row["source"] for row in rows])
+        questions = [EncodedSource(tuple(tokens), 2 * len(tokens) + 10) for tokens in ids]
         answers = names.translate_sources(questions, SearchOptions(beam=4, stopping="ctranslate2"))
-        said = names.target.decode([some[0].hypothesis.tokens for some in answers])
-        found["names"] = (sum(a == b["beam4"] for a, b in zip(said, rows, strict=True)), len(rows))
+        texts = names.target.decode([candidates[0].hypothesis.tokens for candidates in answers])
+        counts["names"] = (sum(a == b["beam4"] for a, b in zip(texts, rows, strict=True)), len(rows))
         words = load(import_model(G2P, Path(made) / "g2p").folder)
         rows = table(G2P / "expected-1000.tsv")
-        said = [one.text for one in words([one["word"] for one in rows])]
-        found["words"] = (sum(a == b["greedy"] for a, b in zip(said, rows, strict=True)), len(rows))
-    return found
+        texts = [translation.text for translation in words([row["word"] for row in rows])]
+        counts["words"] = (sum(a == b["greedy"] for a, b in zip(texts, rows, strict=True)), len(rows))
+    return counts
 
 
-def packages(wanted: Sequence[str]) -> int:
+def count_packages(wanted: Sequence[str]) -> int:
     """How many packages an installation has, by what those that are installed here say they need."""
     from packaging.requirements import Requirement
 
@@ -228,13 +232,13 @@ def packages(wanted: Sequence[str]) -> int:
                 inner = importlib.metadata.requires(need.name) or []
             except importlib.metadata.PackageNotFoundError:
                 continue
-            for one in inner:
-                again = Requirement(one)
+            for requirement in inner:
+                again = Requirement(requirement)
                 if again.marker is None or again.marker.evaluate({"extra": extra}):
                     visit(f"{again.name}[{','.join(again.extras)}]" if again.extras else again.name)
 
-    for one in wanted:
-        visit(one)
+    for requirement in wanted:
+        visit(requirement)
     return len({key.split("[")[0].replace("_", "-") for key in seen})
 
 
@@ -243,64 +247,70 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=[], metavar="NAME=RUN")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     header(__file__)
     torch.set_num_threads(2)
     folder = Path(tempfile.mkdtemp())
     try:
-        if given.quick:
-            given.rounds = 1
-            models = small(folder / "models")
+        if arguments.quick:
+            arguments.rounds = 1
+            models = make_small_models(folder / "models")
         else:
-            models = {name: Path(place) for name, place in (one.split("=", 1) for one in given.models)}
+            models = {name: Path(place) for name, place in (model.split("=", 1) for model in arguments.models)}
             if not models:
                 parser.error("give --models NAME=RUN ..., or --quick")
-        texts, gold = corpus(given.quick)
-        rows: list[Row] = []
+        texts, gold = load_corpus(arguments.quick)
+        rows: list[ExportResult] = []
         for name, place in models.items():
             bundle = open_bundle(place)
             for to, quantization in WANTED:
-                if given.quick and (quantization != "float32"):
+                if arguments.quick and (quantization != "float32"):
                     continue
                 out = folder / f"{name}-{to}-{quantization}"
                 try:
-                    rows.append(row(name, bundle.folder, to, quantization, out, texts, gold, given.rounds))
+                    rows.append(
+                        measure_export(name, bundle.folder, to, quantization, out, texts, gold, arguments.rounds)
+                    )
                 except HeedfulError as error:
                     if isinstance(error, ProofError):
                         raise
                     print(f"{name}, {to}: {error}")
                     continue
-                one = rows[-1]
+                result = rows[-1]
                 print(
-                    f"{one.name}: {one.same} of {one.lines} the same, {one.ties} ties, {one.cut} without end, "
-                    f"log p within {one.largest:.1e}, "
-                    f"BLEU {one.theirs:.2f} (ours {one.ours:.2f}), {one.speed:.2f} x our speed, "
-                    f"{one.megabytes:.1f} MB, first answer after {one.first:.2f} s",
+                    f"{result.name}: {result.same} of {result.lines} the same, {result.ties} ties, "
+                    f"{result.cut} without end, log p within {result.largest:.1e}, "
+                    f"BLEU {result.theirs:.2f} (ours {result.ours:.2f}), {result.speed:.2f} x our speed, "
+                    f"{result.megabytes:.1f} MB, first answer after {result.first:.2f} s",
                     flush=True,
                 )
-        caught, planted = sabotages()
+        caught, planted = count_caught_sabotages()
         print(f"sabotaged exports caught: {caught} of {planted}")
-        others = known() if (DATA / "pretrained-ct2-aren").is_dir() else {}
+        others = count_known_answers() if (DATA / "pretrained-ct2-aren").is_dir() else {}
         for what, (right, all_of) in others.items():
             print(f"{what} that models of others are known to say: {right:,} of {all_of:,}")
         for what, wanted in RUN_TIME.items():
-            print(f"packages of a run-time install, {what}: {packages(wanted)}")
-        exact = [one for one in rows if one.name.endswith("float32")]
-        rounded = [one for one in rows if one.name.endswith("int8")]
+            print(f"packages of a run-time install, {what}: {count_packages(wanted)}")
+        exact = [result for result in rows if result.name.endswith("float32")]
+        quantized = [result for result in rows if result.name.endswith("int8")]
         claims = [
-            ("float32: share with the same tokens", min(one.same / one.lines for one in exact), 0.995),
+            ("float32: share with the same tokens", min(result.same / result.lines for result in exact), 0.995),
             (
                 "float32: share with the same tokens, or a tie, or no end",
-                min((one.same + one.ties + one.cut) / one.lines for one in exact),
+                min((result.same + result.ties + result.cut) / result.lines for result in exact),
                 1,
             ),
-            ("float32: -log10 of the largest difference of log p", -log10(max(one.largest for one in exact)), 4),
+            ("float32: -log10 of the largest difference of log p", -log10(max(result.largest for result in exact)), 4),
             ("sabotaged exports caught, of 20", caught, planted),
             *((f"{what} of models of others", right, all_of) for what, (right, all_of) in others.items()),
         ]
-        if rounded:
+        if quantized:
             claims.append(
-                ("int8: 0.3 - the largest loss of BLEU", 0.3 - max(one.ours - one.theirs for one in rounded), 0)
+                (
+                    "int8: 0.3 - the largest loss of BLEU",
+                    0.3 - max(result.ours - result.theirs for result in quantized),
+                    0,
+                )
             )
         code = verdict(claims)
         print(f"the same tokens in the worst float32 export: {100 * claims[0][1]:.1f} % of the sentences")

@@ -2,9 +2,9 @@
 
 A good model directory is changed in 2,000 ways: files cut, flipped, swapped, deleted, replaced by links, pipes and
 pickles; names that lead out of the folder; sizes of 2^60; giant pieces; JSON of every wrong shape. In most of them the
-manifest is made to fit again, as an attacker would. Each is opened in a process that has no torch. Claims: each is
-refused in words, or is a model with as many weights as before, with which text can be translated (by an engine that
-says one thing to everything); in under a second, under 200 MB, and the folder and its surroundings are as they were.
+manifest is updated to fit, as an attacker would. Each is opened in a process without torch. Claims: each is rejected
+with a message, or is a model with as many weights as before that can translate (with an engine that always returns the
+same answer); in under a second, under 200 MB, and the folder and its surroundings are unchanged.
 
     python benchmarks/hostile_models.py [--quick] [--count 2000]          (Linux)
 """
@@ -52,7 +52,7 @@ STATISTICS = {
 
 
 class Marked:
-    """Unpickled, it leaves a file behind."""
+    """Unpickled, it tree_paths a file behind."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -65,79 +65,79 @@ Draw = random.Random
 Mutation = Callable[[Path, Draw], None]
 
 
-def some_file(folder: Path, draw: Draw) -> Path:
+def random_file(folder: Path, draw: Draw) -> Path:
     return draw.choice(sorted(folder.iterdir()))
 
 
-def bytes_changed(folder: Path, draw: Draw) -> None:
+def change_bytes(folder: Path, draw: Draw) -> None:
     from support.checkpoint_damage import blank, cut, flip, grow, lose
 
-    file = some_file(folder, draw)
-    other = some_file(folder, draw).read_bytes()
+    file = random_file(folder, draw)
+    other = random_file(folder, draw).read_bytes()
     file.write_bytes(draw.choice((blank, cut, flip, grow, lose))(file.read_bytes(), other, draw))
 
 
-def swapped(folder: Path, draw: Draw) -> None:
-    one, other = draw.sample(sorted(folder.iterdir()), 2)
-    one.write_bytes(other.read_bytes())
+def swap_files(folder: Path, draw: Draw) -> None:
+    file, other = draw.sample(sorted(folder.iterdir()), 2)
+    file.write_bytes(other.read_bytes())
 
 
-def deleted(folder: Path, draw: Draw) -> None:
-    some_file(folder, draw).unlink()
+def delete_file(folder: Path, draw: Draw) -> None:
+    random_file(folder, draw).unlink()
 
 
-def linked(folder: Path, draw: Draw) -> None:
-    file = some_file(folder, draw)
+def replace_by_link(folder: Path, draw: Draw) -> None:
+    file = random_file(folder, draw)
     outside = folder.parent / "outside"
     outside.write_bytes(file.read_bytes())
     file.unlink()
     file.symlink_to(draw.choice((outside, Path("/etc/passwd"), Path("/dev/zero"), folder, Path(file.name))))
 
 
-def pipe(folder: Path, draw: Draw) -> None:
-    file = some_file(folder, draw)
+def replace_by_pipe(folder: Path, draw: Draw) -> None:
+    file = random_file(folder, draw)
     file.unlink()
     draw.choice((lambda: os.mkfifo(file), file.mkdir))()
 
 
-def pickled(folder: Path, draw: Draw) -> None:
-    some_file(folder, draw).write_bytes(pickle.dumps(Marked(str(folder.parent / "executed"))))
+def replace_by_pickle(folder: Path, draw: Draw) -> None:
+    random_file(folder, draw).write_bytes(pickle.dumps(Marked(str(folder.parent / "executed"))))
 
 
-def leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
+def tree_paths(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    paths = [path] if path else []
     items = tree.items() if isinstance(tree, dict) else enumerate(tree[:50]) if isinstance(tree, list) else ()
     for key, value in items:
-        found += leaves(value, (*path, key))
-    return found
+        paths += tree_paths(value, (*path, key))
+    return paths
 
 
-def put(tree: Any, draw: Draw) -> None:
-    """One place of a tree gets another value, or another name, or a neighbor."""
-    *path, last = draw.choice(leaves(tree))
+def change_tree_(tree: Any, draw: Draw) -> None:
+    """Change, delete or add one value of a JSON tree, in place."""
+    *path, last = draw.choice(tree_paths(tree))
     for key in path:
         tree = tree[key]
-    act = draw.random()
-    if act < 0.7 or isinstance(tree, list):
+    chance = draw.random()
+    if chance < 0.7 or isinstance(tree, list):
         tree[last] = draw.choice(VALUES)
-    elif act < 0.85:
+    elif chance < 0.85:
         del tree[last]
     else:
         tree[str(draw.choice(VALUES))[:200]] = draw.choice(VALUES)
 
 
-def tree_changed(folder: Path, draw: Draw) -> None:
+def change_json(folder: Path, draw: Draw) -> None:
     file = folder / draw.choice(JSON)
     tree = json.loads(file.read_bytes())
-    put(tree, draw)
+    change_tree_(tree, draw)
     file.write_text(json.dumps(tree), encoding="utf-8", errors="surrogatepass")
 
 
-def manifest_changed(folder: Path, draw: Draw) -> None:
+def change_manifest(folder: Path, draw: Draw) -> None:
     file = folder / MANIFEST
     tree = json.loads(file.read_bytes())
     if draw.random() < 0.5:
-        put(tree, draw)
+        change_tree_(tree, draw)
     else:
         name = draw.choice(sorted(tree["files"]))
         escape = draw.choice(("../outside", "/etc/passwd", "a/b", "..", ".", "CON", "x\0y", "model.safetensors "))
@@ -145,20 +145,20 @@ def manifest_changed(folder: Path, draw: Draw) -> None:
     file.write_text(json.dumps(tree), encoding="utf-8", errors="surrogatepass")
 
 
-def header_changed(folder: Path, draw: Draw) -> None:
-    """The header of the weights says something else: shapes, places, kinds of number, names."""
+def change_header(folder: Path, draw: Draw) -> None:
+    """Change the header of the weights: shapes, offsets, types, names."""
     file = folder / "model.safetensors"
     data = file.read_bytes()
     size = int.from_bytes(data[:8], "little")
     tree = json.loads(data[8 : 8 + size])
-    put(tree, draw)
+    change_tree_(tree, draw)
     text = json.dumps(tree).encode(errors="surrogatepass")
     length = draw.choice((len(text), len(text), len(text), 2**60, 2**63, 0, len(text) + 1))
     file.write_bytes(length.to_bytes(8, "little") + text + data[8 + size :])
 
 
-def giant(folder: Path, draw: Draw) -> None:
-    """A file of pieces that has one of many megabytes, or a million of them."""
+def add_giant_piece(folder: Path, draw: Draw) -> None:
+    """Add a piece of many megabytes to a vocabulary, or a million of them."""
     file = draw.choice([folder / "source.spm", folder / "vocab.json"])
     if file.suffix == ".json":
         more = {"x" * 10**7: 300} if draw.random() < 0.5 else {str(number): number for number in range(10**6)}
@@ -176,29 +176,28 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-# How often each is drawn; and whether the manifest may be made to fit afterwards.
+# The weight of each in the random choice, and whether the manifest may be updated to fit afterwards.
 MUTATIONS: dict[Mutation, tuple[int, bool]] = {
-    bytes_changed: (6, True),
-    swapped: (2, True),
-    deleted: (1, True),
-    linked: (2, False),
-    pipe: (1, False),
-    pickled: (2, True),
-    tree_changed: (8, True),
-    manifest_changed: (4, False),
-    header_changed: (6, True),
-    giant: (1, True),
+    change_bytes: (6, True),
+    swap_files: (2, True),
+    delete_file: (1, True),
+    replace_by_link: (2, False),
+    replace_by_pipe: (1, False),
+    replace_by_pickle: (2, True),
+    change_json: (8, True),
+    change_manifest: (4, False),
+    change_header: (6, True),
+    add_giant_piece: (1, True),
 }
 
 
-def state(folder: Path) -> list[tuple[str, int, int]]:
-    """What lies there, and when it was changed."""
-    found = [(str(one), one.lstat().st_size, one.lstat().st_mtime_ns) for one in folder.rglob("*")]
-    return sorted(found)
+def list_files(folder: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of everything in a folder."""
+    return sorted((str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 
 class Parrot:
-    """An engine without a model: it says one thing to everything."""
+    """An engine without a model: it always returns the same answer."""
 
     name = "parrot"
 
@@ -209,12 +208,14 @@ class Parrot:
         from heedful.engines.base import EngineResult
         from heedful.types import Hypothesis
 
-        looked = [np.ones((1, 1, 3, len(one.tokens))) if options.attention else None for one in sources]
-        return [(EngineResult(Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.3, -0.2), True), one),) for one in looked]
+        attention = [np.ones((1, 1, 3, len(question.tokens))) if options.attention else None for question in sources]
+        return [
+            (EngineResult(Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.3, -0.2), True), weights),) for weights in attention
+        ]
 
 
 def child() -> None:
-    """Open every folder that comes in on standard input, and say what came of it."""
+    """Open every folder named on standard input, and report the result as JSON."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     from heedful.bundle import open_bundle, read_weights
     from heedful.errors import HeedfulError
@@ -222,85 +223,86 @@ def child() -> None:
     from support.process_memory import held
 
     for line in sys.stdin:
-        begin = time.perf_counter()
-        told: dict[str, Any] = {}
+        start = time.perf_counter()
+        result: dict[str, Any] = {}
         try:
             bundle = open_bundle(json.loads(line))
-            told["seconds"] = time.perf_counter() - begin
-            told["weights"] = sum(array.size for array in read_weights(bundle).values())
+            result["seconds"] = time.perf_counter() - start
+            result["weights"] = sum(array.size for array in read_weights(bundle).values())
             for alignment in (None, "best"):
                 with suppress(HeedfulError):
                     Translator(bundle, Parrot())("A red house, number 12.", alignment=alignment)
         except HeedfulError as error:
-            told["refused"] = str(error)
-        except BaseException as error:  # whatever it is, it is told
-            told["crashed"] = f"{type(error).__name__}: {error}"[:500]
-        told.setdefault("seconds", time.perf_counter() - begin)
-        told["megabytes"] = held("VmHWM") / 1e6  # getrusage would count what its parent held before they parted
-        print(json.dumps(told), flush=True)
+            result["refused"] = str(error)
+        except BaseException as error:  # reported, whatever it is
+            result["crashed"] = f"{type(error).__name__}: {error}"[:500]
+        result.setdefault("seconds", time.perf_counter() - start)
+        result["megabytes"] = held("VmHWM") / 1e6  # getrusage would count the memory of the parent before the fork
+        print(json.dumps(result), flush=True)
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="200 of them")
-    options.add_argument("--count", type=int, default=2000)
-    options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.child:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="200 of them")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
         child()
         return 0
     header(__file__)
     from test_bundle import forge, made
 
-    count, draw = 200 if given.quick else given.count, Draw(1)
-    found: dict[str, Counter[str]] = {one.__name__: Counter() for one in MUTATIONS}
-    crashed, slowest, largest, touched = [], 0.0, 0.0, 0
+    count, draw = 200 if options.quick else options.count, Draw(1)
+    outcomes: dict[str, Counter[str]] = {mutation.__name__: Counter() for mutation in MUTATIONS}
+    failures, max_seconds, max_megabytes, touched = [], 0.0, 0.0, 0
     with tempfile.TemporaryDirectory() as name:
-        whole = made(Path(name) / "whole", statistics=STATISTICS).folder
+        good = made(Path(name) / "whole", statistics=STATISTICS).folder
         command = [sys.executable, __file__, "--child"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdin is not None
         assert process.stdout is not None
 
-        told_to, said = process.stdin, process.stdout
+        requests, replies = process.stdin, process.stdout
 
-        def opened(folder: Path) -> dict[str, Any]:
-            told_to.write(json.dumps(str(folder)) + "\n")
-            told_to.flush()
-            return dict(json.loads(said.readline()))
+        def open_in_child(folder: Path) -> dict[str, Any]:
+            requests.write(json.dumps(str(folder)) + "\n")
+            requests.flush()
+            return dict(json.loads(replies.readline()))
 
-        weights = opened(whole)["weights"]
+        weights = open_in_child(good)["weights"]
         for number in range(count):
             place = Path(name) / str(number)
-            folder = Path(shutil.copytree(whole, place / "model"))
+            folder = Path(shutil.copytree(good, place / "model"))
             mutation = draw.choices(list(MUTATIONS), [share for share, _ in MUTATIONS.values()])[0]
-            before = state(folder)
-            while state(folder) == before:
+            before = list_files(folder)
+            while list_files(folder) == before:
                 mutation(folder, draw)
             if MUTATIONS[mutation][1] and draw.random() < 0.8:
                 forge(folder)
-            before = state(place)
-            told = opened(folder)
-            whole_again = told.get("weights") == weights and "crashed" not in told
-            kind = "refused" if "refused" in told else "harmless" if whole_again else "bad"
-            found[mutation.__name__][kind] += 1
-            if kind == "bad" or not told.get("refused", "said"):
-                crashed.append((mutation.__name__, told))
-            touched += state(place) != before or (place / "executed").exists()
-            slowest, largest = max(slowest, told["seconds"]), max(largest, told["megabytes"])
+            before = list_files(place)
+            result = open_in_child(folder)
+            is_harmless = result.get("weights") == weights and "crashed" not in result
+            kind = "refused" if "refused" in result else "harmless" if is_harmless else "bad"
+            outcomes[mutation.__name__][kind] += 1
+            if kind == "bad" or result.get("refused") == "":
+                failures.append((mutation.__name__, result))
+            touched += list_files(place) != before or (place / "executed").exists()
+            max_seconds = max(max_seconds, result["seconds"])
+            max_megabytes = max(max_megabytes, result["megabytes"])
             shutil.rmtree(place)
         process.stdin.close()
         process.wait()
-    for mutation_name, kinds in found.items():
+    for mutation_name, kinds in outcomes.items():
         print(f"{mutation_name:18} {kinds.total():5}  " + "  ".join(f"{kind} {times}" for kind, times in kinds.items()))
-    for mutation_name, told in crashed[:10]:
-        print(f"# {mutation_name}: {str(told)[:300]}")
-    print(f"slowest {slowest:.2f} s, {largest:.0f} MB at most, {touched} folders touched")
+    for mutation_name, result in failures[:10]:
+        print(f"# {mutation_name}: {str(result)[:300]}")
+    print(f"slowest {max_seconds:.2f} s, {max_megabytes:.0f} MB at most, {touched} folders touched")
     return verdict(
         [
-            (f"of {count} refused or harmless", count - len(crashed), count),
-            ("seconds below 1", 1 - slowest, 0.0),
-            ("megabytes below 200", 200 - largest, 0.0),
+            (f"of {count} refused or harmless", count - len(failures), count),
+            ("seconds below 1", 1 - max_seconds, 0.0),
+            ("megabytes below 200", 200 - max_megabytes, 0.0),
             ("folders touched, negative", -touched, 0.0),
         ]
     )

@@ -47,10 +47,10 @@ def random_model() -> InspectedModel:
                 weight.mul_(1.7)
 
     def pieces(ids: Any) -> list[str]:
-        return [f"\u2581w{one}" if one != EOS else "</s>" for one in ids]
+        return [f"\u2581w{token}" if token != EOS else "</s>" for token in ids]
 
     return InspectedModel(
-        model.encoder, model.decoder, BOS, EOS, pieces, pieces, lambda ids: " ".join(f"w{one}" for one in ids)
+        model.encoder, model.decoder, BOS, EOS, pieces, pieces, lambda ids: " ".join(f"w{token}" for token in ids)
     )
 
 
@@ -58,7 +58,7 @@ def trace_sentence(model: InspectedModel, tokens: int, seed: int, **options: Any
     """A sentence of so many tokens, and an answer of as many."""
     torch.manual_seed(seed)
     source, target = (torch.randint(4, WORDS, (tokens - 1,)).tolist() for _ in range(2))
-    text = " ".join(f"w{one}" for one in source)
+    text = " ".join(f"w{token}" for token in source)
     inspected = InspectedSource((*source, EOS), text, max_length=tokens)
     return record_sentence(model, inspected, Beam(5), forced_target=target, importance=False, **options)
 
@@ -72,7 +72,9 @@ def sizes(model: InspectedModel) -> dict[str, float]:
     sentence = trace_sentence(model, 25, 1, vectors=("encoder", "cross", "decoder"))
     maps = sum(len(blob.data) for blob in sentence.attention.values()) / 1000
     cross = sum(len(blob) for layer in sentence.vectors["cross"] for blob in blob_data(layer)) / 1000
-    every = sum(len(blob) for some in sentence.vectors.values() for layer in some for blob in blob_data(layer)) / 1000
+    all_vectors = (
+        sum(len(blob) for layers in sentence.vectors.values() for layer in layers for blob in blob_data(layer)) / 1000
+    )
     bare = sentence.model_copy(update={"vectors": {}, "attention": {}})
     tree = size(bare) - size(bare.model_copy(update={"tree": None}))
     script, style, glossary = load_viewer()
@@ -80,7 +82,7 @@ def sizes(model: InspectedModel) -> dict[str, float]:
         "maps of all three kinds": maps,
         "search tree": tree,
         "vectors of cross-attention": cross,
-        "vectors of all three kinds": every,
+        "vectors of all three kinds": all_vectors,
         "script and style": (len(script.encode()) + len(style.encode())) / 1000,
         "glossary": len(glossary.encode()) / 1000,
     }
@@ -117,17 +119,17 @@ def measure_in_browser(model: InspectedModel, folder: Path, rounds: int) -> tupl
         session = tab.context.new_cdp_session(tab)
         session.send("Performance.enable")
 
-        def spent() -> float:
-            found = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
+        def spent_milliseconds() -> float:
+            metrics = {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
             return 1000 * sum(
-                float(found[name]) for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
+                float(metrics[name]) for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
             )
 
         frames = []
         for _ in range(rounds):
-            before = spent()
+            before = spent_milliseconds()
             tab.evaluate(SCRUB)
-            frames.append((spent() - before) / 60)
+            frames.append((spent_milliseconds() - before) / 60)
         browser.close()
     return statistics.median(opened), statistics.median(frames), max(frames)
 
@@ -152,18 +154,18 @@ def main() -> int:
         print("MISS there is no Chromium here")
         return 1
     model = random_model()
-    found = sizes(model)
-    for name, kilobytes in found.items():
+    kilobytes_of = sizes(model)
+    for name, kilobytes in kilobytes_of.items():
         print(f"{name:30} {kilobytes:8.1f} kB")
     with tempfile.TemporaryDirectory() as folder:
         opened, frame, slowest = measure_in_browser(model, Path(folder), 3 if arguments.quick else 11)
     print(f"open {opened:.0f} ms; a frame {frame:.2f} ms, in the slowest round {slowest:.2f} ms")
     return verdict(
         [
-            ("kB of maps below 120", 120 - found["maps of all three kinds"], 0.0),
-            ("kB of the search tree below 100", 100 - found["search tree"], 0.0),
-            ("kB of vectors below 1,500", 1500 - found["vectors of all three kinds"], 0.0),
-            ("kB of script and style below 150", 150 - found["script and style"], 0.0),
+            ("kB of maps below 120", 120 - kilobytes_of["maps of all three kinds"], 0.0),
+            ("kB of the search tree below 100", 100 - kilobytes_of["search tree"], 0.0),
+            ("kB of vectors below 1,500", 1500 - kilobytes_of["vectors of all three kinds"], 0.0),
+            ("kB of script and style below 150", 150 - kilobytes_of["script and style"], 0.0),
             ("milliseconds below 1,000 to open 20 sentences", 1000 - opened, 0.0),
             ("milliseconds below 8 of a frame", 8 - frame, 0.0),
         ]
