@@ -30,13 +30,13 @@ from heedful.config import Settings, check
 from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import Prepared
+from heedful.training.data import TrainingData, load_batch, split_validation
 from heedful.training.distributed import World
-from heedful.training.loop import Run
-from heedful.training.machine import casting, keep_memory
-from heedful.training.metrics_log import METRICS, Recorder
-from heedful.training.resolve import batch_of
-from heedful.training.signals import Wish
-from heedful.training.validate import held_out
+from heedful.training.loop import Trainer
+from heedful.training.machine import autocast, keep_freed_memory
+from heedful.training.metrics_log import METRICS, MetricsLog
+from heedful.training.signals import StopRequest
+from heedful.training.time_budget import TimeBudget
 from peers.run import measure as measure_peer
 from peers.settings import PEERS
 from report import header, verdict
@@ -90,7 +90,7 @@ class BareLoop:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
     def step(self, batch: Batch) -> None:
-        with casting(torch.device("cpu"), self.precision):  # products of few sizes for it too
+        with autocast(torch.device("cpu"), self.precision):  # products of few sizes for it too
             tokens, mask = batch.source
             loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.real, self.low)
         self.optimizer.zero_grad(set_to_none=True)
@@ -107,22 +107,24 @@ def loop_against_bare(
     )
     folder = Path(settings.train.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    learned, held = held_out(prepared, 100)
+    data = TrainingData(prepared, *split_validation(prepared, 100))
+    torch.set_num_threads(settings.train.threads or 1)
     vocabulary = prepared.manifest["tokenizers"]["source"]["size"]
     ratios: list[float] = []
     rates: dict[str, list[float]] = {"heedful": [], "bare": []}
-    with Recorder(folder, lambda _event: None) as record:
-        run = Run(settings, prepared, learned, World(), torch.device("cpu"), record, time.perf_counter(), held)
+    with MetricsLog(folder, lambda _event: None) as log:
+        budget = TimeBudget(None, time.perf_counter(), 0.0)
+        trainer = Trainer(settings, data, World(), torch.device("cpu"), log, budget)
         bare = BareLoop(size, vocabulary, precision)
         for turn in range(rounds + 1):
-            batches = [batch_of(learned, *run.plan.batch(run.step + number)) for number in range(steps)]
+            steps_ahead = range(trainer.state.step, trainer.state.step + steps)
+            batches = [load_batch(data.corpora, *trainer.plan.batch(step)) for step in steps_ahead]
             tokens = sum(len(batch.targets) for batch in batches)
 
             def whole() -> None:
                 for _ in range(steps):
-                    run.step += 1
-                    run.update(Wish())
-                    run.tell()
+                    trainer.train_step(StopRequest())
+                    trainer.log_step()
 
             def plain(batches: Sequence[Batch] = tuple(batches)) -> None:
                 for batch in batches:
@@ -229,7 +231,7 @@ def main() -> int:
     given = options.parse_args()
     header(__file__)
     parts, sizes = (["loop"], ["tiny"]) if given.quick else (given.parts, given.sizes)
-    keep_memory()
+    keep_freed_memory()
     claims = []
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)

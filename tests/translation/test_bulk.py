@@ -21,7 +21,7 @@ import heedful
 from heedful.cli.app import app
 from heedful.corpus.shards import Local, Makers, Ray, hash_code, read_row
 from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.training.loop import train
+from heedful.training.api import train
 from heedful.translation import bulk
 from heedful.translation.bulk import PACKAGES, PARTS, Summary, cut, lines_of, translate_file
 from heedful.translation.translator import ENGINES, Options

@@ -15,7 +15,7 @@ import heedful
 from heedful.alignment import hard
 from heedful.engines.base import Answer, Draw
 from heedful.errors import HeedfulError
-from heedful.training.loop import train
+from heedful.training.api import train
 from heedful.translation.translator import BATCH_TOKENS, ROWS, Options, Part, Translator, batches
 from heedful.types import Hypothesis
 from support.training_runs import MODEL, RECURRENT, WORDS, settings_of, write_corpus

@@ -134,16 +134,16 @@ def export_name(bundle: Bundle, to: str, rounding: str) -> Path:
 
 def validation_of(bundle: Bundle) -> Probes:
     """What the run that made a model validated on."""
-    from heedful.training.resolve import SETTLED
-    from heedful.training.validate import held_out
+    from heedful.training.data import split_validation
+    from heedful.training.resolve import RESOLVED
 
     try:
-        text = (bundle.folder.parent / SETTLED).read_text(encoding="utf-8")
+        text = (bundle.folder.parent / RESOLVED).read_text(encoding="utf-8")
         prepared = open_prepared(tomllib.loads(text)["data"]["folder"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
             f"{bundle.folder} does not lie in the run that made it, or its prepared corpus is gone, so there is "
             "nothing to prove the export with: give --probes FILE, sentences of the source language, one a line"
         ) from None
-    _, held = held_out(prepared, PROBES)
+    _, held = split_validation(prepared, PROBES)
     return Probes(held.texts, held.references)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import HeedfulError, require
-from heedful.html import put
+from heedful.html import write_html
 from heedful.inspection.figure import figure
 from heedful.inspection.page import framed, page
 from heedful.text.normalize import normalize
@@ -17,7 +17,7 @@ from heedful.translation.translator import Options, Translator, encoded, load
 if TYPE_CHECKING:
     from heedful.inspection.record import Search, Subject
 
-FILM = "film.jsonl"  # that training leaves in its folder
+SNAPSHOTS = "snapshots.jsonl"  # that training leaves in its folder
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Page:
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""
         path = Path(path)
-        put(path, self.html())
+        write_html(path, self.html())
         return path
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:
@@ -195,7 +195,7 @@ def about(translator: Translator) -> str:
 
 def film_of(what: "Translator | Subject") -> Film | None:
     """What training filmed, if the model lies in its run."""
-    path = what.bundle.folder.parent / FILM if isinstance(what, Translator) else None
+    path = what.bundle.folder.parent / SNAPSHOTS if isinstance(what, Translator) else None
     if path is None or not path.is_file():
         return None
     frames: list[Frame] = []
