@@ -20,35 +20,31 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch import nn
 
 from report import header, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful import config
-from heedful.data.plan import MicroBatch
 from heedful.data.prepare import prepare
 from heedful.data.store import PreparedData, open_prepared
-from heedful.model.loss import Loss
 from heedful.model.seq2seq import Seq2Seq
 from heedful.training import checkpoint
-from heedful.training.distributed import Averaged, InOrder, Sums, Think, World, joined
-from heedful.training.optimizer import norm_of, optimizer_of, scale, set_rate
-from heedful.training.resolve import batch_of, fresh, plan_of
+from heedful.training.data import load_batch, make_plan
+from heedful.training.distributed import DdpReducer, GradientReducer, InOrderReducer, World, init_distributed
+from heedful.training.optimizer import gradient_norm, make_optimizer, scale_gradients_, set_learning_rate
+from heedful.training.weights import initialize_model
 from support.training_runs import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
 
-TINY = {"kind": "transformer", "layers": 4, "heads": 4, "feedforward_size": 256, "dropout": 0.1}
+TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
 MODELS = {
     name: {
-        "width": width, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
+        "width": width, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
         "encoder": layer, "decoder": layer,
     }
-    for name, width, layer in (
-        ("small", 32, TINY | {"layers": 1, "heads": 2, "feedforward_size": 64}), ("tiny", 128, TINY)
-    )
+    for name, width, layer in (("small", 32, TINY | {"layers": 1, "heads": 2, "inner": 64}), ("tiny", 128, TINY))
 }  # fmt: skip
-PIECES = {"vocab_size": 1000}
+PIECES = {"vocabulary": 1000}
 MICRO = 4
 
 
@@ -58,14 +54,14 @@ def moved(corpus: Path, run: Path, steps: int, crews: list[int]) -> float:
     begin = time.perf_counter()
     for number, ranks in enumerate(crews, 1):
         running = Torchrun(ranks, settings, random.Random(number))
-        goal = checkpoint.name_of(steps * number // len(crews))
+        goal = checkpoint.checkpoint_name(steps * number // len(crews))
         while number < len(crews) and running.poll() is None:
-            if any(one.name >= goal for one in checkpoint.steps_in(run)):
+            if any(one.name >= goal for one in checkpoint.checkpoint_folders(run)):
                 running.kill_all()
             time.sleep(0.01)
         if number == len(crews) and running.wait() != 0:
             raise RuntimeError(run.with_suffix(".log").read_text())
-        print(f"{ranks} processes: to {checkpoint.steps_in(run)[0].name}", flush=True)
+        print(f"{ranks} processes: to {checkpoint.checkpoint_folders(run)[0].name}", flush=True)
     return time.perf_counter() - begin
 
 
@@ -97,27 +93,28 @@ def worker(path: str, rounds: int, block: int = 3) -> None:
     """One of the two processes: the ways take turns, a few steps each."""
     settings = config.load(path)
     torch.set_num_threads(1)
-    with joined(lambda _rank: torch.device("cpu")) as (world, device):
+    with init_distributed(lambda _rank: torch.device("cpu")) as (world, device):
         prepared = open_prepared(settings.data.prepared_dir)
 
-        def way(sums: Callable[[Seq2Seq], Sums], micro_batches: int) -> Stepping:
-            return Stepping(settings, prepared, fresh(settings, prepared, device), sums, micro_batches, world)
+        def way(make_reducer: Callable[[Seq2Seq], GradientReducer], micro_batches: int) -> Stepping:
+            model = initialize_model(settings, prepared, device)
+            return Stepping(settings, prepared, model, make_reducer, micro_batches, world)
 
         ways = {
-            "exact": way(lambda model: InOrder(model, world), MICRO),
-            "plain, the same micro-batches": way(lambda model: Averaged(model, world, device), MICRO),
-            "plain, one for each process": way(lambda model: Averaged(model, world, device), world.ranks),
+            "exact": way(lambda model: InOrderReducer(model, world), MICRO),
+            "plain, the same micro-batches": way(lambda model: DdpReducer(model, world, device), MICRO),
+            "plain, one for each process": way(lambda model: DdpReducer(model, world, device), world.ranks),
         }
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 1):  # the first is for warming up
             for name, step in ways.items():
-                world.wait()
+                world.barrier()
                 begin = time.perf_counter()
                 for own in range(block):
                     step(number * block + own)
                 if number:
                     times[name].append((time.perf_counter() - begin) / block)
-        if world.first:
+        if world.is_first:
             print(json.dumps(times), flush=True)
 
 
@@ -129,31 +126,24 @@ class Stepping:
         settings: config.Settings,
         prepared: PreparedData,
         model: Seq2Seq,
-        sums: Callable[[Seq2Seq], Sums],
+        make_reducer: Callable[[Seq2Seq], GradientReducer],
         micro_batches: int,
         world: World,
     ) -> None:
-        train = settings.train.model_copy(update={"micro_batches": micro_batches})
         self.corpora = prepared.train
-        self.plan = plan_of(settings.model_copy(update={"train": train}), prepared, self.corpora)
-        self.model, self.sums, self.world = model, sums(model), world
-        self.optimizer = optimizer_of(train, model)
-        set_rate(self.optimizer, 1e-4)
+        sizes = {"batch_tokens": settings.train.batch_tokens, "micro_batches": micro_batches}
+        self.plan = make_plan(prepared, self.corpora, seed=settings.seed, **sizes)
+        self.model, self.reducer, self.world = model, make_reducer(model), world
+        self.optimizer = make_optimizer(settings.train, model)
+        set_learning_rate(self.optimizer, 1e-4)
 
     def __call__(self, number: int) -> None:
-        micros = self.plan.batch_of_rank(number, self.world.rank, self.world.ranks)
-        self.sums([self.thought(micro) for micro in micros])
+        micro_batches = self.plan.batch_of_rank(number, self.world.rank, self.world.ranks)
+        for micro_batch in self.reducer.accumulate(micro_batches):
+            self.reducer.model(load_batch(self.corpora, micro_batch)).smoothed.backward()
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
-        scale(gradients, min(1.0, 1.0 / norm_of(gradients)))
+        scale_gradients_(gradients, min(1.0, 1.0 / gradient_norm(gradients)))
         self.optimizer.step()
-
-    def thought(self, micro: MicroBatch) -> Think:
-        def think(model: nn.Module) -> Loss:
-            loss: Loss = model(batch_of(self.corpora, micro))
-            loss.smoothed.backward()
-            return loss
-
-        return think
 
 
 def main() -> int:

@@ -70,13 +70,13 @@ def files(folder: Path, quick: bool) -> Claims:
     """Random damage to the files of a real run's checkpoints."""
     run = folder / "files"
     ended(train_child(settings_of(folder, run, steps=8, validate_every=4)), run)
-    new, old = checkpoint.steps_in(run)
+    new, old = checkpoint.checkpoint_folders(run)
     draw, kinds, missed, silent = random.Random(1), Counter[str](), 0, 0
     count = 200 if quick else 1000
     for _ in range(count):
         what, mend = damaged(new, old, draw)
         said: list[str] = []
-        found = checkpoint.newest(run, said.append)
+        found = checkpoint.find_newest(run, said.append)
         kinds[what.split()[0]] += 1
         missed += found is None or found.folder != old
         silent += len(said) != 1 or new.name not in said[0]
@@ -112,7 +112,7 @@ def disk(folder: Path, quick: bool) -> Claims:
                 time.sleep(draw.uniform(0.1, 0.5))
                 fills += fill(place / "filler")
                 time.sleep(draw.uniform(0.1, 0.5))
-                lost += bool(checkpoint.steps_in(run)) and checkpoint.newest(run) is None
+                lost += bool(checkpoint.checkpoint_folders(run)) and checkpoint.find_newest(run) is None
                 (place / "filler").unlink()
             code = child.wait()
         ended(train_child(settings), run)  # with room, whatever its last save came to

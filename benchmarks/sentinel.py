@@ -123,11 +123,11 @@ def courses(kind: str) -> list[Course]:
 
 def statistics(tokenizer: Tokenizer, pairs: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Of training_statistics.json, what the alarms of outputs read and what does not need a model."""
-    from heedful.training.statistics import SIDES, scripts
+    from heedful.training.statistics import SIDES, count_scripts
 
     texts = dict(zip(SIDES, zip(*pairs, strict=True), strict=True))
     tokens = [sum(map(len, tokenizer.encode(texts[side]))) for side in SIDES]
-    return {"ratio": tokens[1] / tokens[0], "scripts": {side: scripts(texts[side]) for side in SIDES}}
+    return {"ratio": tokens[1] / tokens[0], "scripts": {side: count_scripts(texts[side]) for side in SIDES}}
 
 
 # -------------------------------------------------------------------------------------------------------------- faults

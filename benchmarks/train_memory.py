@@ -25,33 +25,34 @@ def resident() -> float:
 
 
 def child(size: str, steps: int, work: Path) -> None:
-    """Take the steps; print what was held after each."""
+    """SnapshotSentence the steps; print what was held after each."""
     import torch
 
     from heedful.data.prepare import prepare
     from heedful.performance.allocator import keep_freed_memory
+    from heedful.training.data import TrainingData, split_validation
     from heedful.training.distributed import World
-    from heedful.training.loop import Run
-    from heedful.training.metrics_log import Recorder
-    from heedful.training.resolve import choose
-    from heedful.training.signals import Wish
-    from heedful.training.validate import held_out
+    from heedful.training.loop import Trainer
+    from heedful.training.metrics_log import MetricsLog
+    from heedful.training.resolve import measure_open_settings
+    from heedful.training.signals import StopRequest
+    from heedful.training.time_budget import TimeBudget
     from train_speed import settings_of
 
     keep_freed_memory()
     settings = settings_of(size, work, precision="bf16", ema=0.999)
     prepared = prepare(settings)
-    corpora, held = held_out(prepared, 100)
+    data = TrainingData(prepared, *split_validation(prepared, 100))
     device = torch.device("cpu")
-    settings = choose(settings, prepared, corpora, World(), device, lambda _event: None)
+    settings = measure_open_settings(settings, data, World(), device, lambda _event: None)
+    torch.set_num_threads(settings.train.threads or 1)
     folder = Path(settings.train.output_dir)
     folder.mkdir(exist_ok=True)
     found = []
-    with Recorder(folder, lambda _event: None) as record:
-        run = Run(settings, prepared, corpora, World(), device, record, time.perf_counter(), held)
+    with MetricsLog(folder, lambda _event: None) as log:
+        trainer = Trainer(settings, data, World(), device, log, TimeBudget(None, time.perf_counter(), 0.0))
         for _ in range(steps):
-            run.step += 1
-            run.update(Wish())
+            trainer.train_step(StopRequest())
             found.append(resident())
     print(json.dumps(found))
 

@@ -31,13 +31,13 @@ from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import PreparedData
 from heedful.performance.allocator import keep_freed_memory
+from heedful.training.data import TrainingData, load_batch, split_validation
 from heedful.training.distributed import World
-from heedful.training.loop import Run
-from heedful.training.machine import casting
-from heedful.training.metrics_log import METRICS, Recorder
-from heedful.training.resolve import batch_of
-from heedful.training.signals import Wish
-from heedful.training.validate import held_out
+from heedful.training.loop import Trainer
+from heedful.training.machine import autocast
+from heedful.training.metrics_log import METRICS, MetricsLog
+from heedful.training.signals import StopRequest
+from heedful.training.time_budget import TimeBudget
 from peers.run import measure as measure_peer
 from peers.settings import PEERS
 from report import header, verdict
@@ -52,16 +52,15 @@ FLOORS = {"tiny": 2.5, "base": 1.8}
 
 def settings_of(size: str, work: Path, **train: object) -> Settings:
     shape = SIZES[size]
-    layer = {"kind": "transformer", **{key: shape[key] for key in ("layers", "heads", "dropout")}}
-    layer["feedforward_size"] = shape["inner"]
+    layer = {"kind": "transformer", **{key: shape[key] for key in ("layers", "heads", "inner", "dropout")}}
     files = [str(DATA / f"train.{language}.gz") for language in ("en", "de")]
     validation = [str(DATA / f"val.{language}.gz") for language in ("en", "de")]
     model = {
         "width": shape["width"],
         "positions": "sinusoidal",
-        "scale_embeddings": True,
+        "scale": True,
         "dropout": shape["dropout"],
-        "tie_embeddings": "all",
+        "tied": "all",
     }
     return parse_settings(
         {
@@ -70,9 +69,9 @@ def settings_of(size: str, work: Path, **train: object) -> Settings:
             "data": {
                 "train": [{"files": files}],
                 "validation": [{"files": validation}],
-                "prepared_dir": str(work / "prepared"),
+                "folder": str(work / "prepared"),
             },
-            "tokenizer": {"vocab_size": 8000},
+            "tokenizer": {"vocabulary": 8000},
             "model": {**model, "encoder": layer, "decoder": layer},
             "train": {"steps": 100_000, "validate_every": 100_000, "save_every": 100_000, **train},
         },
@@ -92,7 +91,7 @@ class BareLoop:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
 
     def step(self, batch: Batch) -> None:
-        with casting(torch.device("cpu"), self.precision):  # products of few sizes for it too
+        with autocast(torch.device("cpu"), self.precision):  # products of few sizes for it too
             tokens, mask = batch.source
             loss = self.model.loss(tokens, mask, batch.inputs, batch.targets, batch.target_positions, self.low)
         self.optimizer.zero_grad(set_to_none=True)
@@ -105,26 +104,28 @@ def loop_against_bare(
 ) -> list[float]:
     """Rates of both, then the ratio of every round; each round both see the same batches."""
     settings = settings_of(
-        size, work, output_dir=str(work / f"run-{size}-{precision}"), threads=2, precision=precision, micro_batches=1
+        size, work, folder=str(work / f"run-{size}-{precision}"), threads=2, precision=precision, micro_batches=1
     )
     folder = Path(settings.train.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    learned, held = held_out(prepared, 100)
+    data = TrainingData(prepared, *split_validation(prepared, 100))
+    torch.set_num_threads(settings.train.threads or 1)
     vocabulary = prepared.manifest["tokenizers"]["source"]["size"]
     ratios: list[float] = []
     rates: dict[str, list[float]] = {"heedful": [], "bare": []}
-    with Recorder(folder, lambda _event: None) as record:
-        run = Run(settings, prepared, learned, World(), torch.device("cpu"), record, time.perf_counter(), held)
+    with MetricsLog(folder, lambda _event: None) as log:
+        budget = TimeBudget(None, time.perf_counter(), 0.0)
+        trainer = Trainer(settings, data, World(), torch.device("cpu"), log, budget)
         bare = BareLoop(size, vocabulary, precision)
         for turn in range(rounds + 1):
-            batches = [batch_of(learned, *run.plan.batch(run.step + number)) for number in range(steps)]
+            steps_ahead = range(trainer.state.step, trainer.state.step + steps)
+            batches = [load_batch(data.corpora, *trainer.plan.batch(step)) for step in steps_ahead]
             tokens = sum(len(batch.targets) for batch in batches)
 
             def whole() -> None:
                 for _ in range(steps):
-                    run.step += 1
-                    run.update(Wish())
-                    run.tell()
+                    trainer.train_step(StopRequest())
+                    trainer.log_step()
 
             def plain(batches: Sequence[Batch] = tuple(batches)) -> None:
                 for batch in batches:
@@ -153,7 +154,7 @@ def command_rate(settings: Settings, steps: int, *, ranks: int = 1, warm_up: int
 
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        train = settings.train.model_copy(update={"output_dir": str(folder / "run"), "log_every": 1})
+        train = settings.train.model_copy(update={"folder": str(folder / "run"), "log_every": 1})
         (folder / "heedful.toml").write_text(to_toml(settings.model_copy(update={"train": train})))
         start = [sys.executable, "-m", "heedful"]
         if ranks > 1:

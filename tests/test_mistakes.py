@@ -443,7 +443,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "another run is there",
             "heedful train old.toml --set train.learning_rate=0.1",
-            ("my-model was begun with other settings:", "train.learning_rate: 0.005 then, 0.1 now", "(--out)"),
+            ("my-model was started with other settings:", "train.learning_rate: 0.005 then, 0.1 now", "(--out)"),
             2,
             why="A run that was begun goes on with the settings it began with. Other settings are another run.",
         ),
@@ -780,9 +780,9 @@ def test_exit_codes_are_on_the_page():
     assert len(own) == len(set(own))
     assert set(own) | {case.code for case in CASES.values()} <= set(told)
     from heedful.exporters.parity import ProofError
-    from heedful.training.signals import CODES
+    from heedful.training.signals import EXIT_CODES
 
-    assert {ProofError.exit_code, *CODES.values()} <= set(told)
+    assert {ProofError.exit_code, *EXIT_CODES.values()} <= set(told)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from heedful.corpus import rules
 from heedful.sentinel import MEANINGS, Flag, checks, flag_rates, input_flags, output_flags, unknown_ids
 from heedful.sentinel.numbers import NUMBER_WORDS, NUMERALS, find_lost_numbers, parse_numbers
 from heedful.text.tokenizer import train
-from heedful.training.statistics import scripts
+from heedful.training.statistics import count_scripts
 from support import corpus_faults as plant
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def test_tokenized_means_what_the_doctor_means(pieces):
 @settings(max_examples=200, deadline=None)
 @given(st.characters(categories=["L"]))
 def test_scripts_are_those_of_the_training_statistics(letter):
-    assert set(scripts([letter])) == {checks.script_of(letter)}
+    assert set(count_scripts([letter])) == {checks.script_of(letter)}
 
 
 # ------------------------------------------------------------------------------------------------------------ outputs

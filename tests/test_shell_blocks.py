@@ -22,7 +22,7 @@ import heedful
 from heedful import config
 from heedful.bundle import open_bundle
 from heedful.exporters import marian
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.training_runs import WORDS, settings_of, write_corpus
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ _VERBS = {  # imported when first asked for
     "inspect": "heedful.inspection.api",
     "load": "heedful.translation.translator",
     "prepare": "heedful.data.prepare",
-    "train": "heedful.training.loop",
+    "train": "heedful.training.api",
 }
 
 

@@ -9,8 +9,8 @@ import heedful
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
 from heedful.trace import parse_trace
-from heedful.training.loop import train
-from heedful.training.snapshots import FILM
+from heedful.training.api import train
+from heedful.training.snapshots import SNAPSHOTS
 from support.training_runs import MODEL, settings_of, write_corpus
 
 TEXT = "the old man sees a red house"
@@ -54,7 +54,7 @@ def test_a_page_and_everything_beside_it(model, tmp_path):
 
 
 def test_training_leaves_a_film(model):
-    lines = (model.parent / FILM).read_text(encoding="utf-8").splitlines()
+    lines = (model.parent / SNAPSHOTS).read_text(encoding="utf-8").splitlines()
     frames = [parse_trace(line).film.frames[0] for line in lines]
     assert [frame.step for frame in frames] == [20, 40, 60]
     film = heedful.inspect(model).trace.film
@@ -63,7 +63,7 @@ def test_training_leaves_a_film(model):
 
 
 def test_a_film_survives_a_kill_and_a_roll_back(model, tmp_path):
-    path = model.parent / FILM
+    path = model.parent / SNAPSHOTS
     whole = path.read_text(encoding="utf-8")
     try:
         path.write_text(whole + whole.splitlines()[1] + "\n" + whole[:50], encoding="utf-8")

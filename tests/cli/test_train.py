@@ -17,7 +17,18 @@ from heedful import config
 from heedful.cli.app import app
 from heedful.cli.training_display import FANCY, PLAIN, Display, Picture, Seen, line, summary, trend, watching
 from heedful.data.prepare import StageProgress
-from heedful.training.events import Began, Ended, Event, Note, Refitted, Sample, Saved, Skipped, Stepped, Validated
+from heedful.training.events import (
+    Began,
+    Ended,
+    Event,
+    Note,
+    Refitted,
+    SampleTranslation,
+    Saved,
+    Skipped,
+    Stepped,
+    Validated,
+)
 from support.timeouts import PATIENCE
 from support.training_runs import settings_of, write_corpus, write_settings
 
@@ -26,7 +37,9 @@ EVIL = "a \x1b]0;owned\x07\x1b[2J\u202e \x9b31m [red]b[/red] \u2028c\ud800"
 HARM = set("\x1b\x07\x9b\u202e\u2028\ud800")
 SCORES = {"bleu": {"name": "bleu", "value": 36.6, "signature": "nrefs:1|case:mixed"}}
 STEPPED = Stepped(400, 8000, 3.25, 17.5, 0.5, 2e-3, 1_000_000, 9_876.5, 3.05, 2, 180.0, 3600.0)
-VALIDATED = Validated(400, 2.5, 12.2, 21.5, 48.25, True, 2.0, (Sample("a dog", "ein Hund", "ein Baum"),), "ema")
+VALIDATED = Validated(
+    400, 2.5, 12.2, 21.5, 48.25, True, 2.0, (SampleTranslation("a dog", "ein Hund", "ein Baum"),), "ema"
+)
 BEGAN = Began(0, 8000, 2_093_568, 28_995, 61.4, 3600.0, 2, "cpu", "bf16")
 EVENTS = [
     Note("precision bf16: it is faster", "choice"),
@@ -81,7 +94,7 @@ def test_a_picture_can_be_drawn_after_every_event_at_every_width(count, signs, w
 
 @pytest.mark.parametrize("height", [18, 24, 30, 60])
 def test_a_picture_is_not_taller_than_the_terminal(height):
-    many = tuple(Sample(f"sentence {number} " * 9, "reference " * 9, "output " * 9) for number in range(9))
+    many = tuple(SampleTranslation(f"sentence {number} " * 9, "reference " * 9, "output " * 9) for number in range(9))
     shown = drawn(folded([*EVENTS[:6], replace(VALIDATED, step=500, samples=many)]), height=height)
     assert len(shown.splitlines()) < height
     assert ("sentence 0" in shown) == (height >= 24)
@@ -89,7 +102,7 @@ def test_a_picture_is_not_taller_than_the_terminal(height):
 
 
 def test_samples_show_what_changed_since_the_last_validation():
-    later = replace(VALIDATED, step=500, samples=(Sample("a dog", "ein Hund", "ein Hund"),))
+    later = replace(VALIDATED, step=500, samples=(SampleTranslation("a dog", "ein Hund", "ein Hund"),))
     shown = drawn(folded([VALIDATED, later]))
     assert re.search(r"before\s+ein Baum\s+now\s+ein Hund", shown)
     assert "before" not in drawn(folded([VALIDATED]))
@@ -146,7 +159,7 @@ EVIL_EVENTS = [
     Note(EVIL, "warning"),
     BEGAN,
     STEPPED,
-    replace(VALIDATED, samples=(Sample(EVIL, EVIL, EVIL),)),
+    replace(VALIDATED, samples=(SampleTranslation(EVIL, EVIL, EVIL),)),
     Skipped(420, "spike", 9.0, 77.0, ((EVIL, 3),)),
     replace(EVENTS[-1], scores={EVIL: SCORES}),
 ]

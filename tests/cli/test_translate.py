@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from heedful.cli.app import app
 from heedful.errors import HeedfulError
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.timeouts import PATIENCE
 from support.training_runs import settings_of, write_corpus
 

@@ -22,7 +22,7 @@ from heedful.exporters.normalizer import add_normalizer
 from heedful.exporters.sentence_splitter import FEATURES, make_sentence_splitter
 from heedful.text.normalize import normalize
 from heedful.text.tokenizer import train as train_tokenizer
-from heedful.training.loop import train
+from heedful.training.api import train
 from heedful.translation.translator import ENGINES, Translator
 from support.training_runs import MODEL, settings_of, write_corpus
 from test_bundle import DECODERS, ENCODERS, TEXTS, arrays, made

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from heedful.training import checkpoint
-from heedful.training.distributed import Averaged, joined
+from heedful.training.distributed import DdpReducer, init_distributed
 from support import process_memory as memory
 from support.free_ports import free_port
 from support.timeouts import PATIENCE
@@ -34,7 +34,9 @@ pytestmark = [
 
 def reached(crew, run, step):
     """Wait until a checkpoint is there."""
-    while crew.poll() is None and not any(one.name >= checkpoint.name_of(step) for one in checkpoint.steps_in(run)):
+    while crew.poll() is None and not any(
+        one.name >= checkpoint.checkpoint_name(step) for one in checkpoint.checkpoint_folders(run)
+    ):
         time.sleep(0.01)
     assert crew.poll() is None, run.with_suffix(".log").read_text()
 
@@ -94,7 +96,7 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
     if parallel == "fsdp":
         assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
         assert train_child(settings).wait(PATIENCE) == 1
-        assert "is in 2 pieces; start as many processes" in run.with_suffix(".log").read_text()
+        assert "has 2 shards: start as many processes" in run.with_suffix(".log").read_text()
 
 
 def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
@@ -106,8 +108,8 @@ def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
         settings = settings_of(corpus, tmp_path / str(ranks), tokenizer=pieces)
         found.append(ended(Crew(ranks, settings, random.Random(5), faults), tmp_path / str(ranks)))
     assert found[0] == found[1]
-    assert found[0]["guard"]["rolled"]
-    assert found[0]["guard"]["skipped"] > 6
+    assert found[0]["spike_guard"]["has_rolled_back"]
+    assert found[0]["spike_guard"]["skipped"] > 6
 
 
 def meet_and_part(rank, pipe, times):
@@ -122,13 +124,13 @@ def meet_and_part(rank, pipe, times):
 
 
 def run_nothing():
-    with joined(lambda _rank: torch.device("cpu")) as (world, device):
-        sums = Averaged(torch.nn.Linear(2, 2), world, device)
-        world.told([sums.scale], device)
+    with init_distributed(lambda _rank: torch.device("cpu")) as (world, device):
+        reducer = DdpReducer(torch.nn.Linear(2, 2), world, device)
+        world.broadcast([reducer.gradient_scale], device)
 
 
 def test_no_process_waits_for_its_own_thread_when_it_leaves():
-    """PyTorch's threads need Python's lock to end: without the care of `joined`, one of these 80 ends never comes."""
+    """PyTorch's threads need Python's lock to end: without the care of `ProcessGroup`, one of these 80 never ends."""
     pipes = SERVER.Pipe()
     processes = [SERVER.Process(target=meet_and_part, args=(rank, pipes[rank], 80)) for rank in range(2)]
     for one in processes:

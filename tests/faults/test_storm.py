@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from heedful.training import checkpoint
-from heedful.training.loop import train
-from heedful.training.spikes import ENOUGH
+from heedful.training.api import train
+from heedful.training.spikes import MIN_NORMS
 from support.training_runs import at, events, outcome, random_faults, settings_of, storm, survive, train_child
 
 STEPS = 120
@@ -15,7 +15,7 @@ STEPS = 120
 
 def finite(run):
     """Whether every tensor of every checkpoint and of the model is finite."""
-    folders = [*checkpoint.steps_in(run), *checkpoint.steps_in(run, "best")]
+    folders = [*checkpoint.checkpoint_folders(run), *checkpoint.checkpoint_folders(run, "best")]
     every = [load for folder in folders for load in folder.glob("*.safetensors")]
     return every and all(tensor.isfinite().all() for path in every for tensor in tensors(path))
 
@@ -31,7 +31,7 @@ def test_weights_stay_finite_and_every_decision_is_the_same_after_a_kill(corpus,
     faults = random_faults(random.Random(7), STEPS, 2)
     same = {"steps": STEPS, "micro_batches": 2, "validate_every": 60, "validate_pairs": 4, "log_every": 1}
     with storm(faults):
-        train(settings_of(corpus, tmp_path / "whole", **same), watch=at(100, lambda: None))
+        train(settings_of(corpus, tmp_path / "whole", **same), on_event=at(100, lambda: None))
     whole = outcome(tmp_path / "whole")
     assert finite(tmp_path / "whole")
     assert whole["guard"]["rolled"]
@@ -56,8 +56,8 @@ def test_weights_stay_finite_and_every_decision_is_the_same_after_a_kill(corpus,
 
 def test_a_spike_is_known_right_after_a_resume(corpus, tmp_path):
     """The window of gradients is in the checkpoint: an empty one would take the spike for a gradient like any other."""
-    spike = ENOUGH + 6
-    same = {"steps": ENOUGH + 10, "micro_batches": 1, "save_every": 5, "validate_every": 200, "log_every": 1}
+    spike = MIN_NORMS + 6
+    same = {"steps": MIN_NORMS + 10, "micro_batches": 1, "save_every": 5, "validate_every": 200, "log_every": 1}
 
     class Crash(Exception):
         pass
@@ -68,7 +68,7 @@ def test_a_spike_is_known_right_after_a_resume(corpus, tmp_path):
     with storm({(spike, 0): "gradient is huge"}):
         settings = settings_of(corpus, tmp_path / "run", validate_pairs=2, **same)
         with pytest.raises(Crash):
-            train(settings, watch=at(spike - 1, crash))
+            train(settings, on_event=at(spike - 1, crash))
         train(settings)
     assert [(one["step"], one["why"]) for one in events(tmp_path / "run", "skipped")] == [(spike, "spike")]
 
@@ -76,7 +76,7 @@ def test_a_spike_is_known_right_after_a_resume(corpus, tmp_path):
 def test_the_storm_is_real():
     """A test of the test: without the guard, the weights do not survive it."""
     from heedful.data.batch import collate
-    from heedful.training.loop import seed_of
+    from heedful.training.loop import micro_batch_seed
     from support.toy_tasks import transformer
 
     model = transformer(8)
@@ -84,7 +84,7 @@ def test_the_storm_is_real():
     norms = {}
     for wrong in ("loss is nan", "gradient is inf", "gradient is huge", None):
         with storm({(3, 1): wrong}):
-            torch.manual_seed(seed_of(1, 3, 1))
+            torch.manual_seed(micro_batch_seed(1, 3, 1))
             loss = model.train()(batch).smoothed
             model.zero_grad()
             loss.backward()

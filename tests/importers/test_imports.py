@@ -27,8 +27,8 @@ from heedful.exporters import marian as to_marian
 from heedful.importers import ctranslate2
 from heedful.importers.api import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, BorrowedTokenizer, load
-from heedful.training.finetune import started
-from heedful.training.loop import train
+from heedful.training.api import train
+from heedful.training.finetune import apply_finetuning_defaults
 from support.training_runs import DATA, settings_of, write_corpus
 from test_bundle import TEXTS, made
 
@@ -209,7 +209,7 @@ def test_every_dropout_may_differ_from_that_of_the_start(opus, tmp_path):
     for part in (tree, tree["encoder"], tree["decoder"]):
         part.update({key: 0.25 for key in part if "dropout" in key})
     chosen = settings_of(write_corpus(tmp_path, pairs=20), tmp_path / "run", steps=2)
-    found = started(
+    found = apply_finetuning_defaults(
         chosen.model_copy(update={"init_from": str(tmp_path / "start"), "model": ModelSettings.model_validate(tree)})
     )
     assert (

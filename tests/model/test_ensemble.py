@@ -10,7 +10,7 @@ import torch
 import heedful
 from heedful.errors import HeedfulError
 from heedful.model.ensemble import make_ensemble
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.law import MODEL_LAWS, SOURCE, TARGET, check_search, close, read, silence_is_zero_context
 from support.training_runs import settings_of, write_corpus
 from support.zoo import DECODER_CASES, ENCODER_CASES, Case

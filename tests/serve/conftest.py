@@ -3,7 +3,7 @@
 import pytest
 
 import heedful
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.training_runs import MODEL, settings_of, write_corpus
 
 PIECES = {"kind": "bpe", "vocab_size": 330}

@@ -19,7 +19,7 @@ from heedful.serve.batcher import Limits, Refused
 from heedful.serve.guard import digest
 from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
 from heedful.serve.supervisor import Engine
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.browser_pages import BROWSER
 from support.free_ports import free_port
 from support.training_runs import settings_of, write_corpus

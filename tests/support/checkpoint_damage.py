@@ -97,8 +97,8 @@ def train_squeezed(settings_file: str, warnings: str, largest: int, first: int, 
     """Train while, from one step to another, no file may grow beyond so many bytes; what it warned of, to a file."""
     import resource
 
+    from heedful.training.api import train
     from heedful.training.events import Event, Note, Stepped
-    from heedful.training.loop import train
 
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     said = []
@@ -110,7 +110,7 @@ def train_squeezed(settings_file: str, warnings: str, largest: int, first: int, 
         if isinstance(event, Note) and event.level == "warning":
             said.append(event.text)
 
-    train(settings_file, watch=watch)
+    train(settings_file, on_event=watch)
     Path(warnings).write_text("\n".join(said), encoding="utf-8")
 
 
@@ -154,13 +154,13 @@ def step_on(run: Path) -> int:
     """Restore the newest checkpoint, take a step, save it, forget the oldest: as a run does it. How it ended."""
     said: list[str] = []
     try:
-        found = checkpoint.newest(run, said.append)
+        found = checkpoint.find_newest(run, said.append)
         assert found is not None
         step = found.state["step"] + 1
         moved = {name: {key: one + 1 for key, one in found.tensors(name).items()} for name in ("model", "optimizer")}
         checkpoint.save(run, step, moved, state_of(step))
         checkpoint.prune(run, KEEP)
-    except (OSError, checkpoint.Damaged):
+    except (OSError, checkpoint.DamagedCheckpoint):
         return FAILED
     return FELL_BACK if said else WELL
 
@@ -254,7 +254,7 @@ def break_saves(folder: Path, result: Path, every: int = 1, only: tuple[str, ...
 def examine(run: Path, broken: Broken) -> None:
     """A verified checkpoint loads, it is the one before or the new one, and the next save works."""
     said: list[str] = []
-    found = checkpoint.newest(run, said.append)
+    found = checkpoint.find_newest(run, said.append)
     if found is None:
         broken.wrong = f"nothing loads: {said}"
         return
@@ -271,9 +271,9 @@ def examine(run: Path, broken: Broken) -> None:
     elif broken.code not in (WELL, FELL_BACK, FAILED, -9):
         broken.wrong = f"ended with {broken.code}"
     else:
-        checkpoint.sweep(run)
+        checkpoint.remove_unfinished(run)
         step_on(run)
-        again = checkpoint.newest(run)
+        again = checkpoint.find_newest(run)
         if again is None or not holds(again, step + 1) or any(run.glob(".tmp-*")):
             broken.wrong = "the next save did not work"
 

@@ -27,7 +27,7 @@ def serve(place: str) -> None:
     import heedful.cli.app
     import heedful.exporters.api
     import heedful.inspection.record
-    import heedful.training.loop  # noqa: F401
+    import heedful.training.api  # noqa: F401
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here

@@ -30,7 +30,7 @@ DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] /
 METHODS = multiprocessing.get_all_start_methods()
 SERVER = multiprocessing.get_context("forkserver" if "forkserver" in METHODS else "spawn")
 if "forkserver" in METHODS:
-    SERVER.set_forkserver_preload(["heedful.cli", "heedful.training.loop", "polars"])
+    SERVER.set_forkserver_preload(["heedful.cli", "heedful.training.api", "polars"])
 
 WORDS = {
     "a": "ein", "the": "das", "man": "mann", "woman": "frau", "child": "kind", "dog": "hund", "cat": "katze",
@@ -53,7 +53,10 @@ TRAIN = {
     "learning_rate": 5e-3, "warmup_steps": 8, "ema": 0.9, "validate_every": 20, "validate_pairs": 6, "show_samples": 1,
     "save_every": 4, "log_every": 4,
 }  # fmt: skip
-STATE = ("step", "offset", "optimizer_steps", "guard", "steps", "refits", "tokens", "best", "worse", "ended")
+STATE = (
+    "step", "offset", "optimizer_steps", "spike_guard", "steps", "refits", "tokens", "best",
+    "validations_since_best", "end_reason",
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ what is trained
@@ -118,12 +121,12 @@ def write_settings(settings: config.Settings) -> Path:
 
 def events(run: Path, name: str) -> list[dict[str, Any]]:
     """The events of one kind, as metrics.jsonl tells them."""
-    return [one for one in checkpoint.records(run / "metrics.jsonl") if one["event"] == name]
+    return [one for one in checkpoint.read_json_lines(run / "metrics.jsonl") if one["event"] == name]
 
 
 def outcome(run: Path) -> dict[str, Any]:
     """Hashes of weights, moments, mean and model, and every decision: all but the wall clock."""
-    found = checkpoint.newest(run, refuse)
+    found = checkpoint.find_newest(run, refuse)
     assert found is not None, f"{run} has no checkpoint"
     files = json.loads((found.folder / checkpoint.MANIFEST).read_bytes())["files"]
     hashes = {name: facts["sha256"] for name, facts in files.items() if name.endswith(".safetensors")}
@@ -298,7 +301,7 @@ def survive(
                 process.kill_all()
                 raise AssertionError(f"{run} did not begin again:\n{run.with_suffix('.log').read_text()}")
         if tally.kills < kills and process.poll() is None:
-            found = checkpoint.newest(run)
+            found = checkpoint.find_newest(run)
             left = seconds * (1.0 - found.state["step"] / (1.2 * steps)) if found else seconds
             end = time.monotonic() + draw.uniform(0.0, 1.2 * left / (kills - tally.kills + 1))
             while time.monotonic() < end and process.poll() is None:
@@ -310,7 +313,7 @@ def survive(
         tally.kills += 1
         tally.inside += any(run.glob(".tmp-*"))
         said: list[str] = []
-        tally.unloadable += checkpoint.newest(run, said.append) is None or bool(said)
+        tally.unloadable += checkpoint.find_newest(run, said.append) is None or bool(said)
 
 
 # ------------------------------------------------------------------------------------------------ bad batches
@@ -332,9 +335,9 @@ def storm(faults: Faults, seed: int = 1):
     import torch
 
     from heedful.model.seq2seq import Seq2Seq
-    from heedful.training.loop import seed_of
+    from heedful.training.loop import micro_batch_seed
 
-    named = {seed_of(seed, *place): wrong for place, wrong in faults.items()}
+    named = {micro_batch_seed(seed, *place): wrong for place, wrong in faults.items()}
     calm = Seq2Seq.forward
 
     def forward(model: Seq2Seq, batch: Any) -> Any:

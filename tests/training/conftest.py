@@ -1,6 +1,6 @@
 import pytest
 
-from heedful.training.loop import train
+from heedful.training.api import train
 from support.training_runs import outcome, settings_of, write_corpus
 
 

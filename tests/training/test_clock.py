@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful import config
-from heedful.training.clock import Clock, fitted, reserved
-from heedful.training.optimizer import rate_at
+from heedful.training.clock import Clock, fit_last_step, reserve_seconds
+from heedful.training.optimizer import learning_rate_at
 from heedful.training.schedules import SCHEDULES
 
 
@@ -58,7 +58,7 @@ def test_between_two_corrections_every_step_goes_equally_far(clock):
 @given(clocks(), st.sampled_from(sorted(SCHEDULES)))
 def test_every_schedule_stays_below_its_peak_and_the_falling_ones_end_at_zero(clock, kind):
     chosen = config.TrainSettings(learning_rate=0.5, schedule=kind, warmup_steps=30)
-    rates = [rate_at(chosen, clock, step) for step in range(1, clock.end + 1)]
+    rates = [learning_rate_at(chosen, clock, step) for step in range(1, clock.end + 1)]
     assert all(0.0 <= rate <= 0.5 for rate in rates)
     if kind in ("linear", "cosine") and (not clock.refits or clock.end > clock.refits[-1][0]):
         assert rates[-1] == pytest.approx(0.0, abs=1e-15)
@@ -66,7 +66,7 @@ def test_every_schedule_stays_below_its_peak_and_the_falling_ones_end_at_zero(cl
 
 def test_a_short_run_is_not_all_warm_up():
     chosen = config.TrainSettings(learning_rate=1.0, schedule="linear", warmup_steps=400)
-    rates = [rate_at(chosen, Clock(40), step) for step in range(1, 41)]
+    rates = [learning_rate_at(chosen, Clock(40), step) for step in range(1, 41)]
     assert max(rates) == rates[9] == 1.0
 
 
@@ -78,7 +78,7 @@ def test_the_end_cannot_lie_behind():
 @settings(deadline=None)
 @given(st.integers(0, 1000), st.floats(0, 100), st.floats(0, 100), st.floats(0, 200))
 def test_the_step_that_the_time_ends_at(step, elapsed, rate, limit):
-    end = fitted(step, elapsed, rate, limit)
+    end = fit_last_step(step, elapsed, rate, limit)
     assert end >= step
     assert end == step + max(0, math.trunc((limit - elapsed) * rate))
 
@@ -96,4 +96,4 @@ def test_the_step_that_the_time_ends_at(step, elapsed, rate, limit):
     ],
 )
 def test_what_is_kept_for_the_end_follows_from_validations_as_they_are(looks, kept):
-    assert reserved(3600.0, looks, work=40.0) == pytest.approx(kept)
+    assert reserve_seconds(3600.0, looks, finish_validations=40.0) == pytest.approx(kept)

@@ -10,9 +10,10 @@ import torch
 from heedful.data.batch import collate
 from heedful.errors import HeedfulError
 from heedful.training import checkpoint
+from heedful.training.api import train
 from heedful.training.events import Stepped
-from heedful.training.loop import Interrupted, train
-from heedful.training.machine import fitting
+from heedful.training.loop import Interrupted
+from heedful.training.machine import explain_out_of_memory
 from heedful.training.metrics_log import METRICS
 from support import process_memory as memory
 from support.training_runs import RECURRENT, at, events, outcome, random_faults, settings_of, storm
@@ -47,7 +48,7 @@ def test_a_crash_changes_nothing(corpus, tmp_path, kind):
     settings = settings_of(corpus, tmp_path / "broken", **short)
     for step in (3, 13, 14, 22):
         with pytest.raises(Crash):
-            train(settings, watch=at(step, crash))
+            train(settings, on_event=at(step, crash))
     train(settings)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
     told = [[one["step"] for one in events(tmp_path / run, "stepped")] for run in ("whole", "broken")]
@@ -86,7 +87,9 @@ def test_the_checkpoints_that_stay_are_those_that_are_needed(corpus, tmp_path):
     steps = [name for name in names if name.startswith("step-")]
     assert steps == ["step-00000018", "step-00000021", "step-00000024"]
     best = {checkpoint.verify(tmp_path / "run" / name).state["best"]["step"] for name in steps} - {None}
-    assert {name for name in names if name.startswith("best-")} >= {checkpoint.name_of(step, "best") for step in best}
+    assert {name for name in names if name.startswith("best-")} >= {
+        checkpoint.checkpoint_name(step, "best") for step in best
+    }
     assert not list((tmp_path / "run").glob(".tmp-*"))
 
 
@@ -94,7 +97,7 @@ def test_a_run_by_the_clock_can_be_repeated_from_its_journal(corpus, tmp_path):
     """The second run takes another time, and comes to the same bits."""
     settings = settings_of(corpus, tmp_path / "timed", steps=None, time="4s", validate_every=50, validate_pairs=2)
     train(settings)
-    state = checkpoint.newest(tmp_path / "timed").state
+    state = checkpoint.find_newest(tmp_path / "timed").state
     assert state["refits"]
     assert state["refits"][-1][1] == state["step"]
     again = settings_of(
@@ -124,7 +127,7 @@ def test_rolling_back_does_not_depend_on_when_someone_asked_to_stop(corpus, tmp_
         settings = settings_of(corpus, tmp_path / "asked", **same)
         for step in (16, 18):
             with pytest.raises(Interrupted):
-                train(settings, watch=at(step, ask))
+                train(settings, on_event=at(step, ask))
         train(settings)
     assert outcome(tmp_path / "asked") == outcome(tmp_path / "whole")
     assert outcome(tmp_path / "whole")["offset"] == 24 - 16
@@ -140,11 +143,11 @@ def test_what_happens_soon_after_rolling_back_changes_nothing(corpus, tmp_path):
         train(settings_of(corpus, tmp_path / "whole", **same))
         settings = settings_of(corpus, tmp_path / "broken", **same)
         with pytest.raises(Crash):
-            train(settings, watch=at(13, crash, time=2))
+            train(settings, on_event=at(13, crash, time=2))
         with pytest.raises(Interrupted, match="stopped after step 14"):
-            train(settings, watch=at(13, ask, time=2))
+            train(settings, on_event=at(13, ask, time=2))
         with pytest.raises(Crash):
-            train(settings, watch=at(17, crash))
+            train(settings, on_event=at(17, crash))
         train(settings)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
     for name in ("skipped", "stepped"):
@@ -153,13 +156,13 @@ def test_what_happens_soon_after_rolling_back_changes_nothing(corpus, tmp_path):
 
 
 def test_a_loss_that_stays_broken_ends_the_run_with_a_reason(corpus, tmp_path):
-    with storm(row(6, 60)), pytest.raises(HeedfulError, match="even after going back to a checkpoint") as told:
+    with storm(row(6, 60)), pytest.raises(HeedfulError, match="not finite after going back") as told:
         train(settings_of(corpus, tmp_path / "run"))
     assert "train.learning_rate (now 0.005)" in str(told.value)
     assert [one["why"] for one in events(tmp_path / "run", "skipped")] == [
         *["not finite"] * 4, "roll back", *["not finite"] * 4, "stop"
     ]  # fmt: skip
-    assert all(tensor.isfinite().all() for tensor in checkpoint.newest(tmp_path / "run").tensors("model").values())
+    assert all(tensor.isfinite().all() for tensor in checkpoint.find_newest(tmp_path / "run").tensors("model").values())
 
 
 def test_skipped_batches_are_told_by_their_lines(corpus, tmp_path):
@@ -170,7 +173,7 @@ def test_skipped_batches_are_told_by_their_lines(corpus, tmp_path):
     assert (skipped["step"], skipped["why"]) == (5, "not finite")
     assert skipped["lines"]
     assert all(name == "train" and 1 <= line <= len(lines) for name, line in skipped["lines"])
-    assert outcome(tmp_path / "run")["guard"]["skipped"] == 1
+    assert outcome(tmp_path / "run")["spike_guard"]["skipped"] == 1
     assert outcome(tmp_path / "run")["optimizer_steps"] == 7
 
 
@@ -196,7 +199,7 @@ def test_memory_does_not_grow(corpus, tmp_path):
             corpus, tmp_path / "run", steps=400, micro_batches=1, log_every=20, save_every=40, validate_every=100,
             validate_pairs=2,
         ),
-        watch=watch,
+        on_event=watch,
     )  # fmt: skip
     assert held[400] - held[160] < 4e6, held
 
@@ -205,9 +208,9 @@ def test_out_of_memory_says_what_to_change():
     batch = collate([([4, 5], [6, 7, 8])] * 3, bos=1, eos=2, pad=0)
     for error in (torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("can't allocate memory: 1 bytes")):
         told = r"a batch of 3 pairs, 4 target tokens long.*train\.micro_batches=4"
-        with pytest.raises(HeedfulError, match=told), fitting(batch, 2):
+        with pytest.raises(HeedfulError, match=told), explain_out_of_memory(batch, 2):
             raise error
-    with pytest.raises(RuntimeError, match="shapes do not match"), fitting(batch, 2):
+    with pytest.raises(RuntimeError, match="shapes do not match"), explain_out_of_memory(batch, 2):
         raise RuntimeError("shapes do not match")
 
 

@@ -10,7 +10,7 @@ import pytest
 import heedful
 from heedful.config import find_recipes, load, parse_settings, read_recipe
 from heedful.errors import ConfigError
-from heedful.training.resolve import flat
+from heedful.training.flat_settings import flatten
 from heedful.training.schedules import noam_peak
 
 RECIPES = (
@@ -93,8 +93,8 @@ def test_a_recipe_learns(name, corpus):
     records = [json.loads(line) for line in (model.parent / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [one["step"] for one in records if one["event"] == "stepped"] == [1, 2, 3]
     assert all(one["loss"] > 0 for one in records if one["event"] == "stepped")
-    resolved = dict(flat(load(model.parent / "heedful.toml").model_dump(mode="json")))
-    for key, value in flat(read_recipe(name)):  # what was done is what the recipe says, only smaller
+    resolved = dict(flatten(load(model.parent / "heedful.toml").model_dump(mode="json")))
+    for key, value in flatten(read_recipe(name)):  # what was done is what the recipe says, only smaller
         assert resolved[key] == SMALL.get(key.split(".")[-1], value)
 
 

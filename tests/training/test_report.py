@@ -1,4 +1,4 @@
-"""report.html: everything a run wrote down, in one page that cannot be turned against its reader."""
+"""report.html: everything a run wrote down, in one render_report that cannot be turned against its reader."""
 
 import json
 import re
@@ -14,10 +14,20 @@ from hypothesis import strategies as st
 
 from heedful import config
 from heedful.data.store import open_prepared
-from heedful.html import Curve, Plot, chart, fill, number, tag, ticks
-from heedful.training.events import Began, Ended, Note, Refitted, Sample, Skipped, Stepped, Validated, plain
-from heedful.training.loop import train
-from heedful.training.report import REPORT, History, agreeing, page, write_report
+from heedful.html import Curve, Plot, draw_chart, fill_template, format_number, make_ticks, tag
+from heedful.training.api import train
+from heedful.training.events import (
+    Began,
+    Ended,
+    Note,
+    Refitted,
+    SampleTranslation,
+    Skipped,
+    Stepped,
+    Validated,
+    event_record,
+)
+from heedful.training.report import REPORT, History, mark_matches, render_report, write_report
 from support.browser_pages import BROWSER, Reader, browsed
 from support.training_runs import events, settings_of, storm
 
@@ -34,7 +44,7 @@ def stepped(step, loss=3.0):
 
 
 def validated(step, output="ein Hund", weights="ema", samples=1, **changes):
-    some = tuple(Sample(f"a dog {at}", f"der Hund {at}", output) for at in range(samples))
+    some = tuple(SampleTranslation(f"a dog {at}", f"der Hund {at}", output) for at in range(samples))
     return replace(Validated(step, 2.0, 7.4, 20.0, 40.0, True, 1.0, some, weights), **changes)
 
 
@@ -45,8 +55,10 @@ def tell(tmp_path):
     def write(*told):
         settings = settings_of(tmp_path, tmp_path)
         (tmp_path / "heedful.toml").write_text(config.to_toml(settings), encoding="utf-8")
-        (tmp_path / "asked.json").write_text(json.dumps({"corpus": "f00d", "train.device": None, "train.threads": 1}))
-        lines = "".join(json.dumps(plain(event)) + "\n" for event in told)
+        (tmp_path / "requested.json").write_text(
+            json.dumps({"corpus": "f00d", "train.device": None, "train.threads": 1})
+        )
+        lines = "".join(json.dumps(event_record(event)) + "\n" for event in told)
         (tmp_path / "metrics.jsonl").write_text(lines, encoding="utf-8")
         return tmp_path
 
@@ -91,7 +103,7 @@ def test_the_report_of_a_run_tells_all_of_it(run):
         assert sha256((folder / "model" / name).read_bytes()).hexdigest() in shown
     assert open_prepared(settings.data.prepared_dir).fingerprint in shown
     assert (folder / "heedful.toml").read_text(encoding="utf-8") in shown
-    for word in ("kept to learn from", "tokens per word", "skipped (not finite)", "PyTorch", "train.device", "fp32"):
+    for word in ("kept for training", "tokens per word", "skipped (not finite)", "PyTorch", "train.device", "fp32"):
         assert word in shown
     assert text.count('class="crossed"') == 1
 
@@ -111,20 +123,21 @@ def test_a_report_that_is_missing_is_written_again(run):
 def test_a_report_needs_no_torch(run):
     _, folder = run
     code = (
-        "import sys; sys.modules['torch'] = None\nfrom pathlib import Path; from heedful.training.report import page\n"
-        "sys.stdout.reconfigure(encoding='utf-8'); print(page(Path(sys.argv[1])), end='')"
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path; from heedful.training.report import render_report\n"
+        "sys.stdout.reconfigure(encoding='utf-8'); print(render_report(Path(sys.argv[1])), end='')"
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, check=True)
-    assert done.stdout.decode().replace("\r\n", "\n") == page(folder)
+    assert done.stdout.decode().replace("\r\n", "\n") == render_report(folder)
 
 
 def test_data_of_another_corpus_is_not_shown(run, tmp_path):
     _, folder = run
     copy = shutil.copytree(folder, tmp_path / "copy")
-    asked = json.loads((copy / "asked.json").read_text())
-    (copy / "asked.json").write_text(json.dumps(asked | {"corpus": "another"}))
-    assert "kept to learn from" in page(folder)
-    assert "kept to learn from" not in page(copy)
+    asked = json.loads((copy / "requested.json").read_text())
+    (copy / "requested.json").write_text(json.dumps(asked | {"corpus": "another"}))
+    assert "kept for training" in render_report(folder)
+    assert "kept for training" not in render_report(copy)
 
 
 # ------------------------------------------------------------------------------------------------ what was told
@@ -138,33 +151,33 @@ def test_of_a_step_taken_twice_the_later_record_counts(tell):
         Note("back", "warning", 15),
     ]
     told += [stepped(20, 2.0), validated(20, "stays"), stepped(25, 2.0)]
-    text = page(tell(*told))
+    text = render_report(tell(*told))
     assert curves(text) == [3, 1, 1, 1, 3, 3, 3]
     assert "stays" in text
     assert "gone" not in text
-    history = History.of(map(plain, told))
+    history = History.from_records(map(event_record, told))
     assert [(one["step"], one["loss"]) for one in history["stepped"]] == [(10, 1.0), (20, 2.0), (25, 2.0)]
 
 
 def test_candidates_at_the_end_are_no_points_of_the_curve(tell):
     told = [validated(20), validated(40), validated(40, weights="last", samples=0), validated(40, samples=0)]
-    text = page(tell(*told))
+    text = render_report(tell(*told))
     assert curves(text) == [2, 2, 2]
     assert text.count('<td class="number">40</td>') == 3 + 1  # every validation, and the sample
 
 
 def test_a_run_that_only_began_has_a_report(tell):
     began = Began(0, 60, 1000, 300, 2.0, None, 1, "cpu", "fp32")
-    assert "not finished" in page(tell(began))
-    assert curves(page(tell())) == []
+    assert "not finished" in render_report(tell(began))
+    assert curves(render_report(tell())) == []
     run = tell(began, stepped(20))
     with (run / "metrics.jsonl").open("a") as stream:
         stream.write('{"event": "stepped", "st')
-    assert curves(page(run)) == [1] * 4
+    assert curves(render_report(run)) == [1] * 4
 
 
 def test_numbers_that_are_not_finite_are_no_points_and_no_broken_json(tell):
-    text = page(tell(stepped(20), stepped(40, float("nan")), stepped(60, float("inf"))))
+    text = render_report(tell(stepped(20), stepped(40, float("nan")), stepped(60, float("inf"))))
     assert curves(text) == [1, 3, 3, 3]
     json.loads(Reader(text).scripts[0], parse_constant=pytest.fail)
 
@@ -172,7 +185,7 @@ def test_numbers_that_are_not_finite_are_no_points_and_no_broken_json(tell):
 def test_everything_said_is_in_it(tell):
     told = [Note("precision bf16: faster here", "choice"), Refitted(20, 777), stepped(60), validated(60)]
     ended = replace(ENDED, scores={**ENDED.scores, "test2016": SCORES})
-    shown = "".join(Reader(page(tell(*told, ended))).texts)
+    shown = "".join(Reader(render_report(tell(*told, ended))).texts)
     for word in ("precision bf16: faster here", "777", "test2016", "36.61", SIGNATURE, "beam of 5", "the time is over"):
         assert word in shown
 
@@ -182,7 +195,7 @@ def test_everything_said_is_in_it(tell):
 
 @pytest.fixture
 def hostile(tell):
-    evil = (Sample(PAYLOAD, PAYLOAD, PAYLOAD), Sample("x", PAYLOAD, "y"))
+    evil = (SampleTranslation(PAYLOAD, PAYLOAD, PAYLOAD), SampleTranslation("x", PAYLOAD, "y"))
     told = [
         Note(PAYLOAD, "choice"),
         Note(PAYLOAD, "warning"),
@@ -215,10 +228,10 @@ def test_the_policy_allows_the_one_script_alone(hostile):
 
 
 def test_data_for_the_script_cannot_end_its_element():
-    page = fill(
+    render_report = fill_template(
         "<style></style>$style<script></script>$script$title$body<p>$data</p>", title="", body=tag("b"), data=PAYLOAD
     )
-    (data,) = re.findall("<p>(.*)</p>", page)
+    (data,) = re.findall("<p>(.*)</p>", render_report)
     assert "<" not in data
     assert json.loads(data) == PAYLOAD
 
@@ -235,7 +248,7 @@ def test_no_browser_runs_hostile_text(hostile, tmp_path):
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")
 def test_the_values_under_a_pointer_are_said(tell, tmp_path):
-    text = page(tell(*(stepped(step, step / 10) for step in (20, 40, 60))))
+    text = render_report(tell(*(stepped(step, step / 10) for step in (20, 40, 60))))
     move = """<script>document.querySelectorAll("svg").forEach(svg => {
         const box = svg.getBoundingClientRect();
         const where = {clientX: box.left + box.width / 3, clientY: box.top + 9};
@@ -261,7 +274,7 @@ def test_whatever_is_put_into_a_tag_stays_in_it(text, name):
 @settings(deadline=None)
 @given(st.text("ab "), st.text("ab "))
 def test_pieces_make_the_output_and_agree_with_the_reference(reference, output):
-    pieces = agreeing(reference, output)
+    pieces = mark_matches(reference, output)
     space = " " if " " in reference else ""
     assert "".join(piece for piece, _ in pieces) == output + (space if pieces else "")
     agreed = [piece.removesuffix(space) if space else piece for piece, agrees in pieces if agrees]
@@ -270,15 +283,15 @@ def test_pieces_make_the_output_and_agree_with_the_reference(reference, output):
 
 
 def test_pieces_are_words_or_else_characters():
-    assert agreeing("ein alter Hund", "ein Hund") == [("ein ", True), ("Hund ", True)]
-    assert agreeing("一只狗", "一条狗") == [("一", True), ("条", False), ("狗", True)]
-    assert agreeing("a" * 500, "a" * 500) == [("a" * 500, False)]
+    assert mark_matches("ein alter Hund", "ein Hund") == [("ein ", True), ("Hund ", True)]
+    assert mark_matches("一只狗", "一条狗") == [("一", True), ("条", False), ("狗", True)]
+    assert mark_matches("a" * 500, "a" * 500) == [("a" * 500, False)]
 
 
 @settings(deadline=None)
 @given(st.floats(-1e3, 1e3), st.floats(1e-2, 1e6), st.integers(2, 9))
 def test_ticks_are_few_and_inside(low, span, most):
-    found = ticks(low, low + span, most)
+    found = make_ticks(low, low + span, most)
     assert len(found) <= most + 1
     assert all(low - 1e-6 * span <= at <= low + span + 1e-6 * span for at in found)
 
@@ -286,7 +299,7 @@ def test_ticks_are_few_and_inside(low, span, most):
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 99), st.floats(-1e9, 1e9)), min_size=1), st.booleans())
 def test_curves_stay_inside_their_chart(points, from_zero):
-    drawn = chart(Plot("x", [Curve("y", points)], 100, from_zero=from_zero))
+    drawn = draw_chart(Plot("x", [Curve("y", points)], 100, from_zero=from_zero))
     Reader(drawn)
     width, height = map(int, re.search(r'viewbox="0 0 (\d+) (\d+)"', drawn.lower()).groups())
     for place in re.search(r'<polyline points="([^"]*)"', drawn)[1].split():
@@ -297,4 +310,4 @@ def test_curves_stay_inside_their_chart(points, from_zero):
 
 def test_numbers_say_as_much_as_they_know():
     told = {1.75312: "1.753", 36.614: "36.61", 9876.5: "9,876", 0.00129: "0.00129", 0.0: "0", 28995: "28,995", "x": "x"}
-    assert {value: number(value) for value in told} == told
+    assert {value: format_number(value) for value in told} == told

@@ -56,7 +56,7 @@ def test_cosine_and_linear_are_torch_s():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: linear(1, peak=1.0), "say how many `steps`"),
+        (lambda: linear(1, peak=1.0), "`steps` is required"),
         (lambda: cosine(1, peak=1.0, warmup_steps=5, steps=5), r"steps \(5\) must exceed warmup_steps \(5\)"),
         (lambda: constant(0, peak=1.0), "count from 1, got 0"),
         (lambda: inverse_sqrt(0, peak=1.0, warmup_steps=3), "count from 1, got 0"),

@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from heedful.cli.app import app
 from heedful.errors import MissingExtra
-from heedful.training.loop import train
-from heedful.training.tensorboard import FOLDER, TRAINING, VALIDATION, TensorBoard
+from heedful.training.api import train
+from heedful.training.tensorboard import FOLDER, TRAINING_FIELDS, VALIDATION_FIELDS, TensorBoard
 from support.training_runs import at, events, settings_of, write_settings
 
 event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -39,17 +39,17 @@ def test_a_run_that_crashed_has_every_step_once(corpus, tmp_path):
 
             if crashing:
                 with pytest.raises(Crash):
-                    train(settings, watch=watch)
+                    train(settings, on_event=watch)
             else:
-                train(settings, watch=watch)
+                train(settings, on_event=watch)
     found = curves(run / FOLDER)
     told = {one["step"]: one for one in events(run, "stepped")}
-    for name in TRAINING:
+    for name in TRAINING_FIELDS:
         assert [step for step, _ in found[f"train/{name}"]] == list(range(1, 13))
         for step, value in found[f"train/{name}"]:
             assert value == pytest.approx(told[step][name], rel=1e-6)
     seen = {one["weights"] for one in events(run, "validated")}
-    assert {f"validation, {weights}/{name}" for weights in seen for name in VALIDATION} <= set(found)
+    assert {f"validation, {weights}/{name}" for weights in seen for name in VALIDATION_FIELDS} <= set(found)
 
 
 def test_from_the_command_line(corpus, tmp_path):

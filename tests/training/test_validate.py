@@ -6,10 +6,10 @@ import pytest
 
 from heedful.data.prepare import prepare
 from heedful.errors import DataError
-from heedful.training.finish import surely_best
-from heedful.training.loop import regularized, train
-from heedful.training.resolve import plan_of
-from heedful.training.validate import grouped, held_out
+from heedful.training.api import train
+from heedful.training.data import make_plan, regularize, split_validation
+from heedful.training.finish import choose_length_penalty
+from heedful.training.validate import group_by_tokens
 from support.training_runs import events, settings_of, write_corpus
 
 PIECES = {"kind": "bpe", "vocab_size": 60, "byte_fallback": False}
@@ -28,18 +28,20 @@ def test_pairs_held_out_are_in_no_batch(corpus, tmp_path, regularization):
     tokenizer = PIECES | {"subword_regularization": regularization}
     settings = settings_of(corpus, tmp_path / "run", tokenizer=tokenizer, validation=False)
     prepared = prepare(settings)
-    learned, held = held_out(prepared, 20)
-    corpora = regularized(settings, prepared, learned)
+    learned, held = split_validation(prepared, 20)
+    corpora = regularize(prepared, learned, regularization, settings.seed)
     assert len(held) == 20
     assert sum(one.num_rows for one in corpora) + 20 == prepared.train[0].num_rows
-    seen = sources_learned(prepared, plan_of(settings, prepared, corpora))
+    seen = sources_learned(
+        prepared, make_plan(prepared, corpora, seed=settings.seed, batch_tokens=256, micro_batches=4)
+    )
     assert len(seen) == corpora[0].num_rows  # everything else is in one
     assert not seen & set(held.texts)
 
 
 def test_a_validation_set_is_read_in_its_order_and_nothing_is_held_out(corpus, tmp_path):
     prepared = prepare(settings_of(corpus, tmp_path / "run"))
-    learned, held = held_out(prepared, 5)
+    learned, held = split_validation(prepared, 5)
     assert learned == prepared.train
     assert held.texts == (corpus / "val.en").read_text(encoding="utf-8").splitlines()[:5]
     assert held.references == (corpus / "val.de").read_text(encoding="utf-8").splitlines()[:5]
@@ -49,11 +51,11 @@ def test_a_validation_set_is_read_in_its_order_and_nothing_is_held_out(corpus, t
 def test_too_few_pairs_to_hold_some_out(tmp_path):
     settings = settings_of(write_corpus(tmp_path, pairs=8), tmp_path / "run", validation=False)
     with pytest.raises(DataError, match="too small to hold pairs out for validation: give at least 10"):
-        held_out(prepare(settings), 100)
+        split_validation(prepare(settings), 100)
 
 
 def test_groups_stay_below_the_budget():
-    groups = grouped(list("abcdef"), [2, 3, 3, 9, 1, 1], 6)
+    groups = group_by_tokens(list("abcdef"), [2, 3, 3, 9, 1, 1], 6)
     assert groups == [["a", "b"], ["c"], ["d"], ["e", "f"]]
 
 
@@ -77,5 +79,5 @@ def test_another_penalty_must_be_better_beyond_chance(metric, mended, chosen):
     references = [f"a {n} b {n + 1} c {n + 2} d" for n in range(100)]
     usual = [text.replace("c", "x") for text in references]
     said = {1.0: usual, 1.4: [*references[:mended], *usual[mended:]], 0.6: [text[:-4] for text in usual]}
-    assert surely_best(said, references, metric) == chosen
-    assert surely_best({1.0: usual}, references, metric) == 1.0
+    assert choose_length_penalty(said, references, metric) == chosen
+    assert choose_length_penalty({1.0: usual}, references, metric) == 1.0

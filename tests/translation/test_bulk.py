@@ -22,7 +22,7 @@ from heedful.cli.app import app
 from heedful.corpus.launchers import LocalLauncher, RayLauncher
 from heedful.corpus.shards import read_record
 from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.training.loop import train
+from heedful.training.api import train
 from heedful.translation import bulk
 from heedful.translation.bulk import ENGINE_PACKAGES, BulkSummary, plan_pieces, read_lines, translate_file
 from heedful.translation.translator import ENGINES, TranslationOptions

@@ -15,7 +15,7 @@ import heedful
 from heedful.alignment import hard_links
 from heedful.engines.base import EngineResult, SamplingOptions
 from heedful.errors import HeedfulError
-from heedful.training.loop import train
+from heedful.training.api import train
 from heedful.translation.translator import (
     BATCH_SENTENCES,
     BATCH_TOKENS,

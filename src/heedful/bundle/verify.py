@@ -95,7 +95,7 @@ def find_bundle(folder: Path) -> Path:
         raise HeedfulError(f"there is no model in {folder}, which is a file: name the model directory")
     if not folder.exists():
         raise HeedfulError(f"there is no model in {folder}, as there is no such folder: name the right one")
-    if (folder / "asked.json").is_file():
+    if (folder / "requested.json").is_file():
         raise HeedfulError(
             f"there is no model in {folder} yet: its training is not finished. The same heedful train continues it"
         )

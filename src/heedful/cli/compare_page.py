@@ -4,12 +4,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.cli.systems import Given, chance
-from heedful.html import HEIGHT, RIGHT, TOP, WIDTH, Html, fill, put, quiet, safe, section, table, tag, ticks
+from heedful.html import (
+    HEIGHT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Html,
+    escape_text,
+    fill_template,
+    make_ticks,
+    remark,
+    section,
+    table,
+    tag,
+    write_html,
+)
 from heedful.metrics.compare import Comparison, Difference, Rival
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, Against
 from heedful.text.normalize import escape_invisible
-from heedful.training.report import TEMPLATE, agreeing
+from heedful.training.report import TEMPLATE, mark_matches
 
 SHOWN = 25  # sentences that gained most, and as many that lost most
 SIDE = 112  # left of the bars, for their names
@@ -18,7 +32,7 @@ FOOT, ROW = 24, 28  # under a chart for its scale, and the least for a system
 
 def write_page(path: Path, found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> None:
     """Write the page, whole or not at all."""
-    put(path, page(found, given, test, doubts))
+    write_html(path, page(found, given, test, doubts))
 
 
 def page(found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> str:
@@ -38,7 +52,7 @@ def page(found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> s
     )
     look = TEMPLATE.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
     template = f"{look}<script></script>\n</body>\n</html>\n"
-    return fill(template, title=title, body=Html("\n".join(parts)), data=None)
+    return fill_template(template, title=title, body=Html("\n".join(parts)), data=None)
 
 
 def heading(title: str, found: Comparison, given: Given) -> Html:
@@ -52,7 +66,7 @@ def heading(title: str, found: Comparison, given: Given) -> Html:
     return tag(
         "header",
         tag("h1", title),
-        quiet("Translations of the same text, compared by heedful."),
+        remark("Translations of the same text, compared by heedful."),
         tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles.items()), class_="tiles"),
     )
 
@@ -73,7 +87,7 @@ def scores(found: Comparison, test: str) -> Iterator[Html]:
         for one in found.scores
     ]
     yield table(("metric", "system", "score", "95 % interval", "change", "p", "", ""), rows)
-    yield quiet(
+    yield remark(
         f"p is how often a change as large would come about by chance ({TESTS[test].label}); each system is tested "
         "against the first by itself, so of many systems some will seem to differ by luck."
     )
@@ -88,13 +102,13 @@ def models(given: Given) -> Iterator[Html]:
         for name, one in ((name, used.summary) for name, used in given.models.items())
     ]
     yield table(("system", "weights", "megabytes", "lines a second", ""), rows)
-    yield quiet("One after the other, on the machine that made this page.")
+    yield remark("One after the other, on the machine that made this page.")
 
 
 def sentences(found: Comparison) -> Iterator[Html]:
     """Wins, losses, and how large they are."""
     rows = [(one.name, one.tally.wins, one.tally.losses, one.tally.ties, one.tally.same, "") for one in found.rivals]
-    yield quiet(f"By the chrF of every sentence, against {found.first}.")
+    yield remark(f"By the chrF of every sentence, against {found.first}.")
     yield table(("system", "better", "worse", "equal", "the same words", ""), rows)
     metric = found.scores[0].name
     charts = [whiskers([one for one in found.scores if one.name == metric]), *map(bars, found.rivals)]
@@ -104,7 +118,7 @@ def sentences(found: Comparison) -> Iterator[Html]:
 def changed(some: Sequence[Difference], rival: Rival, first: str, given: Given) -> Iterator[Html]:
     """Sentences, bold where they agree with the reference, marked at the first word that differs."""
     if some:
-        yield quiet("Bold is what the reference says too, in that order; marked is the first word that differs.")
+        yield remark("Bold is what the reference says too, in that order; marked is the first word that differs.")
     for one in some:
         *told, old, new = given.line(one.line, first, rival.name)
         reference = given.references[0][one.line - 1]
@@ -116,8 +130,8 @@ def changed(some: Sequence[Difference], rival: Rival, first: str, given: Given) 
 def marked(reference: str, output: str, place: int | None) -> Html:
     """An output, bold where the reference says the same, with a mark on the piece of this number."""
     told = []
-    for at, (piece, agrees) in enumerate(agreeing(reference, output), 1):
-        text = tag("b", piece.rstrip()) if agrees else Html(safe(piece.rstrip()))
+    for at, (piece, agrees) in enumerate(mark_matches(reference, output), 1):
+        text = tag("b", piece.rstrip()) if agrees else Html(escape_text(piece.rstrip()))
         told.append((tag("mark", text) if at == place else text) + " " * piece.endswith(" "))
     return Html("".join(told))
 
@@ -169,7 +183,7 @@ def whiskers(some: Sequence[Against]) -> Html:
         return round(2 * RIGHT + (WIDTH - 4 * RIGHT) * (value - low) / (high - low), 1)
 
     drawn = []
-    for at in ticks(low, high, 5):
+    for at in make_ticks(low, high, 5):
         drawn += [
             tag("line", x1=x(at), x2=x(at), y1=TOP, y2=height - FOOT, class_="grid"),
             tag("text", f"{at:,.6g}", x=x(at), y=height - 6, text_anchor="middle"),

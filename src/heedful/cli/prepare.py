@@ -48,9 +48,9 @@ def prepare(
 
     settings = load(config, sets)
     if settings.init_from:
-        from heedful.training.finetune import started
+        from heedful.training.finetune import apply_finetuning_defaults
 
-        settings = started(settings)
+        settings = apply_finetuning_defaults(settings)
     if on is None and workers is None:
         workers = suggest_workers(settings)
     console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()

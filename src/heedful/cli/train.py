@@ -51,8 +51,8 @@ def train(
     sets = [*asked(out, time, steps), *([f"start={Path(start).absolute().as_posix()}"] if start else []), *sets]
     given = settings_of(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
     from heedful.cli.training_display import watching
+    from heedful.training.api import train as run
     from heedful.training.events import Event
-    from heedful.training.loop import train as run
     from heedful.training.tensorboard import FOLDER, TensorBoard
 
     with ExitStack() as stack:
@@ -64,7 +64,7 @@ def train(
             if curves:
                 curves(event)
 
-        run(given, watch=told, progress=progress)
+        run(given, on_event=told, progress=progress)
 
 
 def asked(out: str | None, time: str | None, steps: int | None) -> list[str]:

@@ -26,16 +26,16 @@ from heedful.training.events import (
     Began,
     Ended,
     Event,
+    EventHandler,
     Note,
     Refitted,
-    Sample,
+    SampleTranslation,
     Saved,
     Skipped,
     Stepped,
     Validated,
-    Watch,
 )
-from heedful.training.report import NAMES, REPORT, agreeing
+from heedful.training.report import LABELS, REPORT, mark_matches
 
 if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback, StageProgress
@@ -68,8 +68,8 @@ class Seen:
     steps: int = 0  # the last step, as far as is known
     saved: int = 0
     validations: tuple[Validated, ...] = ()
-    samples: tuple[Sample, ...] = ()
-    before: tuple[Sample, ...] = ()  # the samples one validation earlier
+    samples: tuple[SampleTranslation, ...] = ()
+    before: tuple[SampleTranslation, ...] = ()  # the samples one validation earlier
     ended: Ended | None = None
 
     def after(self, event: Event, now: datetime) -> Self:
@@ -272,7 +272,7 @@ def trend(values: list[float], heights: str) -> str:
     return "".join(heights[round((value - low) / (high - low) * (len(heights) - 1))] for value in values)
 
 
-def sample(now: Sample, before: Sample | None) -> RenderableType:
+def sample(now: SampleTranslation, before: SampleTranslation | None) -> RenderableType:
     """A sentence, and how the output changed since the last validation."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", justify="right", width=11, no_wrap=True)
@@ -282,7 +282,7 @@ def sample(now: Sample, before: Sample | None) -> RenderableType:
     rows.add_row("reference", Text(reference))
     for name, one in (("before", before), ("now", now)):
         if one:
-            pieces = agreeing(reference, shown(one.output))
+            pieces = mark_matches(reference, shown(one.output))
             rows.add_row(name, Text.assemble(*((piece, "bold" if agrees else "") for piece, agrees in pieces)))
     return Padding(rows, (0, 0, 1, 0))
 
@@ -368,9 +368,9 @@ def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
         signatures: dict[str, str] = {}
         for corpus, some in ended.scores.items():
             if isinstance(some, dict):
-                values = [f"{NAMES[name]} {one['value']:5.2f}" for name, one in some.items()]
+                values = [f"{LABELS[name]} {one['value']:5.2f}" for name, one in some.items()]
                 say(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
-                signatures |= {NAMES[name]: one["signature"] for name, one in some.items()}
+                signatures |= {LABELS[name]: one["signature"] for name, one in some.items()}
         for name, signature in signatures.items():
             say(f"  {name:>12}  {signature}", "dim")
     run = nearby(settings.train.output_dir)
@@ -380,7 +380,7 @@ def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
 
 
 @contextmanager
-def watching(settings: Settings) -> Iterator[tuple[Watch, "ProgressCallback"]]:
+def watching(settings: Settings) -> Iterator[tuple[EventHandler, "ProgressCallback"]]:
     """A watch for the loop, and one for the preparation; at a good end, the summary."""
     display = Display(settings, Console(stderr=True, highlight=False))
     try:

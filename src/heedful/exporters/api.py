@@ -144,16 +144,16 @@ def default_export_path(bundle: Bundle, to: str, quantization: str) -> Path:
 
 def validation_probes(bundle: Bundle) -> Probes:
     """The validation set of the run that trained a model."""
-    from heedful.training.resolve import SETTLED
-    from heedful.training.validate import held_out
+    from heedful.training.data import split_validation
+    from heedful.training.resolve import RESOLVED
 
     try:
-        text = (bundle.folder.parent / SETTLED).read_text(encoding="utf-8")
+        text = (bundle.folder.parent / RESOLVED).read_text(encoding="utf-8")
         prepared = open_prepared(tomllib.loads(text)["data"]["prepared_dir"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
             f"{bundle.folder} is not in the folder of the run that trained it, or its prepared corpus is gone, so "
             "there is nothing to prove the export with: give --probes FILE, a file with one source sentence per line"
         ) from None
-    _, validation = held_out(prepared, MAX_PROBES)
+    _, validation = split_validation(prepared, MAX_PROBES)
     return Probes(validation.texts, validation.references)

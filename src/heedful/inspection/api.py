@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import HeedfulError, require
-from heedful.html import put
+from heedful.html import write_html
 from heedful.inspection.figure import render_svg
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
@@ -17,7 +17,7 @@ from heedful.translation.translator import TranslationOptions, Translator, encod
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy
 
-SNAPSHOTS = "film.jsonl"  # written by training into its folder
+SNAPSHOTS = "snapshots.jsonl"  # written by training into its folder
 DEFAULT_BEAM = 5  # for models that do not say how to search
 
 
@@ -34,7 +34,7 @@ class Page:
     def save(self, path: str | Path) -> Path:
         """Write the page atomically."""
         path = Path(path)
-        put(path, self.html())
+        write_html(path, self.html())
         return path
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:

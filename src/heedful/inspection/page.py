@@ -5,7 +5,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from heedful.html import inert, seal
+from heedful.html import csp_hash, escape_json
 from heedful.trace import TraceDocument, dump_trace
 
 VIEWER = Path(__file__).parent / "viewer"
@@ -38,19 +38,19 @@ def load_viewer() -> tuple[str, str, str]:
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     style = (VIEWER / "viewer.css").read_text(encoding="utf-8")
     glossary = json.dumps(json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, style, inert(glossary)
+    return script, style, escape_json(glossary)
 
 
 def render_page(trace: TraceDocument) -> str:
     """The page as HTML; its Content-Security-Policy allows only this script and this style."""
     script, style, glossary = load_viewer()
     policy = (
-        f"default-src 'none'; script-src '{seal(script)}'; style-src '{seal(style)}'; "
+        f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = escape(trace.title or "heedful inspect")
     return TEMPLATE.format(
-        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=inert(dump_trace(trace))
+        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=escape_json(dump_trace(trace))
     )
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heedful.html import inert, seal
+from heedful.html import csp_hash, escape_json
 from heedful.inspection.page import VIEWER
 
 FOLDER = Path(__file__).parent / "page"
@@ -50,7 +50,7 @@ def files() -> tuple[str, str, str]:
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
     words = json.dumps(json.loads((FOLDER / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, colors + (FOLDER / "page.css").read_text(encoding="utf-8"), inert(words)
+    return script, colors + (FOLDER / "page.css").read_text(encoding="utf-8"), escape_json(words)
 
 
 @cache
@@ -58,7 +58,7 @@ def headers() -> dict[str, str]:
     """What is sent with the page; the policy names the one script and the one style by their hashes."""
     script, style, _ = files()
     policy = (
-        f"default-src 'none'; script-src '{seal(script)}'; style-src '{seal(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; img-src data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
@@ -73,5 +73,5 @@ def headers() -> dict[str, str]:
 def page(about: Mapping[str, Any]) -> str:
     """The whole page; `about` is what /readyz tells of the model."""
     script, style, words = files()
-    told = inert(json.dumps({name: about[name] for name in TOLD if name in about}, ensure_ascii=False))
+    told = escape_json(json.dumps({name: about[name] for name in TOLD if name in about}, ensure_ascii=False))
     return TEMPLATE.format(icon=ICON, style=style, words=words, about=told, script=script)

@@ -1,16 +1,16 @@
-"""The autopilot: from nothing but files to settings, by the size of the corpus and the measured speed of this machine.
+"""The autopilot: settings from files alone, by the size of the corpus and the measured speed of this machine.
 
     heedful train train.en train.de --out my-model [--time 40m]
 
-Four questions are answered in turn, each by a table or a formula below and each with one line of why:
+It decides four things in turn, each by a table or a formula below and each with a one-line reason:
 
     vocabulary    by the number of pairs, and never less than their letters need
-    size          the largest model worth its weights: its speed is measured here, on batches of this corpus
-    dropout       by how often each pair will be seen, and by how much of the corpus the model could learn by heart
-    schedule      as many updates as there is time for; from them batch, learning rate, warm-up and mean
+    size          the largest model that sees enough text in the time; its speed is measured on batches of this corpus
+    dropout       by how often each pair is seen, and by how much of the corpus the model could memorize
+    schedule      as many updates as there is time for; from them batch, learning rate, warm-up and EMA
 
-The answers are written to my-model/autopilot.toml, a heedful.toml like any other with the whys as comments. What is
-trained is what this file says; the same command again finds it and measures nothing.
+The decisions are written to my-model/autopilot.toml, a normal heedful.toml with the reasons as comments. The run trains
+what this file says; the same command again finds it and measures nothing.
 """
 
 from collections import Counter
@@ -31,397 +31,415 @@ from heedful.data.prepare import ProgressCallback, prepare
 from heedful.data.store import PreparedData
 from heedful.errors import ConfigError, DataError
 from heedful.files import replace_text
+from heedful.training.clock import format_duration
+from heedful.training.data import Corpora, count_micro_batches, load_batch, make_plan, split_validation
 from heedful.training.distributed import World
-from heedful.training.events import Note, Watch
-from heedful.training.machine import default_threads, faster_precision, pace
-from heedful.training.resolve import MICRO, Corpora, batch_of, flat, fresh, plan_of, spoken
-from heedful.training.validate import held_out
+from heedful.training.events import EventHandler, Note
+from heedful.training.flat_settings import describe_changes, flatten
+from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
+from heedful.training.weights import initialize_model
 
-FILE = "autopilot.toml"
+AUTOPILOT_FILE = "autopilot.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """A Transformer that may be chosen, from so many pairs on."""
+class ModelSize:
+    """A Transformer that the autopilot may choose, from `min_pairs` on."""
 
     name: str
-    pairs: int
+    min_pairs: int
     layers: int  # of the encoder, and as many of the decoder
     width: int
-    inner: int
+    feedforward_size: int
     heads: int
-    batch_tokens: int  # at most: more in one update teach it little more
+    max_batch_tokens: int  # larger batches improve an update little
     learning_rate: float  # at 4096 tokens
 
     @property
     def weights(self) -> int:
-        """L (4 D^2 + 2 D F) of the encoder + L (8 D^2 + 2 D F) of the decoder: those beside the table"""
-        return self.layers * (12 * self.width**2 + 4 * self.width * self.inner)
+        """L (4 D^2 + 2 D F) of the encoder + L (8 D^2 + 2 D F) of the decoder: all but the embeddings"""
+        return self.layers * (12 * self.width**2 + 4 * self.width * self.feedforward_size)
 
 
-SIZES = (
-    Size("mini", 0, 2, 128, 256, 4, 4096, 3.5e-3),
-    Size("tiny", 2_000, 4, 128, 256, 4, 4096, 3.5e-3),
-    Size("small", 100_000, 4, 256, 1024, 4, 8192, 1.8e-3),
-    Size("base", 200_000, 6, 512, 2048, 8, 16_384, 6e-4),
-    Size("big", 4_000_000, 6, 1024, 4096, 16, 32_768, 2e-4),
+MODEL_SIZES = (
+    ModelSize("mini", 0, 2, 128, 256, 4, 4096, 3.5e-3),
+    ModelSize("tiny", 2_000, 4, 128, 256, 4, 4096, 3.5e-3),
+    ModelSize("small", 100_000, 4, 256, 1024, 4, 8192, 1.8e-3),
+    ModelSize("base", 200_000, 6, 512, 2048, 8, 16_384, 6e-4),
+    ModelSize("big", 4_000_000, 6, 1024, 4096, 16, 32_768, 2e-4),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
-    """What a corpus of so many pairs and more needs."""
+class CorpusScale:
+    """Settings for a corpus from `min_pairs` on."""
 
-    pairs: int
-    vocabulary: int  # pieces: as many as are seen often enough to be learned
-    passes: int  # where no time is given
+    min_pairs: int
+    vocab_size: int  # as many pieces as occur often enough to be learned
+    passes: int  # over the data, if no time is given
 
 
-SCALES = (
-    Scale(0, 1_000, 200),
-    Scale(3_000, 4_000, 150),
-    Scale(15_000, 6_000, 80),
-    Scale(100_000, 8_000, 40),
-    Scale(400_000, 16_000, 20),
-    Scale(1_000_000, 32_000, 10),
-    Scale(20_000_000, 32_000, 4),
+CORPUS_SCALES = (
+    CorpusScale(0, 1_000, 200),
+    CorpusScale(3_000, 4_000, 150),
+    CorpusScale(15_000, 6_000, 80),
+    CorpusScale(100_000, 8_000, 40),
+    CorpusScale(400_000, 16_000, 20),
+    CorpusScale(1_000_000, 32_000, 10),
+    CorpusScale(20_000_000, 32_000, 4),
 )
 
-# Dropout keeps a model from learning pairs by heart, and costs progress. The lesser of two is enough:
-BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (inf, 0.3))  # where each pair is seen fewer times than this
-BY_ROOM = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # where a token of the corpus has fewer weights than this
+# Dropout keeps a model from memorizing pairs, but slows learning down. The smaller of two values is enough:
+DROPOUT_BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (inf, 0.3))  # if each pair is seen fewer times than this
+DROPOUT_BY_CAPACITY = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # if there are fewer weights per token than this
 
-LEAST_PAIRS = 500
-LEAST_TOKENS = 50_000  # to learn from: fifty updates
-COUNTED = 1_000_000  # pairs; from there on the vocabulary is the same
-LETTERS = 50_000  # pairs whose letters are counted
-BYTES = 256  # pieces that every vocabulary has
-REPEATS = 20  # passes; those after them teach little more (Muennighoff et al. 2023)
-LONGEST = 3 * 3600.0  # seconds, where no time is given
-SHARE = 0.8  # of the time for steps; the rest is for validating, saving and decoding
-UPDATES = 1_000  # at least, as far as smaller batches can make them
-LEAST_BATCH = 1024  # tokens; smaller ones waste the processor
-PROBE, PROBES = 2048, 2  # tokens of the batches that are measured, and how many
-WARMUP, MOST_WARMUP = 0.2, 400  # share of the steps, and steps
-MEAN, LONGEST_MEAN = 0.5, 0.999  # share of the steps that the mean of weights looks back, and its decay at most
-# Where each pair is seen fewer times than this: how much words are cut anew, and the dropout that is enough beside it.
-CUT_ANEW = ((40, (0.0, inf)), (150, (0.05, 0.2)), (inf, (0.1, 0.3)))
+MIN_PAIRS = 500
+MIN_TRAINING_TOKENS = 50_000  # fifty updates
+MAX_COUNTED_PAIRS = 1_000_000  # the vocabulary is the same for larger corpora
+MAX_LETTER_PAIRS = 50_000  # whose letters are counted
+NUM_BYTE_PIECES = 256  # in every vocabulary
+MAX_USEFUL_PASSES = 20  # over the data; later ones improve little (Muennighoff et al. 2023)
+DEFAULT_MAX_SECONDS = 3 * 3600.0  # if no time is given
+STEP_TIME_SHARE = 0.8  # of the time for steps; the rest is for validating, saving and decoding
+MIN_UPDATES = 1_000  # as far as smaller batches allow them
+MIN_BATCH_TOKENS = 1024  # smaller batches waste the processor
+PROBE_BATCH_TOKENS, NUM_PROBE_BATCHES = 2048, 2  # on which the speed is measured
+WARMUP_SHARE, MAX_WARMUP_STEPS = 0.2, 400  # of the steps
+EMA_SHARE, MAX_EMA_DECAY = 0.5, 0.999  # the EMA spans this share of the steps
+# If each pair is seen fewer times than this: the amount of subword regularization, and the dropout that is enough then.
+REGULARIZATION_BY_PASSES = ((40, (0.0, inf)), (150, (0.05, 0.2)), (inf, (0.1, 0.3)))
 PATIENCE = 6  # validations
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A key, its value, and why; what needs no reason has none."""
+class Decision:
+    """A key, its value, and the reason, if it needs one."""
 
     key: str
     value: Any
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What there is to learn from."""
+class CorpusFacts:
+    """The size of the training corpus."""
 
     pairs: int
     tokens: int  # of the target, with the end tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast a model learns here, and in which number format."""
+class TrainingSpeed:
+    """How fast a model trains on this machine, and in which precision."""
 
-    tokens: float  # of the target, per second
+    tokens_per_second: float  # of the target
     precision: str
-    why: str
+    reason: str
 
 
-Found = TypeVar("Found")
-Left = Callable[[], float]  # seconds that are left
-Meter = Callable[[Size], Speed]
+Value = TypeVar("Value")
+SecondsLeft = Callable[[], float]
+MeasureSpeed = Callable[[ModelSize], TrainingSpeed]
 
 
-def pilot(
-    given: Settings,
+def run_autopilot(
+    requested: Settings,
     world: World,
     device: torch.device,
     *,
     launcher: Launcher,
     progress: ProgressCallback,
-    watch: Watch,
-    spent: Callable[[], float],
+    on_event: EventHandler,
+    elapsed_seconds: Callable[[], float],
 ) -> Settings:
-    """What was given, and a choice for all that was not; the time that choosing takes is `spent` of the time given."""
-    file = Path(given.train.output_dir) / FILE
-    if world.first and file.is_file():
-        check_same(given, file)
-        watch(Note(f"autopilot: going on with what {file} says", "choice"))
-    elif world.first:
-        limit = parse_duration(given.train.time) if given.train.time else LONGEST
-        choices = choose(given, world, device, launcher, progress, lambda: limit - spent())
-        for one in told(choices, given):
-            watch(Note(f"autopilot: {one.key} = {one.value} ({one.why})", "choice"))
+    """The requested settings, and a decision for each one left open; deciding counts as part of the time limit."""
+    file = Path(requested.train.output_dir) / AUTOPILOT_FILE
+    if world.is_first and file.is_file():
+        check_same_request(requested, file)
+        on_event(Note(f"autopilot: continuing with {file}", "choice"))
+    elif world.is_first:
+        limit = parse_duration(requested.train.time) if requested.train.time else DEFAULT_MAX_SECONDS
+        decisions = decide_settings(requested, world, device, launcher, progress, lambda: limit - elapsed_seconds())
+        for decision in explained_decisions(decisions, requested):
+            on_event(Note(f"autopilot: {decision.key} = {decision.value} ({decision.reason})", "choice"))
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, commented(choices, given))
-    world.wait()
+        replace_text(file, format_toml(decisions, requested))
+    world.barrier()
     return load(file)
 
 
-def choose(
-    given: Settings, world: World, device: torch.device, launcher: Launcher, progress: ProgressCallback, left: Left
-) -> list[Choice]:
-    """Count, prepare, measure, fit."""
-    limit = left()
-    vocabulary = vocabulary_of(*counted(given))
-    prepared = prepare(settings_with([vocabulary], given), launcher=launcher, progress=progress)
-    corpora, _ = held_out(prepared, given.train.validate_pairs)
+def decide_settings(
+    requested: Settings,
+    world: World,
+    device: torch.device,
+    launcher: Launcher,
+    progress: ProgressCallback,
+    seconds_left: SecondsLeft,
+) -> list[Decision]:
+    """Count the corpus, prepare it, measure the speed, then decide."""
+    limit = seconds_left()
+    vocabulary = decide_vocabulary(*count_corpus(requested))
+    prepared = prepare(merge_decisions([vocabulary], requested), launcher=launcher, progress=progress)
+    corpora, _ = split_validation(prepared, requested.train.validate_pairs)
     pairs = sum(corpus.num_rows for corpus in corpora)
-    facts = Facts(pairs, prepared.manifest["counts"]["tokens.target"] + pairs)
+    facts = CorpusFacts(pairs, prepared.manifest["counts"]["tokens.target"] + pairs)
 
-    def meter(size: Size) -> Speed:
-        return measured(settings_with([vocabulary, *shape(given, size, 0.1)], given), prepared, corpora, world, device)
+    def measure(size: ModelSize) -> TrainingSpeed:
+        settings = merge_decisions([vocabulary, *decide_model(requested, size, 0.1)], requested)
+        return measure_speed(settings, prepared, corpora, world, device)
 
-    size, speed = largest(facts, meter, left)
-    if SHARE * left() * speed.tokens < LEAST_TOKENS:
-        took = limit - left()
-        least = took + LEAST_TOKENS / speed.tokens / SHARE
+    size, speed = choose_size(facts, measure, seconds_left)
+    if STEP_TIME_SHARE * seconds_left() * speed.tokens_per_second < MIN_TRAINING_TOKENS:
+        spent = limit - seconds_left()
+        needed = spent + MIN_TRAINING_TOKENS / speed.tokens_per_second / STEP_TIME_SHARE
         raise ConfigError(
-            f"the time is too short: reading, cleaning and measuring took {spoken(took)}, and the smallest model learns"
-            f" from {speed.tokens:,.0f} tokens a second here. Give it --time {spoken(1.5 * least)} or more"
+            f"the time is too short: reading, cleaning and measuring took {format_duration(spent)}, and the smallest "
+            f"model learns from {speed.tokens_per_second:,.0f} tokens a second here. Give it --time "
+            f"{format_duration(1.5 * needed)} or more"
         )
-    return [vocabulary, *fitted(given, facts, size, speed, left(), world.ranks)]
+    return [vocabulary, *decide_training(requested, facts, size, speed, seconds_left(), world.ranks)]
 
 
-# ---------------------------------------------------------------------------------------------------- pure choices
+# ---------------------------------------------------------------------------------------------------- pure decisions
 
 
-def vocabulary_of(pairs: int, letters: int) -> Choice:
-    """What the pairs are enough for; but every letter is a piece, and as many again should be more than letters."""
-    wanted, least = scale_of(pairs).vocabulary, ceil((BYTES + 2 * letters) / 1000) * 1000
-    if least > wanted:
-        return Choice("tokenizer.vocab_size", least, f"{letters:,} different letters, and as many pieces of words")
-    size = f"{pairs:,} pairs" if pairs < COUNTED else "a million pairs or more"
-    return Choice("tokenizer.vocab_size", wanted, f"{size}: a piece should be seen often enough to be learned")
+def decide_vocabulary(pairs: int, letters: int) -> Decision:
+    """By the number of pairs; but every letter is a piece, and there must be as many longer pieces."""
+    usual, minimum = find_scale(pairs).vocab_size, ceil((NUM_BYTE_PIECES + 2 * letters) / 1000) * 1000
+    if minimum > usual:
+        return Decision("tokenizer.vocab_size", minimum, f"{letters:,} different letters, and as many pieces of words")
+    size = f"{pairs:,} pairs" if pairs < MAX_COUNTED_PAIRS else "a million pairs or more"
+    return Decision("tokenizer.vocab_size", usual, f"{size}: a piece should be seen often enough to be learned")
 
 
-def scale_of(pairs: int) -> Scale:
-    """The line of SCALES."""
-    return [scale for scale in SCALES if scale.pairs <= pairs][-1]
+def find_scale(pairs: int) -> CorpusScale:
+    """The line of CORPUS_SCALES for a corpus."""
+    return [scale for scale in CORPUS_SCALES if scale.min_pairs <= pairs][-1]
 
 
-def largest(facts: Facts, meter: Meter, left: Left) -> tuple[Size, Speed]:
-    """The largest size that in this time sees a token for each of its weights, not counting what is repeated often.
+def choose_size(
+    facts: CorpusFacts, measure: MeasureSpeed, seconds_left: SecondsLeft
+) -> tuple[ModelSize, TrainingSpeed]:
+    """The largest size that sees a token for each of its weights in the time left, not counting frequent repetitions.
 
-    Of two models that learn for the same time the smaller sees more text and the larger makes more of it. By the law of
-    Hoffmann et al. 2022, loss = E + A / weights^0.34 + B / tokens^0.28, and with the speeds that neighbors in SIZES
-    have on a processor, the two are equal where the larger has seen between 0.5 and 2 tokens per weight.
+    Of two models that train for the same time the smaller sees more text and the larger learns more from it. By the law
+    of Hoffmann et al. 2022, loss = E + A / weights^0.34 + B / tokens^0.28, and with the speeds that neighbors in
+    MODEL_SIZES have on a CPU, both are equal when the larger has seen between 0.5 and 2 tokens per weight.
 
-    It is measured from the smallest up, and only while a larger one could still win: it is never faster.
+    Speeds are measured from the smallest size up, and only while a larger one could still win: it is never faster.
     """
-    best, speed = SIZES[0], meter(SIZES[0])
-    for size in SIZES[1:]:
-        if facts.pairs < size.pairs or min(SHARE * left() * speed.tokens, REPEATS * facts.tokens) < size.weights:
+    best, speed = MODEL_SIZES[0], measure(MODEL_SIZES[0])
+    for size in MODEL_SIZES[1:]:
+        max_tokens = min(STEP_TIME_SHARE * seconds_left() * speed.tokens_per_second, MAX_USEFUL_PASSES * facts.tokens)
+        if facts.pairs < size.min_pairs or max_tokens < size.weights:
             break
-        larger = meter(size)
-        if SHARE * left() * larger.tokens < size.weights:
+        larger = measure(size)
+        if STEP_TIME_SHARE * seconds_left() * larger.tokens_per_second < size.weights:
             break
         best, speed = size, larger
     return best, speed
 
 
-def fitted(given: Settings, facts: Facts, size: Size, speed: Speed, left: float, ranks: int = 1) -> list[Choice]:
+def decide_training(
+    requested: Settings,
+    facts: CorpusFacts,
+    size: ModelSize,
+    speed: TrainingSpeed,
+    seconds_left: float,
+    ranks: int = 1,
+) -> list[Decision]:
     """Everything that follows from how many tokens there is time for."""
-    tokens = SHARE * left * speed.tokens
-    if given.train.steps:
-        tokens = min(tokens, given.train.steps * given.train.batch_tokens)
-    elif not given.train.time:
-        tokens = min(tokens, scale_of(facts.pairs).passes * facts.tokens)
-    passes, took = tokens / facts.tokens, spoken(tokens / speed.tokens / SHARE)
-    batch = batch_tokens(given, size, tokens, ranks)
-    steps = given.train.steps or max(1, int(tokens / batch))
-    rate = float(f"{size.learning_rate * sqrt(batch / 4096):.2g}")
-    warmup = max(1, min(MOST_WARMUP, int(WARMUP * steps)))
-    decay = round(min(LONGEST_MEAN, 1 - 1 / max(2.0, MEAN * steps)), 4)
-    cuts = (
-        given.tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in given.tokenizer.model_fields_set
-    )
-    regularization, enough = below(CUT_ANEW, passes) if cuts else (0.0, inf)
-    dropout, why_dropout = dropout_of(size, facts, passes, enough)
-    why_size = f"size {size.name}, which learns {speed.tokens:,.0f} tokens a second here"
-    choices = [
-        *shape(given, size, dropout, why_dropout, why_size),
-        Choice("train.batch_tokens", batch, f"{tokens / 1e6:.3g} million tokens in about {steps:,} updates"),
-        Choice("train.learning_rate", rate, "less for wide models, more for large batches"),
-        Choice("train.schedule", "linear", "to zero at the last step"),
-        Choice("train.warmup_steps", warmup, f"{WARMUP:.0%} of the updates, {MOST_WARMUP} at most"),
-        Choice("train.ema", decay, f"the mean of the weights of about {1 / (1 - decay):,.0f} updates is kept"),
-        Choice("train.precision", speed.precision, speed.why),
+    tokens = STEP_TIME_SHARE * seconds_left * speed.tokens_per_second
+    if requested.train.steps:
+        tokens = min(tokens, requested.train.steps * requested.train.batch_tokens)
+    elif not requested.train.time:
+        tokens = min(tokens, find_scale(facts.pairs).passes * facts.tokens)
+    passes, duration = tokens / facts.tokens, format_duration(tokens / speed.tokens_per_second / STEP_TIME_SHARE)
+    batch = choose_batch_tokens(requested, size, tokens, ranks)
+    steps = requested.train.steps or max(1, int(tokens / batch))
+    learning_rate = float(f"{size.learning_rate * sqrt(batch / 4096):.2g}")
+    warmup = max(1, min(MAX_WARMUP_STEPS, int(WARMUP_SHARE * steps)))
+    decay = round(min(MAX_EMA_DECAY, 1 - 1 / max(2.0, EMA_SHARE * steps)), 4)
+    tokenizer = requested.tokenizer
+    may_regularize = tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in tokenizer.model_fields_set
+    regularization, max_dropout = find_below(REGULARIZATION_BY_PASSES, passes) if may_regularize else (0.0, inf)
+    dropout, dropout_reason = choose_dropout(size, facts, passes, max_dropout)
+    size_reason = f"size {size.name}, which learns {speed.tokens_per_second:,.0f} tokens a second here"
+    decisions = [
+        *decide_model(requested, size, dropout, dropout_reason, size_reason),
+        Decision("train.batch_tokens", batch, f"{tokens / 1e6:.3g} million tokens in about {steps:,} updates"),
+        Decision("train.learning_rate", learning_rate, "less for wide models, more for large batches"),
+        Decision("train.schedule", "linear", "to zero at the last step"),
+        Decision("train.warmup_steps", warmup, f"{WARMUP_SHARE:.0%} of the updates, {MAX_WARMUP_STEPS} at most"),
+        Decision("train.ema", decay, f"keeps the mean of the weights of about {1 / (1 - decay):,.0f} updates"),
+        Decision("train.precision", speed.precision, speed.reason),
     ]
-    if not given.train.time:
-        why = f"{passes:.3g} passes over {facts.pairs:,} pairs, about {took}; --time says how long it may take"
-        choices.append(Choice("train.steps", steps, why))
-        choices.append(Choice("train.patience", PATIENCE, "validations in a row without a better one end it early"))
+    if not requested.train.time:
+        reason = f"{passes:.3g} passes over {facts.pairs:,} pairs, about {duration}; --time sets another limit"
+        decisions.append(Decision("train.steps", steps, reason))
+        reason = "validations in a row without a better one end it early"
+        decisions.append(Decision("train.patience", PATIENCE, reason))
     if regularization:
-        why = f"words are cut anew in each of {passes:.0f} passes, so that none is learned by heart"
-        choices.insert(0, Choice("tokenizer.subword_regularization", regularization, why))
-    return choices
+        reason = f"words are re-segmented in each of {passes:.0f} passes, so that none is memorized"
+        decisions.insert(0, Decision("tokenizer.subword_regularization", regularization, reason))
+    return decisions
 
 
-def below(table: Iterable[tuple[float, Found]], value: float) -> Found:
-    """What the first line says whose bound is above the value."""
-    return next(found for bound, found in table if value < bound)
+def find_below(table: Iterable[tuple[float, Value]], number: float) -> Value:
+    """The value of the first line whose bound is above the number."""
+    return next(value for bound, value in table if number < bound)
 
 
-def dropout_of(size: Size, facts: Facts, passes: float, enough: float = inf) -> tuple[float, str]:
-    """The lesser of BY_PASSES and BY_ROOM, and no more than is `enough` where words are cut anew; and why."""
-    by_passes, by_room = below(BY_PASSES, passes), below(BY_ROOM, size.weights / facts.tokens)
-    if enough < min(by_passes, by_room):
-        return enough, f"each pair is seen {passes:.3g} times, but its words are cut anew"
-    if by_passes <= by_room:
+def choose_dropout(size: ModelSize, facts: CorpusFacts, passes: float, max_dropout: float = inf) -> tuple[float, str]:
+    """The smallest of both tables and `max_dropout`, which is enough with subword regularization; and the reason."""
+    by_passes = find_below(DROPOUT_BY_PASSES, passes)
+    by_capacity = find_below(DROPOUT_BY_CAPACITY, size.weights / facts.tokens)
+    if max_dropout < min(by_passes, by_capacity):
+        return max_dropout, f"each pair is seen {passes:.3g} times, but its words are re-segmented"
+    if by_passes <= by_capacity:
         return by_passes, f"each pair is seen {passes:.3g} times"
-    return by_room, f"there are {facts.tokens / size.weights:.2g} tokens of text for each weight"
+    return by_capacity, f"there are {facts.tokens / size.weights:.2g} tokens of text for each weight"
 
 
-def batch_tokens(given: Settings, size: Size, tokens: float, ranks: int) -> int:
-    """The largest that leaves UPDATES; but each of its parts has room for the longest pair, with a tag and an end."""
-    if "batch_tokens" in given.train.model_fields_set:
-        return given.train.batch_tokens
-    parts = given.train.micro_batches or max(MICRO if given.train.exact else 1, ranks)
-    least = max(LEAST_BATCH, parts * (given.clean.max_tokens + 2))
-    batch = max(size.batch_tokens, least)
-    while batch // 2 >= least and tokens / batch < UPDATES:
+def choose_batch_tokens(requested: Settings, size: ModelSize, tokens: float, ranks: int) -> int:
+    """The largest batch that leaves MIN_UPDATES; but each micro-batch must hold the longest pair, a tag and an end."""
+    train = requested.train
+    if "batch_tokens" in train.model_fields_set:
+        return train.batch_tokens
+    micro_batches = count_micro_batches(train.micro_batches, ranks, exact=train.exact)
+    minimum = max(MIN_BATCH_TOKENS, micro_batches * (requested.clean.max_tokens + 2))
+    batch = max(size.max_batch_tokens, minimum)
+    while batch // 2 >= minimum and tokens / batch < MIN_UPDATES:
         batch //= 2
     return batch
 
 
-def shape(given: Settings, size: Size, dropout: float, why_dropout: str = "", why_size: str = "") -> list[Choice]:
-    """A Transformer, normalized before each part, with as few tables as the vocabularies allow."""
-    layers: dict[str, Any] = {
-        "kind": "transformer",
-        "layers": size.layers,
-        "heads": size.heads,
-        "feedforward_size": size.inner,
-    }
-    layers |= {"norm": "pre", "dropout": dropout}
+def decide_model(
+    requested: Settings, size: ModelSize, dropout: float, dropout_reason: str = "", size_reason: str = ""
+) -> list[Decision]:
+    """A pre-norm Transformer that shares as many embeddings as the vocabularies allow."""
+    layers: dict[str, Any] = {"kind": "transformer", "layers": size.layers, "heads": size.heads}
+    layers |= {"feedforward_size": size.feedforward_size, "norm": "pre", "dropout": dropout}
     return [
-        Choice("model.width", size.width, why_size),
-        Choice("model.positions", "sinusoidal"),
-        Choice("model.scale_embeddings", True),
-        Choice("model.dropout", dropout, why_dropout),
-        Choice("model.tie_embeddings", "all" if given.tokenizer.shared else "target"),
-        *(Choice(f"model.{side}.{key}", value) for side in ("encoder", "decoder") for key, value in layers.items()),
+        Decision("model.width", size.width, size_reason),
+        Decision("model.positions", "sinusoidal"),
+        Decision("model.scale_embeddings", True),
+        Decision("model.dropout", dropout, dropout_reason),
+        Decision("model.tie_embeddings", "all" if requested.tokenizer.shared else "target"),
+        *(Decision(f"model.{side}.{key}", value) for side in ("encoder", "decoder") for key, value in layers.items()),
     ]
 
 
-# ------------------------------------------------------------------------------------------------- what is measured
+# ------------------------------------------------------------------------------------------------------- measurements
 
 
-def counted(given: Settings) -> tuple[int, int]:
-    """Pairs there are, counted up to COUNTED; and letters that the tokenizer will give a piece of their own."""
+def count_corpus(requested: Settings) -> tuple[int, int]:
+    """The number of pairs, up to MAX_COUNTED_PAIRS; and of letters for which the tokenizer will have a piece."""
     pairs, rejected, letters = 0, 0, Counter[str]()
-    for corpus in given.data.train:
-        for block in read_pairs(corpus.files, given.source, given.target, max_line_bytes=given.data.max_line_bytes):
-            if pairs < LETTERS:
+    for corpus in requested.data.train:
+        for block in read_pairs(
+            corpus.files, requested.source, requested.target, max_line_bytes=requested.data.max_line_bytes
+        ):
+            if pairs < MAX_LETTER_PAIRS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
-            if pairs >= COUNTED:
+            if pairs >= MAX_COUNTED_PAIRS:
                 break
-    if pairs < LEAST_PAIRS:
+    if pairs < MIN_PAIRS:
         unread = f" ({rejected:,} more cannot be read: type heedful check to see why)" if rejected else ""
         raise DataError(
-            f"{pairs:,} pairs are too few{unread}: the autopilot wants {LEAST_PAIRS}, and a useful translator ten "
-            "thousand. To play with fewer, take a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"
+            f"{pairs:,} pairs are too few{unread}: the autopilot needs {MIN_PAIRS}, and a useful translator ten "
+            "thousand. To experiment with fewer, use a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"
         )
-    covered, kinds = 0, 0
-    for _, times in letters.most_common():
-        if covered >= given.tokenizer.character_coverage * letters.total():
+    covered, num_letters = 0, 0
+    for _, count in letters.most_common():
+        if covered >= requested.tokenizer.character_coverage * letters.total():
             break
-        covered, kinds = covered + times, kinds + 1
-    return pairs, kinds
+        covered, num_letters = covered + count, num_letters + 1
+    return pairs, num_letters
 
 
-def measured(settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device) -> Speed:
-    """Forward and backward on batches of this corpus, in the faster number format; all processes learn at once."""
-    torch.set_num_threads(settings.train.threads or default_threads(world.local_ranks))
-    probe = {"batch_tokens": max(PROBE, settings.clean.max_tokens + 2), "micro_batches": 1}
-    plan = plan_of(settings.model_copy(update={"train": settings.train.model_copy(update=probe)}), prepared, corpora)
-    batches = [batch_of(corpora, micro) for number in range(PROBES) for micro in plan.batch(7 * number)]
-    model = fresh(settings, prepared, device)
-    if device.type == "cpu":
-        precision, speeds = faster_precision(model, batches, device)
-        why = f"bf16 is {speeds['bf16'] / speeds['fp32']:.2f} x as fast as fp32 here"
-        return Speed(world.ranks * speeds[settings.train.precision or precision], precision, why)
-    precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    for _ in range(2):  # the first is for warming up
-        speed = pace(model, batches, device, precision, after=lambda: model.zero_grad(set_to_none=True))
-    return Speed(world.ranks * speed, precision, "what this device has units for")
+def measure_speed(
+    settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device
+) -> TrainingSpeed:
+    """Forward and backward on batches of this corpus, in the faster precision, times the number of processes."""
+    batch_tokens = max(PROBE_BATCH_TOKENS, settings.clean.max_tokens + 2)
+    plan = make_plan(prepared, corpora, seed=settings.seed, batch_tokens=batch_tokens, micro_batches=1)
+    steps = range(0, 7 * NUM_PROBE_BATCHES, 7)
+    batches = [load_batch(corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)]
+    with use_threads(settings.train.threads or default_threads(world.local_ranks)):
+        model = initialize_model(settings, prepared, device)
+        if device.type == "cpu":
+            precision, speeds = measure_precisions(model, batches, device)
+            reason = f"bf16 is {speeds['bf16'] / speeds['fp32']:.2f} x as fast as fp32 here"
+            return TrainingSpeed(world.ranks * speeds[settings.train.precision or precision], precision, reason)
+        precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+        for _ in range(2):  # the first is for warming up
+            speed = measure_tokens_per_second(
+                model, batches, device, precision, after_batch=lambda: model.zero_grad(set_to_none=True)
+            )
+        return TrainingSpeed(world.ranks * speed, precision, "this device has units for it")
 
 
-# --------------------------------------------------------------------------------------------------------- the file
+# ------------------------------------------------------------------------------------------------------ autopilot.toml
 
 
-def written(given: Settings) -> dict[str, Any]:
-    """What someone wrote: no defaults, and no splits without corpora."""
-    tree = given.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+def explicit_settings(requested: Settings) -> dict[str, Any]:
+    """What the user wrote: without defaults, and without splits that have no corpora."""
+    tree = requested.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     return {**tree, "data": {key: value for key, value in tree["data"].items() if value}}
 
 
-def settings_with(choices: Iterable[Choice], given: Settings) -> Settings:
-    """The choices, and over them what was given."""
-    return parse_settings(merge_trees(tree_of(choices), written(given)), where="the autopilot")
+def merge_decisions(decisions: Iterable[Decision], requested: Settings) -> Settings:
+    """The decisions, overridden by what the user requested."""
+    return parse_settings(merge_trees(nest_decisions(decisions), explicit_settings(requested)), where="the autopilot")
 
 
-def tree_of(choices: Iterable[Choice]) -> dict[str, Any]:
+def nest_decisions(decisions: Iterable[Decision]) -> dict[str, Any]:
     """("a.b", 1) -> {"a": {"b": 1}}"""
     tree: dict[str, Any] = {}
-    for one in choices:
-        *path, last = one.key.split(".")
-        here = tree
+    for decision in decisions:
+        *path, last = decision.key.split(".")
+        section = tree
         for part in path:
-            here = here.setdefault(part, {})
-        here[last] = one.value
+            section = section.setdefault(part, {})
+        section[last] = decision.value
     return tree
 
 
-def told(choices: Iterable[Choice], given: Settings) -> list[Choice]:
-    """Those with a reason that were left to us."""
-    said = dict(flat(written(given)))
-    return [one for one in choices if one.why and one.key not in said]
+def explained_decisions(decisions: Iterable[Decision], requested: Settings) -> list[Decision]:
+    """Decisions with a reason whose keys the user left open."""
+    explicit = dict(flatten(explicit_settings(requested)))
+    return [decision for decision in decisions if decision.reason and decision.key not in explicit]
 
 
-def commented(choices: Sequence[Choice], given: Settings) -> str:
-    """The file: what was given and what was chosen, with the whys. Its folders are where it is."""
-    folder, prepared = Path(given.train.output_dir), Path(given.data.prepared_dir)
-    inside = prepared.relative_to(folder) if prepared.is_relative_to(folder) else prepared
-    places = {"data": {"prepared_dir": inside.as_posix()}, "train": {"output_dir": "."}}
-    tree = merge_trees(tree_of(choices), merge_trees(written(given), places))
+def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
+    """autopilot.toml: requested settings and decisions, with the reasons as comments; its paths are relative to it."""
+    folder, prepared = Path(requested.train.output_dir), Path(requested.data.prepared_dir)
+    relative = prepared.relative_to(folder) if prepared.is_relative_to(folder) else prepared
+    paths = {"data": {"prepared_dir": relative.as_posix()}, "train": {"output_dir": "."}}
+    tree = merge_trees(nest_decisions(decisions), merge_trees(explicit_settings(requested), paths))
     ordered = RootModel({key: tree[key] for key in Settings.model_fields if key in tree})
-    whys = {one.key: one.why for one in told(choices, given)}
+    reasons = {decision.key: decision.reason for decision in explained_decisions(decisions, requested)}
     lines = [
         "# Chosen by heedful's autopilot for this corpus and this machine. Change what you like, and then:",
-        f"# heedful train {FILE} --out another-folder",
+        f"# heedful train {AUTOPILOT_FILE} --out another-folder",
         "",
     ]
     section = ""
     for line in to_toml(ordered).splitlines():
         if line.startswith("["):
             section = line.strip("[]") + "."
-        why = whys.get(section + line.partition(" = ")[0])
-        lines.append(f"{line:<30} # {why}" if why else line)
+        reason = reasons.get(section + line.partition(" = ")[0])
+        lines.append(f"{line:<30} # {reason}" if reason else line)
     return "\n".join(lines) + "\n"
 
 
-def check_same(given: Settings, file: Path) -> None:
-    """Refuse a file that says something else than the command."""
-    there = dict(flat(written(load(file))))
-    changed = [
-        f"  {key}: {there.get(key)} there, {value} now"
-        for key, value in flat(written(given))
-        if there.get(key) != value
-    ]
-    if changed:
+def check_same_request(requested: Settings, file: Path) -> None:
+    """Refuse an autopilot.toml that was written for other settings."""
+    before, now = (dict(flatten(explicit_settings(settings))) for settings in (load(file), requested))
+    if changes := describe_changes(before, now, now, "there"):
         raise ConfigError(
-            f"{file} was written for another command:\n"
-            + "\n".join(changed)
-            + "\nGo back to that one, name another folder (--out), or train what the file says: heedful train "
-            + str(file)
+            f"{file} was written for another command:\n{changes}\nUse that one again, name another folder (--out), or "
+            f"train with this file: heedful train {file}"
         )

@@ -1,11 +1,11 @@
-"""Checkpoints that survive anything: immutable folders, hashed, appearing whole or not at all.
+"""Checkpoints: immutable folders with hashes that appear completely or not at all.
 
     run/step-00001000/   model.safetensors  optimizer.safetensors  [ema.safetensors]  state.json  MANIFEST.json
     run/LATEST           the name of the newest, replaced atomically
 
-Everything is written beside, synced to the disk, and the manifest with every file's size and SHA-256 last; then the
-folder is renamed. Whoever loads verifies every hash, and falls back to the one before where something is wrong. Nothing
-is ever unpickled.
+All files are written to a temporary folder and synced to the disk, last the manifest with the size and SHA-256 of every
+file; then the folder is renamed. Loading verifies every hash and falls back to the previous checkpoint if one is wrong.
+Nothing is ever unpickled.
 """
 
 import json
@@ -25,18 +25,27 @@ from torch import Tensor
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256, replace_text, sync_path, write_synced
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, STATE, LATEST = "MANIFEST.json", "state.json", "LATEST"
 Tensors = Mapping[str, Mapping[str, Tensor]]  # file name without suffix -> name -> tensor
 
 
-class Damaged(HeedfulError):
-    """A checkpoint that is not what was written."""
+class DamagedCheckpoint(HeedfulError):
+    """The files of a checkpoint are not what was written."""
+
+
+class OldCheckpoint(HeedfulError):
+    """A checkpoint of an older format."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} was written by an older heedful; finish it with that version, or start a new run (--out)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A verified checkpoint."""
+    """A checkpoint whose files were verified."""
 
     folder: Path
     state: dict[str, Any]
@@ -47,107 +56,115 @@ class Checkpoint:
         try:
             return load_file(path)
         except (OSError, RuntimeError, SafetensorError) as error:
-            raise Damaged(f"{path} cannot be read: {error}") from None
+            raise DamagedCheckpoint(f"{path} cannot be read: {error}") from None
 
 
-def name_of(step: int, prefix: str = "step") -> str:
+def checkpoint_name(step: int, prefix: str = "step") -> str:
     """step-00001000"""
     return f"{prefix}-{step:08}"
 
 
 def save(run: Path, step: int, tensors: Tensors, state: Mapping[str, Any], *, prefix: str = "step") -> Path:
     """Write one checkpoint, or nothing. An OSError (a full disk) leaves everything as it was."""
-    part = begin(run, step, prefix)
+    unfinished = start_writing(run, step, prefix)
     try:
-        write_tensors(part, tensors)
-        return finish(run, step, state, prefix=prefix)
+        write_tensors(unfinished, tensors)
+        return finish_writing(run, step, state, prefix=prefix)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-def begin(run: Path, step: int, prefix: str = "step") -> Path:
-    """An empty folder to write into, which nobody takes for a checkpoint."""
-    part = run / f".tmp-{name_of(step, prefix)}"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True, exist_ok=True)
-    return part
+def unfinished_folder(run: Path, step: int, prefix: str = "step") -> Path:
+    """Where a checkpoint is written before it is complete; the name is not that of a checkpoint."""
+    return run / f".tmp-{checkpoint_name(step, prefix)}"
 
 
-def write_tensors(part: Path, tensors: Tensors) -> None:
-    """One safetensors file per entry."""
-    for name, some in tensors.items():
+def start_writing(run: Path, step: int, prefix: str = "step") -> Path:
+    """Create an empty folder to write the files into."""
+    unfinished = unfinished_folder(run, step, prefix)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True, exist_ok=True)
+    return unfinished
+
+
+def write_tensors(folder: Path, tensors: Tensors) -> None:
+    """Write one safetensors file per entry."""
+    for name, by_key in tensors.items():
+        contiguous = {key: tensor.detach().contiguous() for key, tensor in by_key.items()}
         try:
-            save_file({key: value.detach().contiguous() for key, value in some.items()}, part / f"{name}.safetensors")
-        except SafetensorError as error:  # its own wrapping of what the system said
+            save_file(contiguous, folder / f"{name}.safetensors")
+        except SafetensorError as error:  # wraps the error of the operating system
             raise OSError(str(error)) from None
 
 
-def finish(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "step") -> Path:
-    """State and manifest, everything to the disk, then the rename that makes it a checkpoint."""
-    part, whole = run / f".tmp-{name_of(step, prefix)}", run / name_of(step, prefix)
-    write_synced(part / STATE, json.dumps(state, indent=1))
+def finish_writing(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "step") -> Path:
+    """Write state and manifest, sync everything to the disk, then rename the folder: now it is a checkpoint."""
+    unfinished, folder = unfinished_folder(run, step, prefix), run / checkpoint_name(step, prefix)
+    write_synced(unfinished / STATE, json.dumps(state, indent=1))
     files = {}
-    for path in files_in(part):
+    for path in list_files(unfinished):
         sync_path(path)
         files[path.name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
-    manifest = as_text({"format": FORMAT, "step": step, "files": files})
-    if whole.exists():  # a resumed run comes by again
-        if intact(whole, manifest):
-            shutil.rmtree(part)
-            return whole
-        retire(whole)
-    write_synced(part / MANIFEST, manifest)
-    sync_path(part)
-    part.rename(whole)
+    manifest = manifest_text({"format": FORMAT, "step": step, "files": files})
+    if folder.exists():  # a resumed run takes this step again
+        if holds_exactly(folder, manifest):
+            shutil.rmtree(unfinished)
+            return folder
+        delete_folder(folder)
+    write_synced(unfinished / MANIFEST, manifest)
+    sync_path(unfinished)
+    unfinished.rename(folder)
     sync_path(run)
     if prefix == "step":
-        replace_text(run / LATEST, whole.name + "\n")
-    return whole
+        replace_text(run / LATEST, folder.name + "\n")
+    return folder
 
 
-def as_text(manifest: Mapping[str, Any]) -> str:
-    """The one way a manifest is written: any other byte in it is damage."""
+def manifest_text(manifest: Mapping[str, Any]) -> str:
+    """The only valid form of a manifest: any other byte in it is damage."""
     return json.dumps(manifest, indent=1)
 
 
-def intact(folder: Path, manifest: str) -> bool:
-    """Whether a folder holds exactly this."""
+def holds_exactly(folder: Path, manifest: str) -> bool:
+    """Whether a folder is a valid checkpoint with this manifest."""
     try:
         verify(folder)
-    except Damaged:
+    except DamagedCheckpoint:
         return False
     return (folder / MANIFEST).read_bytes() == manifest.encode()
 
 
 def verify(folder: Path) -> Checkpoint:
-    """Every file is there, as long as it was and with the hash it had; says what is not."""
+    """Check name, size and hash of every file; raises a DamagedCheckpoint that says what is wrong."""
     try:
         written = (folder / MANIFEST).read_bytes()
         manifest = json.loads(written)
-        if as_text(manifest).encode() != written:
-            raise Damaged(f"{folder / MANIFEST} has changed since it was written")
+        if manifest_text(manifest).encode() != written:
+            raise DamagedCheckpoint(f"{folder / MANIFEST} has changed since it was written")
+        if manifest["format"] == 1:
+            raise OldCheckpoint(folder)
         if manifest["format"] != FORMAT:
-            raise Damaged(f"{folder} has format {manifest['format']}, this heedful reads {FORMAT}")
+            raise DamagedCheckpoint(f"{folder} has format {manifest['format']}, this heedful reads {FORMAT}")
         listed = manifest["files"]
-        if STATE not in listed or {path.name for path in files_in(folder)} != {*listed, MANIFEST}:
-            raise Damaged(f"{folder} does not hold the files that its manifest lists")
-        for name, facts in listed.items():
+        if STATE not in listed or {path.name for path in list_files(folder)} != {*listed, MANIFEST}:
+            raise DamagedCheckpoint(f"{folder} does not hold the files that its manifest lists")
+        for name, expected in listed.items():
             with (folder / name).open("rb") as stream:
-                if os.fstat(stream.fileno()).st_size != facts["size"]:
-                    raise Damaged(f"{folder / name} is not as long as it was")
-                if file_digest(stream, "sha256").hexdigest() != facts["sha256"]:
-                    raise Damaged(f"{folder / name} has changed since it was written")
+                if os.fstat(stream.fileno()).st_size != expected["size"]:
+                    raise DamagedCheckpoint(f"{folder / name} does not have the size that was written")
+                if file_digest(stream, "sha256").hexdigest() != expected["sha256"]:
+                    raise DamagedCheckpoint(f"{folder / name} has changed since it was written")
         state = json.loads((folder / STATE).read_bytes())
         if manifest["step"] != state["step"] or not folder.name.endswith(f"-{manifest['step']:08}"):
-            raise Damaged(f"{folder} is not the step that its name says")
+            raise DamagedCheckpoint(f"{folder} is not the step that its name says")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{folder} cannot be read: {error}") from None
+        raise DamagedCheckpoint(f"{folder} cannot be read: {error}") from None
     return Checkpoint(folder, state)
 
 
-def state_of(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint, unverified; nothing, where it cannot be read."""
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint, not verified; empty if it cannot be read."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_bytes())
     except (OSError, ValueError):
@@ -155,63 +172,76 @@ def state_of(folder: Path) -> dict[str, Any]:
     return state
 
 
-def newest(run: Path, say: Callable[[str], None] = lambda _text: None, *, regular: bool = False) -> Checkpoint | None:
-    """The newest checkpoint that verifies, or the newest regular one; says aloud which ones it had to pass over."""
-    for folder in steps_in(run):
+def refuse_old_format(run: Path) -> None:
+    """Raise an error if a checkpoint of this run has an older format."""
+    for folder in checkpoint_folders(run):
         try:
-            found = verify(folder)
-        except Damaged as error:
-            say(f"{error}; taking the checkpoint before it")
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+        except (OSError, ValueError):
             continue
-        if not regular or found.state["regular"]:
-            return found
+        if isinstance(manifest, dict) and manifest.get("format") == 1:
+            raise OldCheckpoint(folder)
+
+
+def find_newest(
+    run: Path, warn: Callable[[str], None] = lambda _text: None, *, regular: bool = False
+) -> Checkpoint | None:
+    """The newest valid checkpoint, or the newest regular one; warns of damaged ones that it passes over."""
+    for folder in checkpoint_folders(run):
+        try:
+            checkpoint = verify(folder)
+        except DamagedCheckpoint as error:
+            warn(f"{error}; falling back to the previous checkpoint")
+            continue
+        if not regular or checkpoint.state["regular"]:
+            return checkpoint
     return None
 
 
 def set_aside(folder: Path) -> None:
-    """Keep a damaged checkpoint for whoever wants to look at it, under a name that nobody takes for a checkpoint's."""
+    """Rename a damaged checkpoint, so that it can be examined but is not used."""
     aside = folder.with_name(f"damaged-{folder.name}")
     if aside.exists():
-        retire(aside)
+        delete_folder(aside)
     folder.rename(aside)
 
 
-def steps_in(run: Path, prefix: str = "step") -> list[Path]:
-    """The folders of checkpoints, newest first, verified or not; a folder that cannot be read is not an empty one."""
+def checkpoint_folders(run: Path, prefix: str = "step") -> list[Path]:
+    """The folders of checkpoints, newest first, valid or not; a run folder that cannot be read is an error."""
     try:
         return sorted((path for path in run.iterdir() if re.fullmatch(rf"{prefix}-\d+", path.name)), reverse=True)
     except FileNotFoundError:
         return []
 
 
-def files_in(folder: Path) -> list[Path]:
-    """What is in a checkpoint, but for what file browsers leave behind."""
+def list_files(folder: Path) -> list[Path]:
+    """The files of a checkpoint, without the hidden files that file browsers create."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def prune(run: Path, keep: int, prefix: str = "step", also: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest `keep` and those named; right after a save, when the newest is known to be whole."""
-    for old in steps_in(run, prefix)[keep:]:
-        if old.name not in also:
-            retire(old)
+def prune(run: Path, num_keep: int, prefix: str = "step", also_keep: frozenset[str] = frozenset()) -> None:
+    """Delete all checkpoints but the newest `num_keep` and those named; call it after a successful save."""
+    for old in checkpoint_folders(run, prefix)[num_keep:]:
+        if old.name not in also_keep:
+            delete_folder(old)
 
 
-def retire(folder: Path) -> None:
-    """Remove a folder so that half of it is never taken for the whole."""
-    gone = folder.with_name(f".tmp-gone-{folder.name}")
-    shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+def delete_folder(folder: Path) -> None:
+    """Delete a folder so that a partly deleted one is never taken for a checkpoint."""
+    renamed = folder.with_name(f".tmp-gone-{folder.name}")
+    shutil.rmtree(renamed, ignore_errors=True)
+    folder.rename(renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
-def sweep(run: Path) -> None:
+def remove_unfinished(run: Path) -> None:
     """Remove what an interrupted save left behind."""
-    for left in run.glob(".tmp-*"):
-        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    for path in run.glob(".tmp-*"):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a JSON Lines file; the last may be half written."""
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The complete lines of a JSON Lines file; the last may be half written."""
     if path.is_file():
         for line in path.read_bytes().split(b"\n")[:-1]:
             try:

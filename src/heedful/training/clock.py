@@ -1,19 +1,20 @@
-"""How far a run is, in steps: what the schedule sees, also when the last step moves.
+"""How far a run is, in steps, for the learning-rate schedule, also when the last step moves.
 
-A run by the clock cannot know its last step beforehand. It starts from an estimate and corrects it; every correction is
-an entry of the journal, and position and end are pure functions of the journal. So the same journal gives the same
-learning rates, whatever the wall clock of the second run says.
+A run with a time limit does not know its last step in advance. It starts from an estimate and corrects it. Every
+correction is an entry of the journal `refits`, and position and end are pure functions of the journal. So the same
+journal gives the same learning rates, at whatever speed the second run goes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from statistics import median
 from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The last step as first estimated, and the journal: after step a, the last step was taken to be b."""
+    """The first estimate of the last step, and the journal: (a, b) says that after step a the last step became b."""
 
     steps: int
     refits: tuple[tuple[int, int], ...] = ()
@@ -24,39 +25,49 @@ class Clock:
         return self.refits[-1][1] if self.refits else self.steps
 
     def refit(self, step: int, end: int) -> Self:
-        """The same clock with one more entry; what is behind stays as it was."""
+        """The clock with one more entry; positions up to `step` stay the same."""
         if end < step:
             raise ValueError(f"after step {step} the last step cannot be {end}")
         return replace(self, refits=(*self.refits, (step, end)))
 
     def position(self, step: int) -> float:
-        """Where a step is on the way from 0 to `steps`: what is left of it is spread evenly up to the end.
+        """Where a step is on the way from 0 to `steps`: the rest of the way is spread evenly up to the end.
 
         p(k) = k before the first entry (a, b);  p(k) = steps - (steps - p(a)) (b - k) / (b - a) after it
         """
-        at, here, end = 0, 0.0, self.steps
-        for after, until in self.refits:
-            if after >= step:
+        last_refit, position, end = 0, 0.0, self.steps
+        for refit_step, new_end in self.refits:
+            if refit_step >= step:
                 break
-            here, at, end = self._between(here, at, end, after), after, until
-        return self._between(here, at, end, step)
+            position, last_refit, end = self._interpolate(position, last_refit, end, refit_step), refit_step, new_end
+        return self._interpolate(position, last_refit, end, step)
 
-    def _between(self, here: float, at: int, end: int, step: int) -> float:
-        if at == 0 and end == self.steps:
+    def _interpolate(self, position: float, last_refit: int, end: int, step: int) -> float:
+        if last_refit == 0 and end == self.steps:
             return float(step)
-        return float(self.steps) if end <= at else self.steps - (self.steps - here) * (end - step) / (end - at)
+        if end <= last_refit:
+            return float(self.steps)
+        return self.steps - (self.steps - position) * (end - step) / (end - last_refit)
 
 
-def fitted(step: int, elapsed: float, rate: float, limit: float) -> int:
-    """The step that the time ends at: step + (limit - elapsed) * rate, never one that is behind."""
-    return step + max(0, int((limit - elapsed) * rate))
+def fit_last_step(step: int, elapsed_seconds: float, steps_per_second: float, limit_seconds: float) -> int:
+    """The step at which the time is over: step + (limit - elapsed) * rate, never an earlier one."""
+    return step + max(0, int((limit_seconds - elapsed_seconds) * steps_per_second))
 
 
-def reserved(limit: float, looks: Sequence[float], work: float) -> float:
-    """Seconds to keep for what comes after the last step, which is as much `work` as so many validations: 3 to 20 %.
+def reserve_seconds(limit_seconds: float, validation_seconds: Sequence[float], finish_validations: float) -> float:
+    """Seconds to keep for the work after the last step, which takes as long as `finish_validations`: 3 to 20 %.
 
-    `looks` are the seconds that validations took. The median of the last three counts: those at first write at length,
-    and one during which the machine stood still says nothing.
+    The median of the last three validations counts: the first ones write long outputs, and a single slow one, during
+    which the machine was busy, says nothing.
     """
-    after = work * median(looks[-3:]) if looks else 0.0
-    return min(0.2 * limit, max(0.03 * limit, after))
+    expected = finish_validations * median(validation_seconds[-3:]) if validation_seconds else 0.0
+    return min(0.2 * limit_seconds, max(0.03 * limit_seconds, expected))
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as --time accepts them, rounded up: 45s, 12m, 1h30m."""
+    if seconds <= 90:
+        return f"{ceil(seconds)}s"
+    hours, minutes = divmod(ceil(seconds / 60), 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")

@@ -1,7 +1,7 @@
-"""What a run tells whoever watches: small frozen values, one per thing that happens.
+"""Events of a run: small frozen values, one per thing that happens.
 
-A watch is any function of an event. The terminal display, metrics.jsonl and a notebook are three of them; the loop
-knows none. `plain` gives the line of metrics.jsonl, which is {"event": name, ...fields}.
+An event handler is any function of an event: the terminal display, metrics.jsonl and a notebook have one each. The loop
+knows none of them. `event_record` returns the line of metrics.jsonl, which is {"event": name, ...fields}.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something a person should know: `level` is "info", "warning" or "choice" (with why, what was measured)."""
+    """A message for a person: `level` is "info", "warning" or "choice" (a decision with its reason)."""
 
     text: str
     level: str = "info"
@@ -20,14 +20,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first step is about to be taken, or the first after resuming."""
+    """The first step is about to start, or the first after resuming."""
 
-    step: int  # steps already behind
+    step: int  # steps already taken
     steps: int  # the last step, as far as is known
     parameters: int
     pairs: int
-    passes: float  # over the data, if it goes on to the last step
-    seconds: float | None  # that it will take from here, if a measurement said so
+    passes: float  # over the data, up to the last step
+    seconds: float | None  # that are left, in a run with a time limit
     ranks: int
     device: str
     precision: str
@@ -48,12 +48,12 @@ class Stepped:
     epoch: float
     skipped: int  # steps, since the start of the run
     elapsed: float  # seconds since the start of the run, resumes included
-    remaining: float  # seconds, as it looks now
+    remaining: float  # seconds, as estimated now
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One sentence of the validation set as the model says it now."""
+class SampleTranslation:
+    """One sentence of the validation set and its current translation."""
 
     source: str
     reference: str
@@ -62,7 +62,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """How good it is now."""
+    """Loss and scores of a validation."""
 
     step: int
     loss: float  # -log p per target token, not smoothed
@@ -71,13 +71,13 @@ class Validated:
     chrf: float
     best: bool  # by the chosen metric
     seconds: float
-    samples: tuple[Sample, ...] = field(default=())
+    samples: tuple[SampleTranslation, ...] = field(default=())
     weights: str = "last"  # or "ema", "average"
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint is on the disk."""
+    """A checkpoint was written."""
 
     step: int
     name: str
@@ -87,7 +87,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Refitted:
-    """The last step was moved, to end with the clock."""
+    """The last step was moved, to end when the time is over."""
 
     step: int
     steps: int
@@ -95,18 +95,18 @@ class Refitted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A step that was not taken, and the pairs it would have learned from."""
+    """A step was skipped; `lines` are the pairs of its batch."""
 
     step: int
     why: str
     loss: float
     norm: float
-    lines: tuple[tuple[str, int], ...]  # corpus and line, the first of them
+    lines: tuple[tuple[str, int], ...]  # corpus and line number, only the first ones
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Training is over, and the model directory is written."""
+    """Training has ended, and the model directory is written."""
 
     step: int
     why: str
@@ -117,9 +117,9 @@ class Ended:
 
 
 Event = Note | Began | Stepped | Validated | Saved | Refitted | Skipped | Ended
-Watch = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 
-def plain(event: Event) -> dict[str, Any]:
-    """The event as JSON can write it."""
+def event_record(event: Event) -> dict[str, Any]:
+    """The event as JSON can store it."""
     return {"event": type(event).__name__.lower(), **asdict(event)}

@@ -1,9 +1,9 @@
-"""Going on from a model that is there already: fine-tuning.
+"""Fine-tuning: training that starts from a finished model.
 
     heedful train new.en new.de --from my-model --out my-model-2 --time 20m
 
-The [model], the vocabulary and the first weights are its own. Fine-tuning takes smaller steps than training from
-nothing, so what the settings leave open is FINE.
+The [model], the vocabulary and the initial weights are those of the given model. Fine-tuning takes smaller steps than
+training from scratch: settings that are left open become FINETUNING_DEFAULTS.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from heedful.files import file_sha256
 if TYPE_CHECKING:
     from torch import Tensor
 
-FINE: dict[str, Any] = {
+FINETUNING_DEFAULTS: dict[str, Any] = {
     "learning_rate": 2e-4,
     "warmup_steps": 100,
     "schedule": "linear",
@@ -27,53 +27,54 @@ FINE: dict[str, Any] = {
 }
 
 
-def started(settings: Settings) -> Settings:
-    """The settings with all that follows from `init_from`; without one, as they are."""
+def apply_finetuning_defaults(settings: Settings) -> Settings:
+    """The settings with everything that follows from `start`; without `start`, unchanged."""
     if settings.init_from is None:
         return settings
     bundle = open_bundle(settings.init_from)
-    told = bundle.description
-    if (settings.source, settings.target) == (told.target, told.source) and told.source != told.target:
+    description = bundle.description
+    is_reversed = (settings.source, settings.target) == (description.target, description.source)
+    if is_reversed and description.source != description.target:
         raise ConfigError(
-            f"{settings.init_from} translates from {told.source} to {told.target}, and this corpus the other way "
-            "round: swap its files"
+            f"{settings.init_from} translates from {description.source} to {description.target}, and this corpus the "
+            "other way round: swap its files"
         )
-    if not bundle.description.source_ends:
+    if not description.source_ends:
         raise ConfigError(f"{settings.init_from} reads sources without an end token, and heedful trains with one")
-    if settings.model is not None and undropped(settings.model) != undropped(bundle.model):
+    if settings.model is not None and without_dropout(settings.model) != without_dropout(bundle.model):
         raise ConfigError(
-            f"init_from = {settings.init_from} brings its own [model]: leave out yours and the recipe; only "
-            "dropouts may differ"
+            f"init_from = {settings.init_from} brings its own [model]: leave out yours and the recipe; only dropouts "
+            "may differ"
         )
-    files = tuple((bundle.folder / bundle.description.files[side]).as_posix() for side in SIDES)
+    files = tuple((bundle.folder / description.files[side]).as_posix() for side in SIDES)
     if settings.tokenizer.files not in (None, files):
         raise ConfigError(f"init_from = {settings.init_from} brings its own tokenizers: leave out tokenizer.files")
-    fine = {key: value for key, value in FINE.items() if key not in settings.train.model_fields_set}
-    longest = settings.clean.max_tokens
+    defaults = {key: value for key, value in FINETUNING_DEFAULTS.items() if key not in settings.train.model_fields_set}
+    max_tokens = settings.clean.max_tokens
     if bundle.model.positions:
-        longest = min(longest, bundle.model.max_positions - 1)  # and an end token
+        max_tokens = min(max_tokens, bundle.model.max_positions - 1)  # one position is for the end token
     return settings.model_copy(
         update={
-            "clean": settings.clean.model_copy(update={"max_tokens": longest}),
+            "clean": settings.clean.model_copy(update={"max_tokens": max_tokens}),
             "model": settings.model or bundle.model,
             "tokenizer": settings.tokenizer.model_copy(update={"files": files}),
-            "train": settings.train.model_copy(update=fine),
+            "train": settings.train.model_copy(update=defaults),
         }
     )
 
 
-def undropped(model: ModelSettings) -> dict[str, Any]:
-    """A model without what only training knows."""
+def without_dropout(model: ModelSettings) -> dict[str, Any]:
+    """The settings of a model without those that only matter in training."""
     dropouts = {"dropout", "feedforward_dropout"}
     return model.model_dump(exclude={"dropout": True, "encoder": dropouts, "decoder": dropouts})
 
 
-def identity(folder: str | Path) -> str:
-    """What tells one model from another, wherever it lies."""
+def model_digest(folder: str | Path) -> str:
+    """A hash that identifies a model, wherever its directory is."""
     return file_sha256(open_bundle(folder).folder / MANIFEST)
 
 
-def first_weights(folder: str | Path) -> "dict[str, Tensor]":
+def load_initial_weights(folder: str | Path) -> "dict[str, Tensor]":
     """The weights of a model directory, a tied one under each of its names."""
     import torch
 

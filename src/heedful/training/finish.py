@@ -1,210 +1,242 @@
-"""After the last step: which weights are best, how good they are, and the model directory that holds them."""
+"""After the last step: choose the best weights, score them, and write the model directory."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from heedful.alignment import AlignmentMethod, AttentionExample, correlate_pieces, find_best_method
 from heedful.bundle import GenerationSettings, model_card, open_bundle, write_bundle
-from heedful.data.resampling import ResampledCorpus
+from heedful.config import Settings
 from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
-from heedful.engines.torch import TorchEngine, make_search
+from heedful.engines.torch import TorchEngine
 from heedful.files import replace_text
 from heedful.metrics.significance import paired
 from heedful.model.seq2seq import Seq2Seq
-from heedful.search import Beam
-from heedful.text.tokenizer import EOS
+from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.training import checkpoint
-from heedful.training.checkpoint import records
-from heedful.training.distributed import whole
-from heedful.training.events import Ended
-from heedful.training.finetune import first_weights
-from heedful.training.optimizer import averaged, named, put
+from heedful.training.checkpoint import checkpoint_folders, checkpoint_name, read_json_lines
+from heedful.training.data import TrainingData, ValidationSet, read_pairs
+from heedful.training.distributed import World, gather_weights
+from heedful.training.events import Ended, Note
+from heedful.training.finetune import load_initial_weights
+from heedful.training.metrics_log import MetricsLog
 from heedful.training.report import REPORT, write_report
-from heedful.training.resolve import fresh
-from heedful.training.statistics import statistics_of
-from heedful.training.validate import Scored, crowned, merit, read, scored, slots_of, validate
+from heedful.training.state import TrainingResult
+from heedful.training.statistics import training_statistics
+from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, metric_value, validate
+from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.types import Hypothesis
 
-if TYPE_CHECKING:
-    from heedful.training.loop import Run
-
 BEAM = 5
-LOOKED_AT, RELATED = 200, 5_000  # pairs: of validation, and of training
+ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = 200, 5_000  # of validation, to find the head; of training, to relate the words
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
-JUDGED = 2_000  # lines, at most, that tell chance from merit: a bootstrap of more takes much memory
+MAX_TESTED_LINES = 2_000  # of a significance test: a bootstrap of more takes much memory
 
 
-def work_after(run: "Run") -> float:
-    """What `finish` takes, in validations: every candidate once, then a beam for each penalty and for the tests."""
-    tests = sum(corpus.num_rows for corpus in run.prepared.split("test"))
-    beams = len(LENGTH_PENALTIES) + tests / max(1, len(run.held))
-    return 3 + 5 * beams
+def count_finish_validations(data: TrainingData) -> float:
+    """How long `finish` takes, in validations: one per candidate, then a beam search per penalty and for the tests."""
+    num_test_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
+    num_searches = len(LENGTH_PENALTIES) + num_test_pairs / max(1, len(data.validation))
+    return 3 + 5 * num_searches
 
 
-def candidates(run: "Run") -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """The weights that may be the best: every process takes part in gathering them, the first has them."""
-    yield "last", whole(run.model, named(run.model), run.world)
-    if run.mean:
-        yield "ema", whole(run.model, run.mean.own, run.world)
-    if run.world.first:
-        if run.settings.init_from:  # tuned on too little, it may have become worse
-            every = first_weights(run.settings.init_from)
-            yield "start", {name: every[name].to(run.device) for name in named(run.model)}
-        if run.best["step"] not in (None, run.step):
-            for weights in kept(run, [run.folder / checkpoint.name_of(run.best["step"], "best")]):
-                yield "best", weights
-        if run.chosen.average_checkpoints and not run.sharded:
-            yield "average", averaged(kept(run, checkpoint.steps_in(run.folder)[: run.chosen.average_checkpoints]))
+def finish(
+    settings: Settings, data: TrainingData, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
+) -> Path:
+    """Choose weights on the validation set, score them, write the model directory; leave a finished run unchanged."""
+    run = Path(settings.train.output_dir)
+    folder = run / "model"
+    if result.was_finished and (folder / MANIFEST).is_file() and has_ended(log.path):
+        if world.is_first and not (run / REPORT).is_file():
+            write_report(run)
+        return open_bundle(folder).folder
+    candidates = candidate_weights(settings, world, device, log, result)
+    if not world.is_first:
+        for _ in candidates:
+            pass
+        return folder
+    model = initialize_model(settings, data.prepared, device).eval()
+    target, metric = data.prepared.tokenizer("target"), settings.train.best_by
+    name, weights = choose_weights(candidates, model, data.validation, target, device, log, result.step, metric)
+    copy_tensors_(named_weights(model), weights, name)
+    penalty, evaluations = evaluate_beam(model, data, target, device, metric, result)
+    scores = {
+        corpus: {score.name: asdict(score) for score in evaluation.scores} for corpus, evaluation in evaluations.items()
+    }
+    for corpus, evaluation in evaluations.items():
+        replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
+    reading = find_alignment_head(model, data, device)
+    write_model(folder, settings, data, weights, penalty, scores, evaluations["validation"].hypotheses, reading)
+    summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
+    log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed))
+    write_report(run)
+    return folder
 
 
-def kept(run: "Run", folders: Sequence[Path]) -> Iterator[dict[str, Tensor]]:
-    """The weights of some checkpoints; one that was damaged, or never written on a full disk, is left out aloud."""
+def has_ended(metrics: Path) -> bool:
+    """Whether a metrics.jsonl says that its run has ended."""
+    return any(record["event"] == "ended" for record in read_json_lines(metrics))
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+def candidate_weights(
+    settings: Settings, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Weights that may be the best, with their names: all processes take part in gathering, the first gets them."""
+    run, model, ema = Path(settings.train.output_dir), result.model_state.model, result.model_state.ema
+    yield "last", gather_weights(model, named_weights(model), world)
+    if ema:
+        yield "ema", gather_weights(model, ema.tensors, world)
+    if not world.is_first:
+        return
+    if settings.init_from:  # fine-tuning on little data may make a model worse
+        initial = load_initial_weights(settings.init_from)
+        yield "start", {name: initial[name].to(device) for name in named_weights(model)}
+    if result.best_step not in (None, result.step):
+        for weights in load_weights([run / checkpoint_name(result.best_step, "best")], log, result.step):
+            yield "best", weights
+    num_average = settings.train.average_checkpoints
+    if num_average and not result.model_state.is_sharded:
+        yield "average", average_weights(load_weights(checkpoint_folders(run)[:num_average], log, result.step))
+
+
+def load_weights(folders: Sequence[Path], log: MetricsLog, step: int) -> Iterator[dict[str, Tensor]]:
+    """The weights of checkpoints; warns of those that are damaged or missing, and leaves them out."""
     for folder in folders:
         try:
-            found = checkpoint.verify(folder)
-        except checkpoint.Damaged as error:
-            run.warn(f"{error}; it is left out")
+            verified = checkpoint.verify(folder)
+        except checkpoint.DamagedCheckpoint as error:
+            log(Note(f"{error}; it is left out", "warning", step))
             continue
-        yield found.tensors("model")
+        yield verified.tensors("model")
 
 
-def finish(run: "Run") -> Path:
-    """Choose on validation, score with a beam, write the model directory; a finished run is left as it is."""
-    into = run.folder / "model"
-    if run.already and (into / MANIFEST).is_file() and any(one["event"] == "ended" for one in records(run.watch.path)):
-        if run.world.first and not (run.folder / REPORT).is_file():
-            write_report(run.folder)
-        return open_bundle(into).folder
-    if not run.world.first:
-        for _ in candidates(run):
-            pass
-        return into
-    model = fresh(run.settings, run.prepared, run.device).eval()
-    name, best = chosen_of(run, model)
-    put(named(model), best, name)
-    penalty, found = evaluated(run, model)
-    scores = {corpus: {one.name: asdict(one) for one in some.scores} for corpus, some in found.items()}
-    for corpus, some in found.items():
-        replace_text(run.folder / f"{corpus}.hypotheses", "".join(text + "\n" for text in some.outputs))
-    write_model(run, into, best, penalty, scores, found["validation"].answers, reading_of(run, model))
-    summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
-    run.watch(Ended(run.step, run.ended or "", name, summary, str(into), run.elapsed))
-    write_report(run.folder)
-    return into
+def choose_weights(
+    candidates: Iterator[tuple[str, dict[str, Tensor]]],
+    model: Seq2Seq,
+    validation: ValidationSet,
+    target: Tokenizer,
+    device: torch.device,
+    log: MetricsLog,
+    step: int,
+    metric: str,
+) -> tuple[str, dict[str, Tensor]]:
+    """The candidate with the best validation, and its name."""
+    best_name, best_value, best_weights = "", -math.inf, {}
+    for name, weights in candidates:
+        copy_tensors_(named_weights(model), weights, name)
+        validated = validate(model, validation, target, device, step=step, num_samples=0, weights=name)
+        value = metric_value(validated, metric)
+        log(mark_best(validated) if value > best_value else validated)
+        if value > best_value:
+            best_name, best_value = name, value
+            best_weights = {key: weight.detach().cpu().clone() for key, weight in weights.items()}
+    return best_name, best_weights
 
 
-def chosen_of(run: "Run", model: Seq2Seq) -> tuple[str, dict[str, Tensor]]:
-    """The candidate that is best on validation."""
-    best: dict[str, Tensor] = {}
-    name, value = "", -math.inf
-    for label, weights in candidates(run):
-        put(named(model), weights, label)
-        found = validate(model, run.held, run.target, run.device, step=run.step, samples=0, weights=label)
-        better = merit(found, run.chosen.best_by) > value
-        run.watch(crowned(found) if better else found)
-        if better:
-            name, value = label, merit(found, run.chosen.best_by)
-            best = {key: weight.detach().cpu().clone() for key, weight in weights.items()}
-    return name, best
+# ------------------------------------------------------------------------------------------------ scores
 
 
-def evaluated(run: "Run", model: Seq2Seq) -> tuple[float, dict[str, Scored]]:
-    """The length penalty for which validation speaks, and every held-out corpus scored with it."""
-    tried: dict[float, Scored] = {}
+def evaluate_beam(
+    model: Seq2Seq, data: TrainingData, target: Tokenizer, device: torch.device, metric: str, result: TrainingResult
+) -> tuple[float, dict[str, Evaluation]]:
+    """The best length penalty, and the evaluation of every validation and test corpus with it."""
+
+    def search(penalty: float) -> SearchOptions:
+        return SearchOptions(BEAM, length_penalty=penalty)
+
+    by_penalty: dict[float, Evaluation] = {}
     for penalty in LENGTH_PENALTIES:
-        if tried and not run.already and run.limit is not None and run.elapsed > run.limit - run.reserve / 2:
+        if by_penalty and not result.was_finished and result.budget.is_reserve_half_used:
             break
-        tried[penalty] = scored(model, run.held, run.target, run.device, beam(penalty))
-    metric = "chrf" if run.chosen.best_by == "loss" else run.chosen.best_by
-    penalty = surely_best({one: found.outputs for one, found in tried.items()}, run.held.references, metric)
-    found = {"validation": tried[penalty]}
-    for corpus in run.prepared.split("test"):
-        found[corpus.name] = scored(model, read([corpus]), run.target, run.device, beam(penalty))
-    return penalty, found
+        by_penalty[penalty] = evaluate(model, data.validation, target, device, search(penalty))
+    outputs = {penalty: evaluation.outputs for penalty, evaluation in by_penalty.items()}
+    best = choose_length_penalty(outputs, data.validation.references, "chrf" if metric == "loss" else metric)
+    evaluations = {"validation": by_penalty[best]}
+    for corpus in data.prepared.split("test"):
+        evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
+    return best, evaluations
 
 
-def surely_best(said: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:
-    """The penalty whose translations are best; the first of them, unless another is better beyond chance.
+def choose_length_penalty(outputs: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:
+    """The first penalty, unless another is significantly better.
 
-    Penalties differ by little on validation, and by chance the one that is best there is worse elsewhere.
+    Penalties differ by little on the validation set, and the one that is best there by chance is worse elsewhere.
     """
-    first, *others = said
+    first, *others = outputs
     if not others:
         return first
-    systems = {str(penalty): list(outputs[:JUDGED]) for penalty, outputs in said.items()}
-    found = paired([metric], systems, references[:JUDGED])
-    best = max((one for one in found if one.verdict == "better"), key=lambda one: one.value, default=found[0])
-    return float(best.system)
+    systems = {str(penalty): list(texts[:MAX_TESTED_LINES]) for penalty, texts in outputs.items()}
+    tested = paired([metric], systems, references[:MAX_TESTED_LINES])
+    better = (system for system in tested if system.verdict == "better")
+    return float(max(better, key=lambda system: system.value, default=tested[0]).system)
 
 
-def beam(penalty: float) -> Beam:
-    """As `heedful translate` will search."""
-    found = make_search(SearchOptions(BEAM, length_penalty=penalty))
-    assert isinstance(found, Beam)
-    return found
-
-
-def reading_of(run: "Run", model: Seq2Seq) -> AlignmentMethod | None:
-    """The head that aligns words best, for `heedful translate --alignment best`; None of a model that does not look."""
-    most = slots_of(model)
+def find_alignment_head(model: Seq2Seq, data: TrainingData, device: torch.device) -> AlignmentMethod | None:
+    """The head that aligns words best, for `heedful translate --alignment best`; None for a model without attention."""
+    validation, max_length = data.validation, max_positions(model)
     rows = [
         row
-        for row in range(len(run.held))
-        if 0 < len(run.held.sources[row]) < most and 0 < len(run.held.targets[row]) < most
-    ][:LOOKED_AT]
-    corpus = run.corpora[0].unregularized if isinstance(run.corpora[0], ResampledCorpus) else run.corpora[0]
-    pairs = corpus.pairs(range(min(corpus.num_rows, RELATED)))
-    engine = TorchEngine(model, run.device)
-    looks: list[AttentionExample] = []
+        for row in range(len(validation))
+        if 0 < len(validation.sources[row]) < max_length and 0 < len(validation.targets[row]) < max_length
+    ][:ALIGNMENT_PAIRS]
+    corpus = data.stored_corpora[0]
+    pairs = corpus.pairs(range(min(corpus.num_rows, ASSOCIATION_PAIRS)))
+    engine = TorchEngine(model, device)
+    examples: list[AttentionExample] = []
     for row in rows:
-        source, target = run.held.sources[row], run.held.targets[row]
+        source, target = validation.sources[row], validation.targets[row]
         attention = engine.score_targets([EncodedSource((*source, EOS), 1)], [target], attention=True)[0].attention
         if attention is None or attention.shape[-1] <= len(source):
             return None
-        looks.append((attention[..., :-1], source, target))
-    return find_best_method(looks, correlate_pieces((source.tolist(), target.tolist()) for source, target in pairs))
+        examples.append((attention[..., :-1], source, target))
+    return find_best_method(examples, correlate_pieces((source.tolist(), target.tolist()) for source, target in pairs))
+
+
+# ------------------------------------------------------------------------------------------------ the model directory
 
 
 def write_model(
-    run: "Run",
-    into: Path,
+    folder: Path,
+    settings: Settings,
+    data: TrainingData,
     weights: dict[str, Tensor],
     penalty: float,
     scores: dict[str, Any],
-    answers: Sequence[Hypothesis],
+    hypotheses: Sequence[Hypothesis],
     reading: AlignmentMethod | None,
 ) -> None:
-    """The model directory, with its card."""
-    settings, prepared = run.settings, run.prepared
+    """Write the model directory, with its card."""
     assert settings.model is not None
-    languages = (settings.source, settings.target)
-    learned = [one.unregularized if isinstance(one, ResampledCorpus) else one for one in run.corpora]
-    statistics = statistics_of(prepared, learned, answers, reading)
-    longest = prepared.manifest["longest_tokens"]
+    prepared, languages, corpora = data.prepared, (settings.source, settings.target), data.stored_corpora
+    statistics = training_statistics(prepared, corpora, hypotheses, reading)
+    max_tokens = prepared.manifest["longest_tokens"]
     text = model_card(
         settings.model,
         languages,
         sum(weight.numel() for weight in weights.values()),
         scores,
-        corpora=[one.name for one in learned],
+        corpora=[corpus.name for corpus in corpora],
         pairs=statistics["pairs"],
         fingerprint=prepared.fingerprint,
-        max_tokens=longest,
+        max_tokens=max_tokens,
     )
     write_bundle(
-        into,
+        folder,
         model=settings.model,
         weights={name: weight.float().numpy() for name, weight in weights.items()},
         tokenizers={side: prepared.tokenizer(side) for side in ("source", "target")},
         languages=languages,
-        tags=sorted({one["tag"] for one in prepared.manifest["corpora"] if one["tag"]}),
-        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * longest + 10),
+        tags=sorted({corpus["tag"] for corpus in prepared.manifest["corpora"] if corpus["tag"]}),
+        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * max_tokens + 10),
         statistics=statistics,
         scores=scores,
         card=text,

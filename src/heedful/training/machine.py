@@ -1,4 +1,4 @@
-"""What this machine can do, and how it is made to do it: device, threads, number format."""
+"""Device, threads and number format of this machine, and how fast a model trains on it."""
 
 import os
 import time
@@ -11,116 +11,127 @@ from heedful import performance
 from heedful.data.batch import Batch
 from heedful.errors import ConfigError, HeedfulError
 from heedful.model.seq2seq import Seq2Seq
-from heedful.performance.bf16_padding import EvenProducts
+from heedful.performance.bf16_padding import PaddedLinear
 
 DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "bf16")
-PROBING = 10.0  # seconds that measuring may take, and what was begun is ended
-ROUNDS = 8  # at most; the best of each format counts, as others may be at work for a moment
+MEASURE_SECONDS = 10.0  # that measuring may take; a batch that has started is finished
+MAX_ROUNDS = 8  # the best of each format counts, as other programs may use the processor for a moment
 
 
-def device_of(asked: str | None, local_rank: int = 0) -> torch.device:
-    """What was asked for, or the best there is."""
-    if asked is None:
+def find_device(name: str | None, local_rank: int = 0) -> torch.device:
+    """The device of that name, or the best one of this machine."""
+    if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda", local_rank)
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        device = torch.device(asked)
+        device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"train.device = {asked} is not known; known: {', '.join(DEVICES)}") from None
+        raise ConfigError(f"unknown train.device = {name}; known: {', '.join(DEVICES)}") from None
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"train.device = {asked}: this machine cannot do that ({reason}). Leave it out.") from None
-    return torch.device("cuda", local_rank) if device.type == "cuda" and ":" not in asked else device
+        raise ConfigError(f"train.device = {name} is not available on this machine ({reason}). Leave it out.") from None
+    return torch.device("cuda", local_rank) if device.type == "cuda" and ":" not in name else device
 
 
-def default_threads(ranks_here: int = 1) -> int:
-    """The processors we may use, shared by the processes of this machine."""
+def default_threads(local_ranks: int = 1) -> int:
+    """Threads per process: the processors we may use, shared by the processes of this machine."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min(torch.get_num_threads() if ranks_here == 1 else cores, cores) // ranks_here)
+    return max(1, min(torch.get_num_threads() if local_ranks == 1 else cores, cores) // local_ranks)
 
 
 @contextmanager
-def casting(device: torch.device, precision: str) -> Iterator[None]:
-    """bf16: matrix products in bf16 (on a processor, of few sizes), everything that adds up in fp32 (`nn` sees to it);
-    fp32: as it is.
-    """
-    low = precision == "bf16"
+def use_threads(count: int) -> Iterator[None]:
+    """PyTorch computes with so many threads while inside; this is a setting of the whole process."""
+    previous = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
+
+
+@contextmanager
+def autocast(device: torch.device, precision: str) -> Iterator[None]:
+    """bf16: matrix products in bf16 (on a CPU, of padded sizes), sums in fp32 (see `nn`); fp32: no change."""
+    is_bf16 = precision == "bf16"
     with (
-        torch.autocast(device.type, torch.bfloat16) if low else nullcontext(),
-        EvenProducts() if low and device.type == "cpu" and performance.enabled() else nullcontext(),
+        torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext(),
+        PaddedLinear() if is_bf16 and device.type == "cpu" and performance.enabled() else nullcontext(),
     ):
         yield
 
 
 @contextmanager
-def fitting(batch: Batch, micro_batches: int) -> Iterator[None]:
-    """While a batch is computed with: what to change where it does not fit into the memory."""
+def explain_out_of_memory(batch: Batch, micro_batches: int) -> Iterator[None]:
+    """Turn an out-of-memory error inside into one that says what to change."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
             raise
-        rows, longest = batch.inputs.shape
+        rows, length = batch.inputs.shape
         raise HeedfulError(
-            f"out of memory in a batch of {rows} pairs, {longest} target tokens long. Cut the batch into more parts: "
+            f"out of memory in a batch of {rows} pairs, {length} target tokens long. Cut the batch into more parts: "
             f"--set train.micro_batches={2 * micro_batches}, or make it smaller: train.batch_tokens. Both need a new "
             "--out."
         ) from error
 
 
-def pace(
+def measure_tokens_per_second(
     model: Seq2Seq,
     batches: Sequence[Batch],
     device: torch.device,
     precision: str,
     *,
-    after: Callable[[], None],
-    within: float = PROBING / 4,
+    after_batch: Callable[[], None],
+    max_seconds: float = MEASURE_SECONDS / 4,
     micro_batches: int = 1,
 ) -> float:
-    """Target tokens per second of forward, backward and what comes `after` each, say the optimizer.
+    """Target tokens per second of forward, backward and `after_batch` (the optimizer, for example).
 
-    Of slow batches only the first, those that are begun `within` so many seconds.
+    Stops before the first batch that would start after `max_seconds`.
     """
-    tokens, begin = 0, time.perf_counter()
+    tokens, started = 0, time.perf_counter()
     for batch in batches:
-        if time.perf_counter() - begin > within:
+        if time.perf_counter() - started > max_seconds:
             break
-        with fitting(batch, micro_batches):
-            with casting(device, precision):
+        with explain_out_of_memory(batch, micro_batches):
+            with autocast(device, precision):
                 loss = model(batch.to(device)).smoothed
             loss.backward()
-        after()
+        after_batch()
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         tokens += len(batch.targets)
-    return tokens / (time.perf_counter() - begin)
+    return tokens / (time.perf_counter() - started)
 
 
-def faster_precision(
+def measure_precisions(
     model: Seq2Seq, batches: Sequence[Batch], device: torch.device, micro_batches: int = 1
 ) -> tuple[str, dict[str, float]]:
-    """bf16 where it gains a tenth or more on these batches; and the tokens per second of each format.
+    """The faster precision, bf16 if it gains a tenth or more on these batches; and the tokens per second of each.
 
-    A processor without bf16 units computes in bf16 too, only slower than in fp32: so it is measured, not looked up.
+    A processor without bf16 units computes in bf16 too, but slower than in fp32: so it is measured, not looked up.
     """
 
-    def forget() -> None:
+    def clear_gradients() -> None:
         model.zero_grad(set_to_none=True)
 
-    begin = time.perf_counter()
+    started = time.perf_counter()
     speeds = dict.fromkeys(PRECISIONS, 0.0)
-    for turn in range(ROUNDS):
+    for round_index in range(MAX_ROUNDS):
         for precision in PRECISIONS:
-            some = batches if turn else batches[:1]
-            speed = pace(model, some, device, precision, after=forget, micro_batches=micro_batches)
-            if turn:  # the first is for warming up
+            measured = batches if round_index else batches[:1]
+            speed = measure_tokens_per_second(
+                model, measured, device, precision, after_batch=clear_gradients, micro_batches=micro_batches
+            )
+            if round_index:  # the first is for warming up
                 speeds[precision] = max(speed, speeds[precision])
-        if turn and time.perf_counter() - begin > PROBING / 2:
+        if round_index and time.perf_counter() - started > MEASURE_SECONDS / 2:
             break
     return ("bf16" if speeds["bf16"] > 1.1 * speeds["fp32"] else "fp32"), speeds

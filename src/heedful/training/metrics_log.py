@@ -8,21 +8,21 @@ from typing import Self
 
 from heedful.errors import ConfigError, HeedfulError
 from heedful.files import lock_file, replace_text
-from heedful.training.checkpoint import records
-from heedful.training.events import Event, Watch, plain
+from heedful.training.checkpoint import read_json_lines
+from heedful.training.events import Event, EventHandler, event_record
 
 METRICS = "metrics.jsonl"
 
 
-class Recorder:
-    """Writes events down and passes them on; of several processes only the first writes.
+class MetricsLog:
+    """Writes events and passes them on; of several processes only the first is `active`.
 
-    The run's folder is its own while it lasts: two runs would save over each other, and torchrun, when it is killed,
+    It locks the folder of the run: two runs would overwrite each other's checkpoints, and torchrun, if it is killed,
     leaves its processes behind.
     """
 
-    def __init__(self, folder: Path, watch: Watch, *, active: bool = True) -> None:
-        self.path, self.watch, self.active = folder / METRICS, watch, active
+    def __init__(self, folder: Path, on_event: EventHandler, *, active: bool = True) -> None:
+        self.path, self.on_event, self.active = folder / METRICS, on_event, active
         if active:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -30,35 +30,37 @@ class Recorder:
                 raise ConfigError(
                     f"train.output_dir = {folder} is or goes through a file; name a folder (--out)"
                 ) from None
-            self.mark = (folder / ".heedful").open("a")
+            self.lock_file = (folder / ".heedful").open("a")
             try:
-                lock_file(self.mark, folder, "heedful train")
+                lock_file(self.lock_file, folder, "heedful train")
             except HeedfulError:
-                self.mark.close()
+                self.lock_file.close()
                 raise
         self.stream = self.path.open("a", encoding="utf-8", newline="\n") if active else None
-        self.offset = 0  # batches passed over so far: step + offset only ever grows, also where a run rolls back
+        self.offset = 0  # batches passed over so far: step + offset only ever grows, also when a run rolls back
 
     def __call__(self, event: Event) -> None:
-        """Write and pass on; a full disk loses lines, not the run."""
+        """Write the event and pass it on; a full disk loses lines, but does not stop the run."""
         if self.stream is None:
             return
-        record = plain(event) | ({"offset": self.offset} if self.offset else {})
-        with suppress(OSError):  # the checkpoint says it aloud
+        record = event_record(event) | ({"offset": self.offset} if self.offset else {})
+        with suppress(OSError):  # the next checkpoint reports it
             self.stream.write(json.dumps(record, ensure_ascii=False) + "\n")
             self.stream.flush()
-        with suppress(OSError):  # what it shows may go to the same disk
-            self.watch(event)
+        with suppress(OSError):  # the handler may write to the same disk
+            self.on_event(event)
 
     def rewind(self, step: int, offset: int = 0) -> None:
-        """Forget what was written of later steps, which will be taken again."""
+        """Remove the events of later steps, which will be taken again."""
         self.offset = offset
         if self.stream is None:
             return
-        when = step + offset
-        kept = [record for record in records(self.path) if record.get("step", 0) + record.get("offset", 0) <= when]
+        last = step + offset
+        kept = [
+            record for record in read_json_lines(self.path) if record.get("step", 0) + record.get("offset", 0) <= last
+        ]
         self.stream.close()
-        with suppress(OSError):  # on a full disk, better told twice than not trained
+        with suppress(OSError):  # on a full disk, duplicate lines are better than no training
             replace_text(self.path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
         self.stream = self.path.open("a", encoding="utf-8", newline="\n")
 
@@ -69,6 +71,6 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.stream is not None:
-            with suppress(OSError):  # nor does a full disk lose the reason why it ends
+            with suppress(OSError):  # a full disk must not hide the error that ended the run
                 self.stream.close()
-            self.mark.close()
+            self.lock_file.close()

@@ -1,9 +1,9 @@
-"""report.html: a run as one page, which needs neither a network nor a server, nor even JavaScript.
+"""report.html: a run as one page, which needs no network, no server and no JavaScript.
 
-    write_report(Path("run"))        # what run/ wrote down -> run/report.html
+    write_report(Path("run"))        # reads the files of run/, writes run/report.html
 
-It reads metrics.jsonl, heedful.toml and asked.json of the run, the manifest of its corpus and that of its model; the
-same files give the same page. No torch.
+It reads metrics.jsonl, heedful.toml and requested.json of the run, and the manifests of its corpus and its model; the
+same files give the same page. It does not need torch.
 """
 
 import json
@@ -18,60 +18,72 @@ from pathlib import Path
 from typing import Any
 
 import heedful
-from heedful.html import Curve, Html, Plot, chart, fill, put, quiet, safe, section, table, tag
+from heedful.html import (
+    Curve,
+    Html,
+    Plot,
+    draw_chart,
+    escape_text,
+    fill_template,
+    remark,
+    section,
+    table,
+    tag,
+    write_html,
+)
 
 REPORT = "report.html"
 TEMPLATE = Path(__file__).with_name(REPORT)
 MANIFEST = "manifest.json"  # of a model, and of a prepared corpus
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch"}
-SEARCH = {"beam": "beam of", "length_penalty": "length penalty"}
-MANY = 400  # pieces of a sentence, beyond which nobody compares them
+LABELS = {"bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch"}
+SEARCH_LABELS = {"beam": "beam of", "length_penalty": "length penalty"}
+MAX_COMPARED_PIECES = 400  # of a sentence; longer ones are not compared
 
 Record = Mapping[str, Any]
 
 
 def write_report(run: Path) -> Path:
-    """Write the page of a run, whole or not at all."""
-    put(run / REPORT, page(run))
+    """Write the report of a run, completely or not at all."""
+    write_html(run / REPORT, render_report(run))
     return run / REPORT
 
 
-def page(run: Path) -> str:
-    """The page of a run."""
-    toml, asked = (run / "heedful.toml").read_text(encoding="utf-8"), read(run / "asked.json")
+def render_report(run: Path) -> str:
+    """The report of a run as HTML."""
+    toml, requested = (run / "heedful.toml").read_text(encoding="utf-8"), read_json(run / "requested.json")
     tree = tomllib.loads(toml)
-    told = History.of(records(run / "metrics.jsonl"))
-    plots = plots_of(told)
-    curves = [tag("div", *map(chart, plots), class_="charts")] if plots else []
+    history = History.from_records(read_records(run / "metrics.jsonl"))
+    plots = make_plots(history)
+    curves = [tag("div", *map(draw_chart, plots), class_="charts")] if plots else []
     parts = (
-        heading(tree, told, run / "model" / MANIFEST),
-        section("Scores", scores(told)),
+        render_heading(tree, history, run / "model" / MANIFEST),
+        section("Scores", render_scores(history)),
         section("Curves", curves),
-        section("The same sentences, validation after validation", samples(told)),
-        section("Data", data(tree, asked)),
-        section("Choices and notes", notes(told)),
-        section("Settings", settings(toml, tree, asked)),
-        section("Versions and hashes", made(run, asked)),
+        section("The same sentences at each validation", render_samples(history)),
+        section("Data", render_data(tree, requested)),
+        section("Choices and notes", render_notes(history)),
+        section("Settings", render_settings(toml, tree, requested)),
+        section("Versions and hashes", render_versions(run, requested)),
     )
-    return fill(
+    return fill_template(
         TEMPLATE.read_text(encoding="utf-8"),
         title=f"{tree['source']} → {tree['target']}",
         body=Html("\n".join(parts)),
-        data=[plot.plain() for plot in plots],
+        data=[plot.to_json() for plot in plots],
     )
 
 
-def read(path: Path) -> Record:
-    """What is in a JSON file; nothing where there is none."""
-    found: Record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+def read_json(path: Path) -> Record:
+    """The content of a JSON file; empty if there is none."""
+    content: Record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return content
 
 
 # ---------------------------------------------------------------------------------------------------- what happened
 
 
-def records(path: Path) -> Iterator[Record]:
-    """The lines of metrics.jsonl, but for one that is half written."""
+def read_records(path: Path) -> Iterator[Record]:
+    """The lines of metrics.jsonl, without one that is half written."""
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             yield json.loads(line)
@@ -81,208 +93,222 @@ def records(path: Path) -> Iterator[Record]:
 
 @dataclass(frozen=True)
 class History:
-    """What a run told, by the kind of event."""
+    """The events of a run, by kind."""
 
     kinds: Mapping[str, list[Record]]
 
     @classmethod
-    def of(cls, told: Iterable[Record]) -> "History":
-        """A run that rolled back takes steps again: of those only what was said last counts."""
+    def from_records(cls, records: Iterable[Record]) -> "History":
+        """Group records; of a step that was taken again after a roll-back only the last record counts."""
         kinds: dict[str, list[Record]] = defaultdict(list)
-        for one in told:
-            known = kinds[one["event"]]
-            if one["event"] in ("stepped", "validated"):
-                while known and replaced(known[-1], one):
-                    known.pop()
-            known.append(one)
+        for record in records:
+            same_kind = kinds[record["event"]]
+            if record["event"] in ("stepped", "validated"):
+                while same_kind and is_superseded(same_kind[-1], record):
+                    same_kind.pop()
+            same_kind.append(record)
         return cls(kinds)
 
     def __getitem__(self, kind: str) -> list[Record]:
         return self.kinds.get(kind, [])
 
     def last(self, kind: str) -> Record:
-        """The last of its kind; nothing where there is none."""
+        """The last record of a kind; empty if there is none."""
         return self[kind][-1] if self[kind] else {}
 
     @property
-    def steps(self) -> int:
-        """The last step that is told of."""
-        return max((one["step"] for kind in ("stepped", "validated") for one in self[kind]), default=0)
+    def last_step(self) -> int:
+        """The last step that was logged or validated."""
+        return max((record["step"] for kind in ("stepped", "validated") for record in self[kind]), default=0)
 
     @property
-    def judged(self) -> list[Record]:
-        """One validation per step, on the way; at the end other weights are tried too."""
-        found: dict[int, Record] = {}
-        for one in self["validated"]:
-            if one["weights"] == self["validated"][0]["weights"]:
-                found.setdefault(one["step"], one)
-        return list(found.values())
+    def validations(self) -> list[Record]:
+        """One validation per step; those of other weights at the end of the run are left out."""
+        by_step: dict[int, Record] = {}
+        for record in self["validated"]:
+            if record["weights"] == self["validated"][0]["weights"]:
+                by_step.setdefault(record["step"], record)
+        return list(by_step.values())
 
 
-def replaced(old: Record, new: Record) -> bool:
-    """Whether a later record makes an earlier one void."""
+def is_superseded(old: Record, new: Record) -> bool:
+    """Whether a later record replaces an earlier one."""
     return bool(old["step"] > new["step"]) or all(old.get(key) == new.get(key) for key in ("step", "weights"))
 
 
-def agreeing(reference: str, output: str) -> list[tuple[str, bool]]:
+def mark_matches(reference: str, output: str) -> list[tuple[str, bool]]:
     """The pieces of an output, words or else characters, and whether the reference has them too in that order."""
     space = " " if " " in reference else ""
-    wanted, found = (text.split(" ") if space else list(text) for text in (reference, output))
-    if max(len(wanted), len(found)) > MANY:
+    expected, actual = (text.split(" ") if space else list(text) for text in (reference, output))
+    if max(len(expected), len(actual)) > MAX_COMPARED_PIECES:
         return [(output, False)]
-    blocks = SequenceMatcher(None, wanted, found, autojunk=False).get_matching_blocks()
-    common = {at for block in blocks for at in range(block.b, block.b + block.size)}
-    return [(piece + space, at in common) for at, piece in enumerate(found)]
+    blocks = SequenceMatcher(None, expected, actual, autojunk=False).get_matching_blocks()
+    matching = {index for block in blocks for index in range(block.b, block.b + block.size)}
+    return [(piece + space, index in matching) for index, piece in enumerate(actual)]
 
 
-# ---------------------------------------------------------------------------------------------------- the parts
+# ---------------------------------------------------------------------------------------------------- the sections
 
 
-def heading(tree: Record, told: History, model: Path) -> Html:
-    """The languages, how it ended, and the numbers one asks for first."""
-    began, steps, ended = told.last("began"), told.last("stepped"), told.last("ended")
-    final = ended.get("scores", {}).get("validation", {})
-    tiles = {f"{NAMES[name]}, validation": f"{one['value']:.1f}" for name, one in final.items()}
-    tiles["steps"] = f"{told.steps:,}"
-    if steps:
-        tiles["passes over the data"] = f"{steps['epoch']:.1f}"
-        tiles["time"] = str(timedelta(seconds=int({**steps, **ended}["elapsed"])))
+def render_heading(tree: Record, history: History, manifest: Path) -> Html:
+    """The languages, how the run ended, and the main numbers."""
+    began, stepped, ended = history.last("began"), history.last("stepped"), history.last("ended")
+    validation_scores = ended.get("scores", {}).get("validation", {})
+    tiles = {f"{LABELS[name]}, validation": f"{score['value']:.1f}" for name, score in validation_scores.items()}
+    tiles["steps"] = f"{history.last_step:,}"
+    if stepped:
+        tiles["passes over the data"] = f"{stepped['epoch']:.1f}"
+        tiles["time"] = str(timedelta(seconds=int({**stepped, **ended}["elapsed"])))
     if began:
         tiles["weights"], tiles["pairs"] = f"{began['parameters']:,}", f"{began['pairs']:,}"
         tiles["on"] = f"{began['device']}, {began['precision']}" + f" × {began['ranks']}" * (began["ranks"] > 1)
-    end = "not finished"
+    status = "not finished"
     if ended:
-        end = f"{ended['why']}; the best weights are: {ended['weights']}"
-    if model.is_file():
-        end += f"; the model was written on {datetime.fromtimestamp(model.stat().st_mtime):%Y-%m-%d at %H:%M}"
+        status = f"{ended['why']}; the best weights are: {ended['weights']}"
+    if manifest.is_file():
+        written = datetime.fromtimestamp(manifest.stat().st_mtime)
+        status += f"; the model was written on {written:%Y-%m-%d at %H:%M}"
     return tag(
         "header",
         tag("h1", f"{tree['source']} → {tree['target']}"),
-        quiet(f"A training run of heedful: {end}."),
+        remark(f"A training run of heedful: {status}."),
         tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles.items()), class_="tiles"),
     )
 
 
-def scores(told: History) -> Iterator[Html]:
-    """The final scores with what exactly they measure, and all validations."""
-    final = told.last("ended").get("scores", {})
+def render_scores(history: History) -> Iterator[Html]:
+    """The final scores with their signatures, and all validations."""
+    final = history.last("ended").get("scores", {})
     rows = [
-        (corpus, NAMES[name], round(one["value"], 2), one["signature"])
-        for corpus, some in final.items()
-        if isinstance(some, dict)
-        for name, one in some.items()
+        (corpus, LABELS[name], round(score["value"], 2), score["signature"])
+        for corpus, scores in final.items()
+        if isinstance(scores, dict)
+        for name, score in scores.items()
     ]
     if rows:
-        search = [f"{name} {final[key]}" for key, name in SEARCH.items() if key in final]
-        yield quiet(", ".join(["By sacreBLEU", *search]) + ".")
+        search = [f"{label} {final[key]}" for key, label in SEARCH_LABELS.items() if key in final]
+        yield remark(", ".join(["By sacreBLEU", *search]) + ".")
         yield table(("corpus", "score", "value", "signature"), rows, code=[3])
-    if every := told["validated"]:
+    if validations := history["validated"]:
         keys = ("step", "weights", "loss", "perplexity", "chrf", "bleu")
-        lines = [[*(one[key] for key in keys), "best so far" if one["best"] else ""] for one in every]
-        names = [NAMES.get(key, key) for key in keys]
-        yield tag("details", tag("summary", f"{len(every)} validations, searched greedily"), table([*names, ""], lines))
+        lines = [[*(record[key] for key in keys), "best so far" if record["best"] else ""] for record in validations]
+        labels = [LABELS.get(key, key) for key in keys]
+        summary = tag("summary", f"{len(validations)} validations, by greedy search")
+        yield tag("details", summary, table([*labels, ""], lines))
 
 
-def plots_of(told: History) -> list[Plot]:
-    """The curves of a run, those that have a point."""
-    steps, judged, end = told["stepped"], told.judged, told.steps
-    skipped = [(one["step"], f"step {one['step']:,}: {one['why']}") for one in told["skipped"] if one["step"] <= end]
-    losses = Curve.of("training, label-smoothed", steps, "loss"), Curve.of("validation", judged, "loss")
-    gradient = "Gradient norm; crossed: skipped" if skipped else "Gradient norm"
+def make_plots(history: History) -> list[Plot]:
+    """The plots of a run that have at least one point."""
+    stepped, validations, end = history["stepped"], history.validations, history.last_step
+    skipped = [
+        (record["step"], f"step {record['step']:,}: {record['why']}")
+        for record in history["skipped"]
+        if record["step"] <= end
+    ]
+    losses = (
+        Curve.from_records("training, label-smoothed", stepped, "loss"),
+        Curve.from_records("validation", validations, "loss"),
+    )
+    scores = [Curve.from_records(LABELS[key], validations, key) for key in ("chrf", "bleu") if validations]
+    norm_title = "Gradient norm; crossed: skipped" if skipped else "Gradient norm"
+    speed = Curve.from_records("target tokens/s", stepped, "tokens_per_second")
     plots = (
-        Plot("Loss", [one for one in losses if one.points], end),
-        Plot("Validation scores", [Curve.of(NAMES[key], judged, key) for key in ("chrf", "bleu") if judged], end),
-        Plot("Learning rate", [Curve.of("rate", steps, "learning_rate")], end, from_zero=True),
-        Plot(gradient, [Curve.of("norm", steps, "norm")], end, skipped, from_zero=True),
-        Plot("Speed", [Curve.of("target tokens/s", steps, "tokens_per_second")], end, from_zero=True),
+        Plot("Loss", [curve for curve in losses if curve.points], end),
+        Plot("Validation scores", scores, end),
+        Plot("Learning rate", [Curve.from_records("rate", stepped, "learning_rate")], end, from_zero=True),
+        Plot(norm_title, [Curve.from_records("norm", stepped, "norm")], end, skipped, from_zero=True),
+        Plot("Speed", [speed], end, from_zero=True),
     )
     return [plot for plot in plots if plot.curves and all(curve.points for curve in plot.curves)]
 
 
-def samples(told: History) -> Iterator[Html]:
-    """Every sample with its outputs, step by step."""
+def render_samples(history: History) -> Iterator[Html]:
+    """Every sample with its translations, step by step."""
     outputs: dict[tuple[str, str], list[tuple[int, Html]]] = defaultdict(list)
-    for validated in told.judged:
-        for one in validated["samples"]:
-            pieces = agreeing(one["reference"], one["output"])
-            marked = "".join(tag("b", piece) if agrees else safe(piece) for piece, agrees in pieces)
-            outputs[one["source"], one["reference"]].append((validated["step"], Html(marked)))
+    for validated in history.validations:
+        for sample in validated["samples"]:
+            pieces = mark_matches(sample["reference"], sample["output"])
+            marked = "".join(tag("b", piece) if matches else escape_text(piece) for piece, matches in pieces)
+            outputs[sample["source"], sample["reference"]].append((validated["step"], Html(marked)))
     if outputs:
-        yield quiet("Bold is what the reference says too, in that order.")
+        yield remark("Bold: also in the reference, in that order.")
     for (source, reference), rows in outputs.items():
         yield tag("p", source, class_="source")
-        yield quiet(f"reference: {reference}")
+        yield remark(f"reference: {reference}")
         yield table(("step", "output"), rows)
 
 
-def data(tree: Record, asked: Record) -> Iterator[Html]:
-    """What became of the pairs; a corpus prepared anew since then says nothing about this run."""
+def render_data(tree: Record, requested: Record) -> Iterator[Html]:
+    """How many pairs were read, dropped and kept, unless the corpus was prepared again since then."""
     folder = Path(tree["data"]["prepared_dir"])
-    manifest = read(folder / MANIFEST)
-    if manifest.get("fingerprint") != asked.get("corpus"):
-        yield quiet(f"What this run learned from is not in {folder} any more.")
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("fingerprint") != requested.get("corpus"):
+        yield remark(f"The corpus of this run is no longer in {folder}.")
         return
     counts: Mapping[str, int] = manifest["counts"]
 
-    def under(start: str) -> dict[str, int]:
-        return {key.removeprefix(start): count for key, count in counts.items() if key.startswith(start) and count}
+    def counts_of(prefix: str) -> dict[str, int]:
+        return {key.removeprefix(prefix): count for key, count in counts.items() if key.startswith(prefix) and count}
 
     reads = {split: counts.get(f"{split}.read", 0) for split in ("train", "validation", "test")}
-    left_out = under("dropped.")
+    dropped = counts_of("dropped.")
     if tree["clean"]["duplicates"] == "drop":
-        left_out["duplicates"] = counts.get("duplicates", 0)
+        dropped["duplicates"] = counts.get("duplicates", 0)
     rows = [(f"read, {split}", count, "") for split, count in reads.items() if count]
     rows.append(("lines that could not be read", counts.get("rejected", 0), ""))
-    rows += [(f"left out: {rule}", count, f"{count / reads['train']:.2%}") for rule, count in left_out.items()]
-    rows.append(("kept to learn from", sum(under("rows.").values()), ""))
-    rows += [(f"normalized: {change.replace('_', ' ')}", count, "") for change, count in under("normalized.").items()]
+    rows += [(f"left out: {rule}", count, f"{count / reads['train']:.2%}") for rule, count in dropped.items()]
+    rows.append(("kept for training", sum(counts_of("rows.").values()), ""))
+    rows += [
+        (f"normalized: {change.replace('_', ' ')}", count, "") for change, count in counts_of("normalized.").items()
+    ]
     for side, tokenizer in manifest["tokenizers"].items():
-        each = counts.get(f"tokens.{side}", 0) / max(1, counts.get(f"words.{side}", 0))
-        rows.append((f"vocabulary of {manifest[side]}", tokenizer["size"], f"{each:.2f} tokens per word"))
+        tokens_per_word = counts.get(f"tokens.{side}", 0) / max(1, counts.get(f"words.{side}", 0))
+        rows.append((f"vocabulary of {manifest[side]}", tokenizer["size"], f"{tokens_per_word:.2f} tokens per word"))
     yield table(("", "", ""), rows)
 
 
-def notes(told: History) -> Iterator[Html]:
-    """What was chosen and why, what was said, what was skipped."""
+def render_notes(history: History) -> Iterator[Html]:
+    """Choices with their reasons, notes and skipped steps."""
     rows: list[tuple[int, object]] = []
-    for step, level, text in dict.fromkeys((one["step"], one["level"], one["text"]) for one in told["note"]):
+    notes = ((record["step"], record["level"], record["text"]) for record in history["note"])
+    for step, level, text in dict.fromkeys(notes):
         rows.append((step, tag("span", text, class_="warning") if level == "warning" else text))
-    rows += [(one["step"], f"from here on the last step is {one['steps']:,}") for one in told["refitted"]]
-    for one in told["skipped"]:
-        lines = ", ".join(f"{corpus}:{line}" for corpus, line in one["lines"])
-        rows.append((one["step"], tag("span", f"skipped ({one['why']}); it had {lines}", class_="warning")))
+    rows += [(record["step"], f"the last step is now {record['steps']:,}") for record in history["refitted"]]
+    for record in history["skipped"]:
+        lines = ", ".join(f"{corpus}:{line}" for corpus, line in record["lines"])
+        rows.append((record["step"], tag("span", f"skipped ({record['why']}); it had {lines}", class_="warning")))
     rows.sort(key=lambda row: row[0])
     if rows:
         yield table(("step", "what"), rows)
 
 
-def settings(toml: str, tree: Record, asked: Record) -> Iterator[Html]:
-    """What was left open and then settled, and the whole file."""
-    found = [(key, at(tree, key)) for key, value in asked.items() if value is None]
-    if rows := [(key, str(value)) for key, value in found if value is not None]:
-        yield quiet("Left open in the settings, and measured or worked out before the first step:")
+def render_settings(toml: str, tree: Record, requested: Record) -> Iterator[Html]:
+    """The settings that were left open, and the whole file."""
+    resolved = [(key, get_by_path(tree, key)) for key, value in requested.items() if value is None]
+    if rows := [(key, str(value)) for key, value in resolved if value is not None]:
+        yield remark("Left open in the settings, and measured or derived before the first step:")
         yield table(("key", "value"), rows, code=[0, 1])
     yield tag("details", tag("summary", "All settings: heedful.toml"), tag("div", tag("pre", toml), class_="scroll"))
 
 
-def at(tree: Any, path: str) -> Any:
-    """{"a": {"b": 1}}, "a.b" -> 1; None where there is nothing."""
+def get_by_path(tree: Any, path: str) -> Any:
+    """{"a": {"b": 1}}, "a.b" -> 1; None if there is no such key."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
-def made(run: Path, asked: Record) -> Iterator[Html]:
-    """Versions as the run wrote them down, the corpus's fingerprint, and the hashes of the model's files."""
+def render_versions(run: Path, requested: Record) -> Iterator[Html]:
+    """Software versions, the fingerprint of the corpus, and the hashes of the model's files."""
     latest = run / "LATEST"
-    state = read(run / latest.read_text(encoding="utf-8").strip() / "state.json") if latest.is_file() else {}
-    found = {
-        "heedful": read(run / "model" / "config.json").get("heedful_version", heedful.__version__),
-        **{NAMES.get(name, name): value for name, value in state.get("made_by", {}).items()},
+    state = read_json(run / latest.read_text(encoding="utf-8").strip() / "state.json") if latest.is_file() else {}
+    versions = {
+        "heedful": read_json(run / "model" / "config.json").get("heedful_version", heedful.__version__),
+        **{LABELS.get(name, name): value for name, value in state.get("made_by", {}).items()},
         "Python": platform.python_version(),
-        "fingerprint of the corpus": asked.get("corpus", ""),
+        "fingerprint of the corpus": requested.get("corpus", ""),
     }
-    yield table(("", ""), list(found.items()), code=[1])
-    files = read(run / "model" / MANIFEST).get("files", {})
-    if rows := [(name, one["size"], one["sha256"]) for name, one in files.items()]:
+    yield table(("", ""), list(versions.items()), code=[1])
+    files = read_json(run / "model" / MANIFEST).get("files", {})
+    if rows := [(name, file["size"], file["sha256"]) for name, file in files.items()]:
         yield table(("file of the model", "bytes", "SHA-256"), rows, code=[2])

@@ -1,208 +1,219 @@
-"""From what was asked to what is done: everything left open is measured or worked out once, and written down.
+"""Resolves the settings of a run: every setting that is left open is derived or measured once, and stored.
 
-    run/asked.json      what the settings said, and of which corpus; the same command must say the same again
-    run/heedful.toml    what is done: asked, measured and worked out; on the disk before step 1
+    user's settings -> fine-tuning defaults -> autopilot's choices -> measured values -> final settings
 
-A run that is resumed reads its own heedful.toml, so nothing is measured twice and no choice can come out differently.
+    run/requested.json   the user's settings and the fingerprint of the corpus; a resumed run must request the same
+    run/heedful.toml     the final settings, written before step 1
+
+A resumed run reads its heedful.toml, so nothing is measured twice and no choice can come out differently.
 """
 
 import json
-import time
-from collections.abc import Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heedful.build import build
-from heedful.config import Settings, load, parse_duration, to_toml
-from heedful.data.batch import Batch, collate
-from heedful.data.plan import MicroBatch, Plan
-from heedful.data.resampling import ResampledCorpus
-from heedful.data.store import PreparedData, StoredCorpus
+from heedful import config
+from heedful.config import Settings, as_settings, load, parse_duration, to_toml
+from heedful.corpus.launchers import Launcher
+from heedful.data.batch import Batch
+from heedful.data.prepare import ProgressCallback, prepare
+from heedful.data.store import PreparedData, open_prepared
 from heedful.errors import ConfigError
 from heedful.files import replace_text
 from heedful.model.seq2seq import Seq2Seq
-from heedful.text.tokenizer import BOS, EOS, PAD
+from heedful.training.autopilot import run_autopilot
+from heedful.training.checkpoint import refuse_old_format
+from heedful.training.clock import format_duration
+from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
 from heedful.training.distributed import World
-from heedful.training.events import Note, Watch
-from heedful.training.finetune import identity
-from heedful.training.machine import default_threads, faster_precision, pace
-from heedful.training.optimizer import optimizer_of, set_rate
+from heedful.training.events import EventHandler, Note
+from heedful.training.finetune import apply_finetuning_defaults, model_digest
+from heedful.training.flat_settings import describe_changes, flatten
+from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
+from heedful.training.optimizer import make_optimizer, set_learning_rate
+from heedful.training.weights import initialize_model
 
-ASKED, SETTLED = "asked.json", "heedful.toml"
-FREE = (
+REQUESTED, RESOLVED = "requested.json", "heedful.toml"
+CHANGEABLE_KEYS = (
     "keep_checkpoints",
     "log_every",
     "output_dir",
-)  # keys of [train] that may change between two resumes: they change no number
-MICRO = 4  # micro-batches of an exact run: it may be shared by 1, 2 or 4 processes
-VALIDATIONS = 20  # in a run,
-VALIDATE_SECONDS = 30  # but not more often than this, unless it is very short
-SAVE_SECONDS = 300  # at most between two checkpoints
-PROBES = 3  # batches that the pace is measured on
-
-Corpora = Sequence[StoredCorpus | ResampledCorpus]
+)  # of [train], between two resumes: they do not change the weights
+NUM_VALIDATIONS = 20  # in a run,
+MIN_VALIDATION_SECONDS = 30  # but at most one in this time, unless the run is very short
+MAX_SAVE_SECONDS = 300  # between two checkpoints
+NUM_MEASURED_BATCHES = 3
 
 
-def asked_of(settings: Settings, prepared: PreparedData) -> dict[str, Any]:
-    """What a resumed run must find unchanged: a flat table. Files may move; the fingerprint says if they differ."""
-    tree = settings.model_dump(
-        mode="json",
-        exclude={"data": True, "train": set(FREE), "recipe": True, "init_from": True, "tokenizer": {"files"}},
+def load_request(settings: Settings | str | Path) -> Settings:
+    """What the user requests: settings or a heedful.toml, with the defaults of fine-tuning."""
+    return apply_finetuning_defaults(as_settings(settings))
+
+
+def resolve(
+    requested: Settings,
+    world: World,
+    device: torch.device,
+    *,
+    launcher: Launcher,
+    progress: ProgressCallback,
+    on_event: EventHandler,
+    elapsed_seconds: Callable[[], float],
+) -> tuple[Settings, TrainingData]:
+    """The final settings, and the data, which some of them depend on; without a [model], the autopilot chooses one."""
+    run = Path(requested.train.output_dir)
+    if world.is_first:
+        refuse_old_format(run)
+    complete = requested
+    if requested.model is None:
+        complete = run_autopilot(
+            requested,
+            world,
+            device,
+            launcher=launcher,
+            progress=progress,
+            on_event=on_event,
+            elapsed_seconds=elapsed_seconds,
+        )
+    if world.is_first:
+        prepare(complete, launcher=launcher, progress=progress)
+    world.barrier()
+    data = load_data(
+        open_prepared(complete.data.prepared_dir),
+        validate_pairs=complete.train.validate_pairs,
+        regularization=complete.tokenizer.subword_regularization,
+        seed=complete.seed,
     )
+    if world.is_first:
+        write_resolved(run, complete, data, world, device, on_event)
+    world.barrier()
+    resolved = load(run / RESOLVED)
+    changeable = {key: getattr(complete.train, key) for key in CHANGEABLE_KEYS}
+    train = resolved.train.model_copy(update=changeable)
+    return resolved.model_copy(update={"data": complete.data, "init_from": complete.init_from, "train": train}), data
+
+
+def write_resolved(
+    run: Path, settings: Settings, data: TrainingData, world: World, device: torch.device, on_event: EventHandler
+) -> None:
+    """Write requested.json and heedful.toml; if they exist, check that the request is the same."""
+    run.mkdir(parents=True, exist_ok=True)
+    requested = flatten_request(settings, data.prepared)
+    if (run / RESOLVED).is_file() and (run / REQUESTED).is_file():
+        check_unchanged(run, requested)
+        return
+    resolved = measure_open_settings(settings, data, world, device, on_event)
+    replace_text(run / REQUESTED, json.dumps(requested, indent=1, ensure_ascii=False))
+    replace_text(run / RESOLVED, to_toml(resolved))
+
+
+def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any]:
+    """What a resumed run must not change, as a flat table. Files may move: the fingerprint tells if they differ."""
+    excluded: dict[str, Any] = {"train": set(CHANGEABLE_KEYS), "tokenizer": {"files"}}
+    tree = settings.model_dump(mode="json", exclude={**excluded, "data": True, "recipe": True, "init_from": True})
     if settings.init_from:
-        tree["init_from"] = identity(settings.init_from)
-    return {"corpus": prepared.fingerprint, **dict(flat(tree))}
+        tree["init_from"] = model_digest(settings.init_from)
+    return {"corpus": prepared.fingerprint, **dict(flatten(tree))}
 
 
-def flat(tree: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    """{"a": {"b": 1}} -> [("a.b", 1)]"""
-    rows: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        rows += flat(value, f"{path}{key}.") if isinstance(value, dict) else [(f"{path}{key}", value)]
-    return rows
-
-
-def check_same(run: Path, asked: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings or another corpus, and say what differs."""
-    before = json.loads((run / ASKED).read_text(encoding="utf-8"))
-    changed = [
-        f"  {key}: {before.get(key)} then, {asked.get(key)} now"
-        for key in {**before, **asked}
-        if before.get(key) != asked.get(key)
-    ]
-    if changed:
+def check_unchanged(run: Path, requested: dict[str, Any]) -> None:
+    """Refuse to resume with other settings or another corpus, and say what differs."""
+    before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
+    if changes := describe_changes(before, requested, {**before, **requested}, "then"):
         raise ConfigError(
-            f"{run} was begun with other settings:\n"
-            + "\n".join(changed)
-            + "\nGo back to those, or name another folder "
-            "(--out) for a new run."
+            f"{run} was started with other settings:\n{changes}\nUse those again, or name another folder (--out) for a "
+            "new run."
         )
 
 
-def settle(
-    settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device, watch: Watch
+def measure_open_settings(
+    settings: Settings, data: TrainingData, world: World, device: torch.device, on_event: EventHandler
 ) -> Settings:
-    """The settings with nothing left open; the first process decides, the others read it from the disk."""
-    run = Path(settings.train.output_dir)
-    if world.first:
-        run.mkdir(parents=True, exist_ok=True)
-        asked = asked_of(settings, prepared)
-        if (run / SETTLED).is_file() and (run / ASKED).is_file():
-            check_same(run, asked)
-        else:
-            chosen = choose(settings, prepared, corpora, world, device, watch)
-            replace_text(run / ASKED, json.dumps(asked, indent=1, ensure_ascii=False))
-            replace_text(run / SETTLED, to_toml(chosen))
-    world.wait()
-    settled = load(run / SETTLED)
-    free = {key: getattr(settings.train, key) for key in FREE}
-    moved = {"data": settings.data, "init_from": settings.init_from, "train": settled.train.model_copy(update=free)}
-    return settled.model_copy(update=moved)
-
-
-def choose(
-    settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device, watch: Watch
-) -> Settings:
-    """Fill in what was left open, and tell why."""
+    """Derive or measure every setting that is left open, and report the reasons."""
     train = settings.train
     if not train.steps and not train.time:
         raise ConfigError('say how long to train: train.steps = 8000, train.time = "40m", or --time 40m')
 
-    def say(text: str) -> None:
-        watch(Note(text, "choice"))
+    def explain(text: str) -> None:
+        on_event(Note(text, "choice"))
 
-    found: dict[str, Any] = {"device": device.type}
-    found["threads"] = train.threads or (1 if train.exact else default_threads(world.local_ranks))
-    found["micro_batches"] = train.micro_batches or (max(MICRO, world.ranks) if train.exact else world.ranks)
-    torch.set_num_threads(found["threads"])
-    begun = train.model_copy(update=found)
-    plan = plan_of(settings.model_copy(update={"train": begun}), prepared, corpora)
-    batches = [batch_of(corpora, micro) for step in range(PROBES) for micro in plan.batch(step * 7)[:1]]
-    model = fresh(settings, prepared, device)
-    if train.precision is None:
-        found["precision"] = "fp32"
-        if device.type == "cpu":
-            found["precision"], speeds = faster_precision(model, batches, device, found["micro_batches"])
-            gain = speeds["bf16"] / speeds["fp32"]
-            say(f"precision {found['precision']}: bf16 is {gain:.2f} x as fast as fp32 here, measured on your batches")
-        elif device.type == "cuda" and torch.cuda.is_bf16_supported():
-            found["precision"] = "bf16"
-            say("precision bf16: this GPU has units for it")
-    precision = train.precision or found["precision"]
-    each = step_seconds(model, batches, device, precision, begun) * found["micro_batches"] / world.ranks
+    threads = train.threads or (1 if train.exact else default_threads(world.local_ranks))
+    micro_batches = count_micro_batches(train.micro_batches, world.ranks, exact=train.exact)
+    sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
+    plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
+    steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
+    batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    with use_threads(threads):
+        model = initialize_model(settings, data.prepared, device)
+        precision = train.precision or choose_precision(model, batches, device, micro_batches, explain)
+        micro_batch_seconds = measure_update_seconds(model, batches, device, precision, micro_batches, train)
+    step_seconds = micro_batch_seconds * micro_batches / world.ranks
+    values = {
+        "device": device.type,
+        "threads": threads,
+        "micro_batches": micro_batches,
+        "precision": precision,
+        **schedule_run(train, step_seconds, explain),
+    }
+    return settings.model_copy(update={"recipe": None, "train": train.model_copy(update=values)})
+
+
+def choose_precision(
+    model: Seq2Seq, batches: Sequence[Batch], device: torch.device, micro_batches: int, explain: Callable[[str], None]
+) -> str:
+    """The faster precision: measured on a CPU, known for a GPU."""
+    if device.type == "cpu":
+        precision, speeds = measure_precisions(model, batches, device, micro_batches)
+        gain = speeds["bf16"] / speeds["fp32"]
+        explain(f"precision {precision}: bf16 is {gain:.2f} x as fast as fp32 here, measured on your batches")
+        return precision
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        explain("precision bf16: this GPU has units for it")
+        return "bf16"
+    return "fp32"
+
+
+def schedule_run(train: config.TrainSettings, step_seconds: float, explain: Callable[[str], None]) -> dict[str, int]:
+    """The number of steps, and how often to validate and to save."""
+    steps = train.steps or 0
     if train.time is not None:
-        found["steps"] = max(
-            20, int(0.9 * parse_duration(train.time) / each)
-        )  # a tenth for validating; corrected on the way
-        say(f"steps {found['steps']:,}: what {train.time} has room for at {1 / each:.2f} steps/s; corrected on the way")
-    steps = int(found.get("steps") or train.steps or 0)
-    if train.time is None:
-        say(f"about {spoken(each * steps)}: {steps:,} steps at {1 / each:.2f} steps/s, and validations")
-    apart = max(steps // VALIDATIONS, min(steps // 4, int(VALIDATE_SECONDS / each)))
-    found["validate_every"] = train.validate_every or max(1, apart)
-    found["save_every"] = train.save_every or max(1, min(found["validate_every"], int(SAVE_SECONDS / each)))
-    return settings.model_copy(update={"recipe": None, "train": train.model_copy(update=found)})
+        steps = max(
+            20, int(0.9 * parse_duration(train.time) / step_seconds)
+        )  # a tenth is for validating; corrected later
+        explain(f"steps {steps:,}: as many as fit into {train.time} at {1 / step_seconds:.2f} steps/s; corrected later")
+    else:
+        duration = format_duration(step_seconds * steps)
+        explain(f"about {duration}: {steps:,} steps at {1 / step_seconds:.2f} steps/s, and validations")
+    interval = max(steps // NUM_VALIDATIONS, min(steps // 4, int(MIN_VALIDATION_SECONDS / step_seconds)))
+    validate_every = train.validate_every or max(1, interval)
+    save_every = train.save_every or max(1, min(validate_every, int(MAX_SAVE_SECONDS / step_seconds)))
+    return {"steps": steps, "validate_every": validate_every, "save_every": save_every}
 
 
-def spoken(duration: float) -> str:
-    """Seconds as --time takes them, rounded up: 45s, 12m, 1h30m."""
-    if duration <= 90:
-        return f"{ceil(duration)}s"
-    hours, minutes = divmod(ceil(duration / 60), 60)
-    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
-
-
-def step_seconds(model: Seq2Seq, batches: Sequence[Batch], device: torch.device, precision: str, train: Any) -> float:
-    """How long an update takes, for one micro-batch: forward, backward, optimizer."""
-    optimizer = optimizer_of(train, model)
-    set_rate(optimizer, 0.0)
+def measure_update_seconds(
+    model: Seq2Seq,
+    batches: Sequence[Batch],
+    device: torch.device,
+    precision: str,
+    micro_batches: int,
+    options: config.TrainSettings,
+) -> float:
+    """Seconds of an update with one micro-batch: forward, backward, optimizer."""
+    optimizer = make_optimizer(options, model)
+    set_learning_rate(optimizer, 0.0)
 
     def update() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    parts = train.micro_batches
-    pace(model, batches[:1], device, precision, after=update, micro_batches=parts)  # warms up
-    tokens = sum(len(batch.targets) for batch in batches) / len(batches)
-    return tokens / pace(model, batches, device, precision, after=update, micro_batches=parts)
+    def measure(measured: Sequence[Batch]) -> float:
+        return measure_tokens_per_second(
+            model, measured, device, precision, after_batch=update, micro_batches=micro_batches
+        )
 
-
-# ------------------------------------------------------------------------------------------------------ what is built
-
-
-def fresh(settings: Settings, prepared: PreparedData, device: torch.device) -> Seq2Seq:
-    """The model with its first weights, which the seed decides."""
-    if settings.model is None:
-        raise ConfigError('there is no [model]: write one, or take a recipe: recipe = "transformer-tiny"')
-    torch.manual_seed(settings.seed)
-    sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
-    model = build(settings.model, *sizes, label_smoothing=settings.train.label_smoothing, r_drop=settings.train.r_drop)
-    return model.to(device).train()
-
-
-def plan_of(settings: Settings, prepared: PreparedData, corpora: Corpora) -> Plan:
-    """Which pairs make which batch."""
-    return Plan(
-        corpora,
-        seed=settings.seed,
-        batch_tokens=settings.train.batch_tokens,
-        micro_batches=settings.train.micro_batches or 1,
-        weights=prepared.corpus_weights,
-        temperature=prepared.manifest["temperature"],
-    )
-
-
-def batch_of(corpora: Corpora, micro: MicroBatch) -> Batch:
-    """A micro-batch as tensors."""
-    corpus = corpora[micro.corpus]
-    rows = micro.rows.tolist()
-    pairs = corpus.pairs(micro.epoch, rows) if isinstance(corpus, ResampledCorpus) else corpus.pairs(rows)
-    return collate([(source.tolist(), target.tolist()) for source, target in pairs], bos=BOS, eos=EOS, pad=PAD)
-
-
-def now() -> float:
-    """Seconds that only ever grow."""
-    return time.perf_counter()
+    measure(batches[:1])  # warms up
+    mean_tokens = sum(len(batch.targets) for batch in batches) / len(batches)
+    return mean_tokens / measure(batches)

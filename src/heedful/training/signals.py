@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 ask for an end; the step under way is finished and saved. A second one ends at once.
+"""Ctrl-C, SIGTERM and SIGUSR1 request a stop: the current step is finished and saved. A second signal exits at once.
 
-Nothing relies on it: a run that is killed without a word loses what came after its last checkpoint, and nothing else.
+Nothing depends on it: a run that is killed loses only the steps after its last checkpoint.
 """
 
 import os
@@ -10,34 +10,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# What the process ends with. Schedulers start a job anew that ends with 75 (temporary failure).
-CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 75}
+# Exit code of the process. Schedulers restart a job that exits with 75 (temporary failure).
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 75}
 
 
-class Wish:
-    """Whether someone asked to end, and the exit code that answers."""
+class StopRequest:
+    """The exit code of the signal that requested a stop; 0 while there was none."""
 
-    code = 0
+    exit_code = 0
 
-    def take(self, number: int, _frame: FrameType | None) -> None:
-        """The first asks, the second does not wait."""
-        code = CODES[signal.Signals(number).name]
-        if self.code:
-            os._exit(self.code)
-        self.code = code
+    def handle_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Record the first signal; exit at the second."""
+        code = EXIT_CODES[signal.Signals(number).name]
+        if self.exit_code:
+            os._exit(self.exit_code)
+        self.exit_code = code
 
 
 @contextmanager
-def heard() -> Iterator[Wish]:
-    """Listen while it lasts; only the main thread can."""
-    wish = Wish()
-    known = [getattr(signal, name) for name in CODES if hasattr(signal, name)]
+def catch_signals() -> Iterator[StopRequest]:
+    """Turn signals into a stop request while inside; only the main thread can."""
+    stop_request = StopRequest()
+    known = [getattr(signal, name) for name in EXIT_CODES if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield stop_request
         return
-    before = {number: signal.signal(number, wish.take) for number in known}
+    previous = {number: signal.signal(number, stop_request.handle_signal) for number in known}
     try:
-        yield wish
+        yield stop_request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

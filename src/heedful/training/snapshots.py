@@ -1,7 +1,7 @@
-"""The film of a run: the same few sentences at each validation, and where the model looked (film.jsonl).
+"""snapshots.jsonl: the same few sentences at each validation, with their attention.
 
-Every line is a trace of its own with one frame (docs/trace-format.md), so a run that is killed loses half a line at
-most, and one that rolls back films some steps twice; `heedful inspect RUN` puts them together.
+Every line is a trace of its own with one snapshot (docs/trace-format.md), so a run that is killed loses at most half a
+line, and one that rolls back records some steps twice; `heedful inspect RUN` merges the lines.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from heedful.engines.base import EncodedSource, SearchOptions
+from heedful.engines.base import SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
@@ -24,62 +24,66 @@ from heedful.trace import (
     locate_pieces,
     weights_blob,
 )
+from heedful.training.data import ValidationSet
 from heedful.training.events import Validated
-from heedful.training.validate import Held, slots_of
+from heedful.training.validate import make_question, max_positions
 
-FILM = "film.jsonl"
-SCENES = 3
-SHORT, LONG = 4, 40  # pieces of a sentence that is worth filming
-MOST_HEADS = 32  # more than that are shown as one mean per layer
+SNAPSHOTS = "snapshots.jsonl"
+NUM_SENTENCES = 3
+MIN_TOKENS, MAX_TOKENS = 4, 40  # of a sentence that is recorded
+MAX_HEADS = 32  # of all layers together; more are stored as one mean per layer
 
 
 @dataclass(frozen=True)
-class Camera:
-    """What is filmed, and where the film is kept."""
+class SnapshotRecorder:
+    """Records translations and attention of some sentences of the validation set."""
 
     folder: Path
-    held: Held
+    validation: ValidationSet
     source: Tokenizer
     target: Tokenizer
     device: torch.device
 
     @property
-    def scenes(self) -> list[int]:
+    def rows(self) -> list[int]:
         """The first rows of the validation set that are neither short nor long."""
-        fit = (row for row, ids in enumerate(self.held.sources) if SHORT <= len(ids) <= LONG)
-        return [row for row, _ in zip(fit, range(SCENES), strict=False)]
+        fitting = (row for row, ids in enumerate(self.validation.sources) if MIN_TOKENS <= len(ids) <= MAX_TOKENS)
+        return [row for row, _ in zip(fitting, range(NUM_SENTENCES), strict=False)]
 
-    def __call__(self, model: Seq2Seq, found: Validated) -> None:
-        """Add one frame: what the model says of every scene now."""
-        was = model.training
+    def __call__(self, model: Seq2Seq, validated: Validated) -> None:
+        """Append one snapshot: what the model translates now."""
+        was_training = model.training
         try:
-            takes = tuple(self.takes(TorchEngine(model, self.device), self.scenes))
+            takes = tuple(self.translate(TorchEngine(model, self.device), self.rows))
         finally:
-            model.train(was)
-        sources = tuple(self.text(self.source, self.held.sources[row], self.held.texts[row]) for row in self.scenes)
-        frame = Snapshot(step=found.step, loss=found.loss, bleu=found.bleu, chrf=found.chrf, takes=takes)
+            model.train(was_training)
+        sources = tuple(
+            self.make_text(self.source, self.validation.sources[row], self.validation.texts[row]) for row in self.rows
+        )
+        frame = Snapshot(
+            step=validated.step, loss=validated.loss, bleu=validated.bleu, chrf=validated.chrf, takes=takes
+        )
         line = dump_trace(TraceDocument(film=SnapshotSeries(sources=sources, frames=(frame,)))) + "\n"
-        with (self.folder / FILM).open("a", encoding="utf-8", newline="\n") as file:
+        with (self.folder / SNAPSHOTS).open("a", encoding="utf-8", newline="\n") as file:
             file.write(line)
 
-    def takes(self, engine: TorchEngine, rows: Sequence[int]) -> list[SnapshotSentence]:
-        """One answer to each, greedily."""
-        most = slots_of(engine.model)
-        questions = [
-            EncodedSource((*source[: most - 1], EOS), min(2 * len(source) + 10, most), index=row)
-            for row, source in ((row, self.held.sources[row]) for row in rows)
-        ]
-        found = engine.translate(questions, SearchOptions(beam=1, attention=True)) if rows else []
+    def translate(self, engine: TorchEngine, rows: Sequence[int]) -> list[SnapshotSentence]:
+        """A greedy translation of each row, with its attention."""
+        positions = max_positions(engine.model)
+        questions = [make_question(self.validation.sources[row], positions, row) for row in rows]
+        answers = engine.translate(questions, SearchOptions(beam=1, attention=True)) if rows else []
         takes = []
-        for (answer,) in found:
-            said, ended, looked = answer.hypothesis.tokens, answer.hypothesis.finished, answer.attention
-            if looked is not None and looked.shape[0] * looked.shape[1] > MOST_HEADS:
-                looked = looked.mean(1, keepdims=True)
-            target = self.text(self.target, said, self.target.decode([said])[0].strip(), ended)
-            takes.append(SnapshotSentence(target=target, attention=None if looked is None else weights_blob(looked)))
+        for (answer,) in answers:
+            tokens, finished, attention = answer.hypothesis.tokens, answer.hypothesis.finished, answer.attention
+            if attention is not None and attention.shape[0] * attention.shape[1] > MAX_HEADS:
+                attention = attention.mean(1, keepdims=True)
+            target = self.make_text(self.target, tokens, self.target.decode([tokens])[0].strip(), finished)
+            takes.append(
+                SnapshotSentence(target=target, attention=None if attention is None else weights_blob(attention))
+            )
         return takes
 
-    def text(self, tokenizer: Tokenizer, ids: Sequence[int], text: str, ended: bool = True) -> Text:
-        """A text and its pieces, the end token among them."""
-        every = [*ids, EOS] if ended else list(ids)
-        return Text(text=text, pieces=locate_pieces(tokenizer.pieces(every), text, 0, ended))
+    def make_text(self, tokenizer: Tokenizer, ids: Sequence[int], text: str, finished: bool = True) -> Text:
+        """A text and its pieces, with the end token if it is finished."""
+        ended = [*ids, EOS] if finished else list(ids)
+        return Text(text=text, pieces=locate_pieces(tokenizer.pieces(ended), text, 0, finished))

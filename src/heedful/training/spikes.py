@@ -1,66 +1,67 @@
-"""What keeps a bad batch from spoiling the weights.
+"""Skips steps whose gradient would damage the weights.
 
-    a loss or gradient that is not finite   the step is skipped; ROLL in a row: back to the last checkpoint, past the
-                                            bad batches, once; after that: stop
-    a gradient far above the last ones      the step is skipped; CALM in a row: it is not a spike but the new normal
+    a loss or gradient that is not finite   the step is skipped; after MAX_NONFINITE in a row the run rolls back to the
+                                            last checkpoint and passes over these batches, once; after that it stops
+    a gradient far above the last ones      the step is skipped; after MAX_SPIKES in a row it is the new normal
 
-Decisions are pure functions of what the guard has seen, and what it has seen is in every checkpoint: a resumed run
-decides as the uninterrupted one would.
+Decisions are pure functions of the guard, and the guard is part of every checkpoint: a resumed run decides as an
+uninterrupted one.
 """
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 WINDOW = 128  # accepted gradients that a new one is compared with
-ENOUGH = 64  # of them, before anything is called a spike
-ROLL = 5
-CALM = 8
+MIN_NORMS = 64  # accepted gradients before anything is called a spike
+MAX_NONFINITE = 5  # steps in a row
+MAX_SPIKES = 8  # steps in a row
 
 Verdict = Literal["take", "not finite", "spike", "roll back", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """What the guard has seen."""
+class SpikeGuard:
+    """The gradient norms so far, and how many steps were skipped."""
 
-    norms: tuple[float, ...] = ()  # logarithms of the last accepted gradients' norms
-    broken: int = 0  # steps in a row that were not finite
-    spikes: int = 0  # steps in a row that were spikes
-    skipped: int = 0  # of all
-    rolled: bool = False
+    log_norms: tuple[float, ...] = ()  # of the last accepted gradients
+    nonfinite_in_row: int = 0
+    spikes_in_row: int = 0
+    skipped: int = 0  # steps, in total
+    has_rolled_back: bool = False
 
-    def judge(self, loss: float, norm: float, deviations: float | None) -> tuple[Verdict, Self]:
+    def check(self, loss: float, norm: float, max_deviations: float | None) -> tuple[Verdict, Self]:
         """What to do with a step, and the guard after it."""
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            after = replace(self, broken=self.broken + 1, skipped=self.skipped + 1)
-            if after.broken < ROLL:
+            after = replace(self, nonfinite_in_row=self.nonfinite_in_row + 1, skipped=self.skipped + 1)
+            if after.nonfinite_in_row < MAX_NONFINITE:
                 return "not finite", after
-            return ("stop" if self.rolled else "roll back"), after
-        size = math.log(max(norm, 1e-30))
-        if deviations is not None and self.is_spike(size, deviations):
-            if self.spikes + 1 < CALM:
-                return "spike", replace(self, broken=0, spikes=self.spikes + 1, skipped=self.skipped + 1)
-            return "take", replace(self, norms=(size,), broken=0, spikes=0)
-        return "take", replace(self, norms=(*self.norms, size)[-WINDOW:], broken=0, spikes=0)
+            return ("stop" if self.has_rolled_back else "roll back"), after
+        log_norm = math.log(max(norm, 1e-30))
+        if max_deviations is not None and self.is_spike(log_norm, max_deviations):
+            if self.spikes_in_row + 1 < MAX_SPIKES:
+                skipped = self.skipped + 1
+                return "spike", replace(self, nonfinite_in_row=0, spikes_in_row=self.spikes_in_row + 1, skipped=skipped)
+            return "take", replace(self, log_norms=(log_norm,), nonfinite_in_row=0, spikes_in_row=0)
+        log_norms = (*self.log_norms, log_norm)[-WINDOW:]
+        return "take", replace(self, log_norms=log_norms, nonfinite_in_row=0, spikes_in_row=0)
 
-    def is_spike(self, size: float, deviations: float) -> bool:
-        """size > mean + deviations * max(standard deviation, 0.1): a steady run must not call every ripple a spike"""
-        if len(self.norms) < ENOUGH:
+    def is_spike(self, log_norm: float, max_deviations: float) -> bool:
+        """log_norm > mean + max_deviations * max(standard deviation, 0.1)
+
+        The floor of 0.1 keeps a steady run from calling every small change a spike.
+        """
+        if len(self.log_norms) < MIN_NORMS:
             return False
-        mean = math.fsum(self.norms) / len(self.norms)
-        spread = math.sqrt(math.fsum((one - mean) ** 2 for one in self.norms) / len(self.norms))
-        return size > mean + deviations * max(spread, 0.1)
+        mean = math.fsum(self.log_norms) / len(self.log_norms)
+        variance = math.fsum((past - mean) ** 2 for past in self.log_norms) / len(self.log_norms)
+        return log_norm > mean + max_deviations * max(math.sqrt(variance), 0.1)
 
-    def after_rolling_back(self, before: Self) -> Self:
-        """The guard of the checkpoint, which now knows that it was rolled back to, and how much was skipped."""
-        return replace(before, rolled=True, broken=0, skipped=self.skipped)
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON can write it; numbers survive to the last bit."""
-        return asdict(self)
+    def after_roll_back(self, restored: Self) -> Self:
+        """The guard of the restored checkpoint, which now knows of the roll-back and of all skipped steps."""
+        return replace(restored, has_rolled_back=True, nonfinite_in_row=0, skipped=self.skipped)
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> Self:
-        """What `plain` gave."""
-        return cls(**{**plain, "norms": tuple(plain["norms"])})
+    def from_json(cls, stored: dict[str, Any]) -> Self:
+        """Restore the fields from JSON, which has lists for tuples."""
+        return cls(**{**stored, "log_norms": tuple(stored["log_norms"])})

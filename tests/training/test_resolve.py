@@ -5,8 +5,9 @@ import json
 import pytest
 
 from heedful.errors import ConfigError
-from heedful.training.loop import train
-from heedful.training.resolve import ASKED, FREE, SETTLED, flat
+from heedful.training.api import train
+from heedful.training.flat_settings import flatten
+from heedful.training.resolve import CHANGEABLE_KEYS, REQUESTED, RESOLVED
 from support.training_runs import MODEL, outcome, settings_of, write_corpus
 
 SHORT = {"steps": 4, "save_every": 4, "validate_every": 4, "validate_pairs": 2, "ema": False}
@@ -32,7 +33,7 @@ def finished(corpus, tmp_path_factory):
 )
 def test_another_setting_is_refused_by_name(corpus, finished, changes, said):
     before = outcome(finished)
-    with pytest.raises(ConfigError, match="was begun with other settings") as told:
+    with pytest.raises(ConfigError, match="was started with other settings") as told:
         train(settings_of(corpus, finished, **SHORT | changes))
     assert said in str(told.value)
     assert "--out" in str(told.value)
@@ -51,7 +52,7 @@ def test_the_same_corpus_elsewhere_is_the_same_corpus(finished, tmp_path):
 
 
 def test_keys_that_change_no_number_may_change(corpus, finished):
-    assert set(FREE) == {"keep_checkpoints", "log_every", "output_dir"}
+    assert set(CHANGEABLE_KEYS) == {"keep_checkpoints", "log_every", "output_dir"}
     before = outcome(finished)
     train(settings_of(corpus, finished, **SHORT | {"keep_checkpoints": 5, "log_every": 1}))
     assert outcome(finished) == before
@@ -66,25 +67,25 @@ def test_what_is_left_open_is_worked_out_once(corpus, tmp_path):
             notes.append(event.text)
 
     settings = settings_of(corpus, tmp_path / "run", **SHORT | open_ones)
-    train(settings, watch=watch)
+    train(settings, on_event=watch)
     assert any(note.startswith("precision ") for note in notes)
-    written = (tmp_path / "run" / SETTLED).read_text()
+    written = (tmp_path / "run" / RESOLVED).read_text()
     for key in open_ones:
         assert f"\n{key} = " in written
     notes.clear()
-    train(settings, watch=watch)
+    train(settings, on_event=watch)
     assert not notes
-    assert (tmp_path / "run" / SETTLED).read_text() == written
+    assert (tmp_path / "run" / RESOLVED).read_text() == written
 
 
 def test_a_run_has_to_end_sometime(corpus, tmp_path):
     with pytest.raises(ConfigError, match=r"say how long to train: train\.steps"):
         train(settings_of(corpus, tmp_path / "run", **SHORT | {"steps": None}))
-    assert not (tmp_path / "run" / SETTLED).exists()
+    assert not (tmp_path / "run" / RESOLVED).exists()
 
 
 def test_what_was_asked_is_kept_as_a_flat_table(finished):
-    assert flat({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("d", [2])]
-    asked = json.loads((finished / ASKED).read_text())
+    assert flatten({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", 1), ("d", [2])]
+    asked = json.loads((finished / REQUESTED).read_text())
     assert asked["train.steps"] == 4
     assert not any(key.startswith(("data.", "train.output_dir")) for key in asked)

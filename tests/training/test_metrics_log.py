@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.training.events import Note, Skipped, plain
-from heedful.training.metrics_log import METRICS, Recorder
+from heedful.training.events import Note, Skipped, event_record
+from heedful.training.metrics_log import METRICS, MetricsLog
 
 
 def told(folder):
@@ -15,18 +15,18 @@ def told(folder):
 
 def test_every_event_is_written_and_passed_on(tmp_path):
     heard = []
-    with Recorder(tmp_path, heard.append) as record:
+    with MetricsLog(tmp_path, heard.append) as record:
         some = [Note("für dich", step=1), Skipped(2, "spike", 1.0, 2.0, (("train", 7),))]
         for event in some:
             record(event)
     assert heard == some
     written = [json.loads(line) for line in (tmp_path / METRICS).read_text(encoding="utf-8").splitlines()]
-    assert written == json.loads(json.dumps([plain(one) for one in some]))
+    assert written == json.loads(json.dumps([event_record(one) for one in some]))
     assert written[1]["lines"] == [["train", 7]]
 
 
 def test_what_will_be_taken_again_is_forgotten(tmp_path):
-    with Recorder(tmp_path, lambda _: None) as record:
+    with MetricsLog(tmp_path, lambda _: None) as record:
         for step in range(6):
             record(Note("before", step=step))
         record.rewind(3)
@@ -36,7 +36,7 @@ def test_what_will_be_taken_again_is_forgotten(tmp_path):
 
 def test_steps_from_before_a_roll_back_are_not_taken_again(tmp_path):
     """Steps 1 to 5, back to 2, passing over three batches; then 3 and 4, of which 4 is lost."""
-    with Recorder(tmp_path, lambda _: None) as record:
+    with MetricsLog(tmp_path, lambda _: None) as record:
         for step in range(1, 6):
             record(Note("before", step=step))
         record.offset = 3
@@ -44,14 +44,14 @@ def test_steps_from_before_a_roll_back_are_not_taken_again(tmp_path):
             record(Note("after", step=step))
         record.rewind(3, 3)
     assert told(tmp_path) == [1, 2, 3, 4, 5, 2, 3]
-    with Recorder(tmp_path, lambda _: None) as record:
+    with MetricsLog(tmp_path, lambda _: None) as record:
         record.rewind(2)  # the roll-back itself is to come again
     assert told(tmp_path) == [1, 2]
 
 
 def test_a_line_that_was_being_written_when_it_was_killed_is_forgotten(tmp_path):
     (tmp_path / METRICS).write_text('{"event": "note", "step": 1}\n{"event": "no')
-    with Recorder(tmp_path, lambda _: None) as record:
+    with MetricsLog(tmp_path, lambda _: None) as record:
         record.rewind(9)
         record(Note("next", step=2))
     assert told(tmp_path) == [1, 2]
@@ -59,7 +59,7 @@ def test_a_line_that_was_being_written_when_it_was_killed_is_forgotten(tmp_path)
 
 def test_of_several_processes_one_writes_and_speaks(tmp_path):
     heard = []
-    with Recorder(tmp_path, heard.append, active=False) as record:
+    with MetricsLog(tmp_path, heard.append, active=False) as record:
         record(Note("not mine"))
         record.rewind(0)
     assert not heard
@@ -70,7 +70,7 @@ def test_a_terminal_that_is_gone_does_not_stop_a_run(tmp_path):
     def gone(event):
         raise BrokenPipeError
 
-    with Recorder(tmp_path, gone) as record:
+    with MetricsLog(tmp_path, gone) as record:
         record(Note("into the void", step=1))
     assert told(tmp_path) == [1]
 
@@ -79,6 +79,6 @@ def test_a_terminal_that_is_gone_does_not_stop_a_run(tmp_path):
 def test_a_full_disk_does_not_stop_a_run(tmp_path):
     (tmp_path / METRICS).symlink_to("/dev/full")
     heard = []
-    with Recorder(tmp_path, heard.append) as record:
+    with MetricsLog(tmp_path, heard.append) as record:
         record(Note("not written", step=1))
     assert heard

@@ -1,0 +1,57 @@
+"""`heedful.train(...)`: from settings to a model directory.
+
+model = heedful.train("heedful.toml")        # the same as: heedful train heedful.toml
+"""
+
+import time
+from pathlib import Path
+
+from heedful.config import Settings, parse_duration
+from heedful.corpus.launchers import DEFAULT_LAUNCHER, Launcher
+from heedful.data.prepare import ProgressCallback
+from heedful.performance.allocator import keep_freed_memory
+from heedful.training.distributed import init_distributed
+from heedful.training.events import EventHandler
+from heedful.training.finish import count_finish_validations, finish
+from heedful.training.loop import Trainer
+from heedful.training.machine import find_device, use_threads
+from heedful.training.metrics_log import MetricsLog
+from heedful.training.resolve import load_request, resolve
+from heedful.training.signals import catch_signals
+from heedful.training.time_budget import TimeBudget
+
+
+def train(
+    settings: Settings | str | Path,
+    *,
+    on_event: EventHandler = lambda _event: None,
+    launcher: Launcher = DEFAULT_LAUNCHER,
+    progress: ProgressCallback = lambda _step: None,
+) -> Path:
+    """Prepare, train, validate and save; returns the model directory. Called again, it continues where it stopped.
+
+    Without a [model], the autopilot chooses every setting that is left open.
+    """
+    started = time.perf_counter()
+    keep_freed_memory()
+    requested = load_request(settings)
+    with (
+        init_distributed(lambda local_rank: find_device(requested.train.device, local_rank)) as (world, device),
+        MetricsLog(Path(requested.train.output_dir), on_event, active=world.is_first) as log,
+    ):
+        resolved, data = resolve(
+            requested,
+            world,
+            device,
+            launcher=launcher,
+            progress=progress,
+            on_event=log,
+            elapsed_seconds=lambda: time.perf_counter() - started,
+        )
+        limit_seconds = None if resolved.train.time is None else parse_duration(resolved.train.time)
+        budget = TimeBudget(limit_seconds, started, count_finish_validations(data))
+        with use_threads(resolved.train.threads or 1), catch_signals() as stop_request:
+            result = Trainer(resolved, data, world, device, log, budget).train(stop_request)
+            model = finish(resolved, data, world, device, log, result)
+        world.barrier()
+        return model

@@ -1,0 +1,137 @@
+"""The data of a run: corpora to learn from, pairs to validate on, and batches as tensors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heedful.data.batch import Batch, collate
+from heedful.data.plan import EpochPosition, MicroBatch, Plan
+from heedful.data.resampling import ResampledCorpus
+from heedful.data.store import PreparedData, StoredCorpus
+from heedful.errors import DataError
+from heedful.text.tokenizer import BOS, EOS, PAD
+
+EXACT_MICRO_BATCHES = 4  # of an exact run: it may be shared by 1, 2 or 4 processes
+
+Corpora = Sequence[StoredCorpus | ResampledCorpus]
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """Pairs that are not learned from."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    texts: list[str]
+    references: list[str]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run learns from and validates on."""
+
+    prepared: PreparedData
+    corpora: Corpora
+    validation: ValidationSet
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs to learn from."""
+        return sum(corpus.num_rows for corpus in self.corpora)
+
+    @property
+    def stored_corpora(self) -> list[StoredCorpus]:
+        """The corpora without subword regularization."""
+        return [stored_corpus(corpus) for corpus in self.corpora]
+
+
+def load_data(prepared: PreparedData, *, validate_pairs: int, regularization: float, seed: int) -> TrainingData:
+    """Split a prepared corpus into training and validation; with regularization, re-segment it every epoch."""
+    learned, validation = split_validation(prepared, validate_pairs)
+    return TrainingData(prepared, regularize(prepared, learned, regularization, seed), validation)
+
+
+def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[StoredCorpus, ...], ValidationSet]:
+    """What to learn from and what to validate on: the validation corpora, or else the last pairs of the training ones.
+
+    PreparedData text is in the order of its hash, so its last pairs are a random sample.
+    """
+    train, validation = prepared.train, prepared.split("validation")
+    if validation:
+        return train, read_pairs(validation, max_pairs)
+    largest = max(range(len(train)), key=lambda index: train[index].num_rows)
+    count = min(max_pairs, train[largest].num_rows // 10)
+    if not count:
+        raise DataError(
+            "the corpus is too small to hold pairs out for validation: give at least 10, or a validation set"
+        )
+    rest, rows = train[largest].without_last(count), range(train[largest].num_rows - count, train[largest].num_rows)
+    pairs = train[largest].pairs(rows)
+    sources, targets = ([ids.tolist() for ids in side] for side in zip(*pairs, strict=True))
+    texts, references = prepared.tokenizer("source").decode(sources), prepared.tokenizer("target").decode(targets)
+    return (*train[:largest], rest, *train[largest + 1 :]), ValidationSet(sources, targets, texts, references)
+
+
+def read_pairs(corpora: Sequence[StoredCorpus], max_pairs: int | None = None) -> ValidationSet:
+    """Every pair of the corpora, or the first ones of each: an equal share of `max_pairs`, as far as they have it."""
+    pairs = ValidationSet([], [], [], [])
+    for corpus in corpora:
+        count = corpus.num_rows if max_pairs is None else min(corpus.num_rows, -(-max_pairs // len(corpora)))
+        for source, target in corpus.pairs(range(count)):
+            pairs.sources.append(source.tolist())
+            pairs.targets.append(target.tolist())
+        for side, texts in (("source", pairs.texts), ("target", pairs.references)):
+            texts += [text for folder in range(len(corpus.folders)) for text in corpus.texts(side, folder)][:count]
+    return pairs
+
+
+def regularize(prepared: PreparedData, corpora: Sequence[StoredCorpus], amount: float, seed: int) -> Corpora:
+    """The corpora, re-segmented every epoch if the amount of subword regularization is not 0."""
+    if not amount:
+        return corpora
+    rows = {corpus.name: corpus.num_rows for corpus in prepared.train}
+    return [
+        ResampledCorpus(prepared, corpus.name, amount, seed, num_held_out=rows[corpus.name] - corpus.num_rows)
+        for corpus in corpora
+    ]
+
+
+def stored_corpus(corpus: StoredCorpus | ResampledCorpus) -> StoredCorpus:
+    """The corpus without subword regularization."""
+    return corpus.unregularized if isinstance(corpus, ResampledCorpus) else corpus
+
+
+def make_plan(prepared: PreparedData, corpora: Corpora, *, seed: int, batch_tokens: int, micro_batches: int) -> Plan:
+    """Which pairs are in which batch."""
+    return Plan(
+        corpora,
+        seed=seed,
+        batch_tokens=batch_tokens,
+        micro_batches=micro_batches,
+        weights=prepared.corpus_weights,
+        temperature=prepared.manifest["temperature"],
+    )
+
+
+def count_micro_batches(requested: int | None, ranks: int, *, exact: bool) -> int:
+    """How many micro-batches a batch is cut into: as requested, or else one per process, or enough to stay exact."""
+    return requested or (max(EXACT_MICRO_BATCHES, ranks) if exact else ranks)
+
+
+def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
+    """A micro-batch as tensors."""
+    corpus = corpora[micro_batch.corpus]
+    rows = micro_batch.rows.tolist()
+    pairs = corpus.pairs(micro_batch.epoch, rows) if isinstance(corpus, ResampledCorpus) else corpus.pairs(rows)
+    return collate([(source.tolist(), target.tolist()) for source, target in pairs], bos=BOS, eos=EOS, pad=PAD)
+
+
+def mean_epoch(positions: Sequence[EpochPosition], corpora: Corpora, num_pairs: int) -> float:
+    """Passes over the data, the mean over all corpora by their size."""
+    passes = (
+        (position.epoch + position.fraction) * corpus.num_rows
+        for position, corpus in zip(positions, corpora, strict=True)
+    )
+    return sum(passes) / num_pairs

@@ -1,0 +1,73 @@
+"""What changes during a run besides tensors: the part of a checkpoint that is JSON."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from heedful.training.clock import Clock
+from heedful.training.model_state import ModelState
+from heedful.training.spikes import SpikeGuard
+from heedful.training.time_budget import TimeBudget
+
+
+@dataclass(frozen=True, slots=True)
+class BestValidation:
+    """The best validation so far."""
+
+    step: int | None = None
+    metric_value: float = -math.inf
+    weights: str | None = None
+
+
+@dataclass
+class TrainingState:
+    """How far a run is."""
+
+    clock: Clock
+    step: int = 0
+    offset: int = 0  # batches passed over by rolling back
+    spike_guard: SpikeGuard = field(default_factory=SpikeGuard)
+    tokens: int = 0  # target tokens learned from
+    best: BestValidation = field(default_factory=BestValidation)
+    validations_since_best: int = 0
+    end_reason: str | None = None
+
+    @property
+    def batch_index(self) -> int:
+        """The batch of this step in the plan, from 0."""
+        return self.step - 1 + self.offset
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can store it; numbers survive to the last bit."""
+        return {
+            "step": self.step,
+            "offset": self.offset,
+            "spike_guard": asdict(self.spike_guard),
+            "steps": self.clock.steps,
+            "refits": self.clock.refits,
+            "tokens": self.tokens,
+            "best": asdict(self.best),
+            "validations_since_best": self.validations_since_best,
+            "end_reason": self.end_reason,
+        }
+
+    def restore(self, stored: Mapping[str, Any]) -> None:
+        """Overwrite everything with what `to_json` returned."""
+        self.step, self.offset, self.tokens = stored["step"], stored["offset"], stored["tokens"]
+        self.spike_guard = SpikeGuard.from_json(stored["spike_guard"])
+        self.clock = Clock(stored["steps"], tuple((step, end) for step, end in stored["refits"]))
+        self.best = BestValidation(**stored["best"])
+        self.validations_since_best, self.end_reason = stored["validations_since_best"], stored["end_reason"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What the loop hands over after the last step."""
+
+    step: int
+    end_reason: str
+    best_step: int | None
+    model_state: ModelState
+    budget: TimeBudget
+    was_finished: bool  # before this process started
