@@ -420,11 +420,11 @@ def test_a_header_that_lies(data, says, copied):
 
 def table(kind="words", pieces=None, **more):
     return json.dumps(
-        {"kind": kind, "pieces": list(MADE["words"].listed) if pieces is None else pieces} | more
+        {"kind": kind, "pieces": list(MADE["words"].vocabulary) if pieces is None else pieces} | more
     ).encode()
 
 
-WORDS = list(MADE["words"].listed)
+WORDS = list(MADE["words"].vocabulary)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_an_export_is_a_translator(to, tmp_path):
     proof = export(bundle.folder, tmp_path / "out", to=to, probes=PROBES)
     assert (proof.same, proof.sentences) == (len(PROBES), len(PROBES))
     ours, theirs = load(bundle.folder), load(tmp_path / "out")
-    assert (open_export(tmp_path / "out").about.engine, theirs.engine.name) == (to, to)
+    assert (open_export(tmp_path / "out").manifest.engine, theirs.engine.name) == (to, to)
     stopping = FORMATS[to].stopping
     for one, two in zip(answers(ours, stopping), answers(theirs, stopping), strict=True):
         assert one == two
