@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.data.plan import BLOCK_ROWS, CorpusStream, IntArray, Plan, count_micro_batches, random_words, split_block
-from heedful.data.store import count_per_block
+from heedful.data.store import count_micro_batches_per_block
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -50,7 +50,7 @@ class InMemory:
         return self.source[rows], self.target[rows]
 
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> IntArray:
-        return count_per_block(self, epoch, max_tokens)
+        return count_micro_batches_per_block(self, epoch, max_tokens)
 
 
 @dataclass(frozen=True)

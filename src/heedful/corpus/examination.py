@@ -89,7 +89,7 @@ def make_table(blocks: Sequence[Block]) -> polars.DataFrame:
     )
 
 
-def make_keys(table: polars.DataFrame) -> polars.DataFrame:
+def make_duplicate_keys(table: polars.DataFrame) -> polars.DataFrame:
     """64-bit hashes of each side and of the pair, ignoring case, spaces and punctuation; 0 if nothing is left."""
     letters = table.select(letters_only(col("source")), letters_only(col("target")), "line")
     return letters.select(
@@ -137,7 +137,7 @@ def examine_piece(
         else:
             exam.note_rows(fault, "source", left, table)
             exam.note_rows(fault, "target", right, table)
-    exam.keys.append(make_keys(table))
+    exam.keys.append(make_duplicate_keys(table))
     for side in ("source", "target"):
         lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
         exam.lower_case_lines[side] += int(table.select(lower.sum()).item())

@@ -214,7 +214,7 @@ class Evidence:
         rolled = np.roll(others, max(MAX_LAG_CHANGE + 1, len(others) // 3))
         self.likelihood_bins = [
             fit_log_likelihood_ratio(value(rows, others), value(rows, rolled))
-            for value in (self.similarity, self.difference)
+            for value in (self.similarity, self.length_difference)
         ]
         self.support_nats = -float(self.evidence_against(rows, others).mean()) if len(rows) else 0.0
 
@@ -224,14 +224,14 @@ class Evidence:
         lines = min(len(self.source_vectors), len(self.target_vectors))
         return float((self.source_vectors[:lines].any(1) & self.target_vectors[:lines].any(1)).mean()) if lines else 0.0
 
-    def similarity(self, rows: Integers, others: Integers) -> Floats:
+    def similarity(self, source_rows: Integers, target_rows: Integers) -> Floats:
         """Cosine similarity of source lines and target lines."""
-        result: Floats = np.einsum("nd,nd->n", self.source_vectors[rows], self.target_vectors[others])
+        result: Floats = np.einsum("nd,nd->n", self.source_vectors[source_rows], self.target_vectors[target_rows])
         return result
 
-    def difference(self, rows: Integers, others: Integers) -> Floats:
+    def length_difference(self, source_rows: Integers, target_rows: Integers) -> Floats:
         """Logarithm of the length ratio, relative to its median."""
-        return self.target_lengths[others] - self.source_lengths[rows]
+        return self.target_lengths[target_rows] - self.source_lengths[source_rows]
 
     def nats_against(self, similarity: Floats, difference: Floats) -> Floats:
         """Nats of evidence, by these two measures, that lines do not belong together."""
@@ -240,9 +240,10 @@ class Evidence:
         result: Floats = np.clip(total, -MAX_LINE_NATS, MAX_LINE_NATS)
         return result
 
-    def evidence_against(self, rows: Integers, others: Integers) -> Floats:
+    def evidence_against(self, source_rows: Integers, target_rows: Integers) -> Floats:
         """Nats of evidence, for each source line and target line, that they do not belong together."""
-        return self.nats_against(self.similarity(rows, others), self.difference(rows, others))
+        similarity = self.similarity(source_rows, target_rows)
+        return self.nats_against(similarity, self.length_difference(source_rows, target_rows))
 
     def evidence_against_lag(self, lag: int) -> Floats:
         """Evidence that source line i does not belong to target line i + lag; 0 if there is no such line."""

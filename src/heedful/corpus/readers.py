@@ -78,7 +78,7 @@ def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tupl
     """
     paths = [Path(file) for file in files]
     if len(paths) == 1 and not pair_format(paths[0]):
-        paths = [find_side(paths[0], language) for language in (source, target)]
+        paths = [find_side_file(paths[0], language) for language in (source, target)]
     if len(paths) > 2:
         raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a corpus of its own")
     if len(paths) == 2 and any(pair_format(path) for path in paths):
@@ -93,7 +93,7 @@ def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tupl
     return tuple(paths)
 
 
-def find_side(stem: Path, language: str) -> Path:
+def find_side_file(stem: Path, language: str) -> Path:
     """data/train, "en" -> the one of data/train.en, .en.gz, .en.zst that exists."""
     names = [stem.with_name(f"{stem.name}.{language}{suffix}") for suffix in COMPRESSIONS]
     for path in names:

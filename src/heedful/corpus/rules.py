@@ -120,7 +120,7 @@ def letters_only(text: Expr) -> Expr:
     return text.str.to_uppercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
 
 
-def matches(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
+def matches_pattern(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
     """A rule that matches a regular expression."""
     return lambda text, _profile, _side: text.str.contains(pattern)
 
@@ -192,20 +192,20 @@ RULES: dict[str, Rule] = {
         "UTF-8 that was once read as Windows-1252, 1251 or Latin-1",
         f"{FIX_BY_DROPPING}; better, read the original again as UTF-8",
         error_share=0.02,
-        side=matches(MOJIBAKE),
+        side=matches_pattern(MOJIBAKE),
         screen=has_non_ascii,
     ),
     "control": Rule(
         "control characters or odd line breaks",
         "text copied out of PDFs, terminals or databases; many programs split lines at them",
         FIX_BY_NORMALIZING,
-        side=matches(CONTROL),
+        side=matches_pattern(CONTROL),
     ),
     "invisible": Rule(
         "invisible characters",
         "web pages and word processors; a word with one inside is another word to a model",
         FIX_BY_NORMALIZING,
-        side=matches(INVISIBLE),
+        side=matches_pattern(INVISIBLE),
         screen=has_non_ascii,
     ),
     "subwords": Rule(
@@ -213,21 +213,21 @@ RULES: dict[str, Rule] = {
         "files taken after BPE or SentencePiece",
         f"{FIX_BY_DROPPING}; better, use the text from before (sed -r 's/@@( |$)//g' undoes BPE)",
         error_share=0.05,
-        side=matches(SUBWORDS),
+        side=matches_pattern(SUBWORDS),
     ),
     "tokenized": Rule(
         "text that was already tokenized",
         "a Moses-like tokenizer was run; the model would learn to answer with spaces before full stops",
         "use the text from before, or a detokenizer",
         min_share=0.02,
-        side=matches(TOKENIZED),
+        side=matches_pattern(TOKENIZED),
     ),
     "markup": Rule(
         "HTML tags or entities",
         "text taken from web pages",
         "remove them if you do not want them translated",
         level="note",
-        side=matches(MARKUP),
+        side=matches_pattern(MARKUP),
     ),
 }
 

@@ -10,7 +10,7 @@ from heedful.corpus.launchers import DEFAULT_LAUNCHER, Launcher
 from heedful.corpus.runner import run_stage
 from heedful.corpus.shards import hash_values
 from heedful.corpus.stages import STAGE_VERSIONS
-from heedful.data.store import PreparedData, StoredCorpus, count_per_block, load_or_compute
+from heedful.data.store import PreparedData, StoredCorpus, count_micro_batches_per_block, load_or_compute
 from heedful.data.tokenization import make_token_shard, tokenize_shard
 from heedful.errors import HeedfulError
 
@@ -89,7 +89,7 @@ class ResampledCorpus:
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> Any:
         """The number of micro-batches in each block of an epoch, kept in a file so that no old epoch is made again."""
         path = self.prepared.folder / "plan" / f"{self.fingerprint[:16]}-{epoch}-{max_tokens}.npy"
-        return load_or_compute(path, lambda: count_per_block(self, epoch, max_tokens))
+        return load_or_compute(path, lambda: count_micro_batches_per_block(self, epoch, max_tokens))
 
     def pairs(self, epoch: int, rows: Sequence[int]) -> list[tuple[Any, Any]]:
         """Source and target ids of rows in one epoch."""

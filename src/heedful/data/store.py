@@ -69,7 +69,7 @@ def _map_array(path: Path, mtime_ns: int) -> Array:  # noqa: ARG001  # part of t
     return array
 
 
-def count_per_block(corpus: TokenizedCorpus, epoch: int, max_tokens: int) -> Array:
+def count_micro_batches_per_block(corpus: TokenizedCorpus, epoch: int, max_tokens: int) -> Array:
     """The number of micro-batches in each block of a corpus."""
     blocks = range(-(-corpus.num_rows // BLOCK_ROWS))
     counts = [
@@ -141,7 +141,7 @@ class StoredCorpus:
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> Array:
         """The number of micro-batches in each block; counted once and kept in a file."""
         path = self.plan_dir and self.plan_dir / f"{self.fingerprint[:16]}-{max_tokens}.npy"
-        return load_or_compute(path, lambda: count_per_block(self, epoch, max_tokens))
+        return load_or_compute(path, lambda: count_micro_batches_per_block(self, epoch, max_tokens))
 
     def group_by_folder(self, rows: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
         """Folder, (position in `rows`, row inside the folder): so that a folder is opened once."""
