@@ -15,10 +15,11 @@ import pytest
 
 from heedful.exporters.api import export
 from heedful.sentinel import MEANINGS
-from heedful.serve.batcher import Limits, Refused
-from heedful.serve.guard import digest
-from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
-from heedful.serve.supervisor import Engine
+from heedful.serve.auth import hash_key
+from heedful.serve.page import PAGE_DIR, SCRIPTS, page_headers, read_assets, render_page
+from heedful.serve.rejection import RequestRejected
+from heedful.serve.request_queue import QueueLimits
+from heedful.serve.supervisor import WorkerSupervisor
 from heedful.training.loop import train
 from support.browser_pages import BROWSER
 from support.free_ports import free_port
@@ -27,7 +28,7 @@ from support.training_runs import settings_of, write_corpus
 for needed in ("fastapi", "uvicorn", "ctranslate2"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'heedful[serve]'")
 
-WORDS = json.loads((FOLDER / "words.json").read_text(encoding="utf-8"))
+WORDS = json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8"))
 LINES = ["the old man sees two dogs", "", "a red house with a tree 77"]
 TEXT = "\n".join(LINES)
 DONE = "#said .line:last-child .word"  # the last line is translated
@@ -51,10 +52,10 @@ class Running:
     async def run(self, folder):
         import uvicorn
 
-        from heedful.serve.app import create
+        from heedful.serve.app import create_app
 
-        app = create(Engine(folder, threads=1))
-        self.served = app.served
+        app = create_app(WorkerSupervisor(folder, threads=1))
+        self.state = app.state
         self.server = uvicorn.Server(uvicorn.Config(app, port=self.port, log_level="warning"))
         await self.server.serve()
 
@@ -82,9 +83,9 @@ def running(tmp_path_factory):
 
 
 @pytest.fixture
-def served(running):
+def state(running):
     """What requests share; tests change it by `monkeypatch`."""
-    return running.served
+    return running.state
 
 
 @contextmanager
@@ -266,8 +267,8 @@ def test_flags_are_told_and_explained(chromium, running):
 
 
 def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch):
-    settings = replace(running.served.settings, inspects=Path("run"))
-    monkeypatch.setattr(running.served, "settings", settings)
+    settings = replace(running.state.settings, inspect_dir=Path("run"))
+    monkeypatch.setattr(running.state, "settings", settings)
     with opened(chromium, running, "a & b") as tab:
         tab.click("#said .small")
         assert tab.get_attribute(".details a", "href") == "inspect?text=a%20%26%20b"
@@ -334,21 +335,21 @@ def test_axe_finds_no_violation(theme, chromium, running):
 # -------------------------------------------------------------------------------------------------- when it is wrong
 
 
-def test_a_busy_server_is_asked_again(chromium, running, served, monkeypatch):
-    monkeypatch.setattr(served.batcher, "full", lambda *_: True)
+def test_a_busy_server_is_asked_again(chromium, running, state, monkeypatch):
+    monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: True)
     with opened(chromium, running, expected=("503",)) as tab:
         tab.fill("#given", LINES[0])
         tab.wait_for_selector(".trouble.bad")
         assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".trouble p").strip())
         tab.fill("#given", LINES[2])  # what stands there then is what is sent
-        monkeypatch.setattr(served.batcher, "full", lambda *_: False)
+        monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: False)
         tab.wait_for_selector("#said .word")
         assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
         assert not tab.query_selector(".trouble.bad")
 
 
-def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, served, monkeypatch):
-    monkeypatch.setattr(served.batcher, "limits", Limits(tokens=60))
+def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, state, monkeypatch):
+    monkeypatch.setattr(state.batcher.queue, "limits", QueueLimits(max_request_tokens=60))
     with opened(chromium, running, expected=("413",)) as tab:
         tab.fill("#given", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
         tab.wait_for_selector(DONE)
@@ -356,8 +357,8 @@ def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, ser
         assert translated(tab)[1] == running.said([LINES[0]])[0]["text"]
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, served, monkeypatch):
-    monkeypatch.setitem(served.settings.keys, digest("open-sesame"), "ali")
+def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, state, monkeypatch):
+    monkeypatch.setitem(state.settings.keys, hash_key("open-sesame"), "ali")
     with opened(chromium, running, expected=("401",)) as tab:
         tab.fill("#given", LINES[0])
         tab.wait_for_selector("[data-key=key]")
@@ -381,13 +382,13 @@ def test_without_a_network(chromium, running):
         tab.wait_for_selector("#said .word")
 
 
-def test_a_server_that_breaks(chromium, running, served, monkeypatch):
+def test_a_server_that_breaks(chromium, running, state, monkeypatch):
     async def broken(*_, **__):
-        raise Refused(500, "the roof is on fire")
+        raise RequestRejected(500, "the roof is on fire")
 
     with opened(chromium, running, expected=("500",)) as tab:
         with monkeypatch.context() as patch:
-            patch.setattr(served, "translate", broken)
+            patch.setattr(state, "translate", broken)
             tab.fill("#given", LINES[0])
             tab.wait_for_selector("[data-key=again]")
             assert "the roof is on fire" in tab.inner_text(".trouble")
@@ -396,15 +397,15 @@ def test_a_server_that_breaks(chromium, running, served, monkeypatch):
         assert not tab.query_selector(".trouble.bad")
 
 
-def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, served, monkeypatch):
-    real = served.translate
+def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, state, monkeypatch):
+    real = state.translate
 
     async def blind(client, texts, options, left, timeout=None):
         if options["alignment"]:
-            raise Refused(422, "no alignment")
+            raise RequestRejected(422, "no alignment")
         return await real(client, texts, options, left, timeout)
 
-    monkeypatch.setattr(served, "translate", blind)
+    monkeypatch.setattr(state, "translate", blind)
     with opened(chromium, running, LINES[0], expected=("422",)) as tab:
         tab.hover("#said .word")
         assert lit(tab, ".mirror") == []
@@ -452,7 +453,7 @@ def test_the_page_comes_with_a_strict_policy(running):
     with urllib.request.urlopen(running.address, timeout=10) as answer:
         html, sent = answer.read().decode(), answer.headers
     assert sent["Content-Type"] == "text/html; charset=utf-8"
-    assert {name: sent[name] for name in headers()} == headers()
+    assert {name: sent[name] for name in page_headers()} == page_headers()
     policy = dict(part.strip().partition(" ")[::2] for part in sent["Content-Security-Policy"].split(";"))
     for name in ("default-src", "base-uri", "form-action", "frame-ancestors"):
         assert policy[name] == "'none'"
@@ -463,14 +464,14 @@ def test_the_page_comes_with_a_strict_policy(running):
 
 
 def test_no_name_of_a_language_can_leave_its_place():
-    html = page({"source": HOSTILE, "target": "</script>", "other": 1})
+    html = render_page({"source": HOSTILE, "target": "</script>", "other": 1})
     assert html.count("<script") == html.count("</script") == 3
     told = re.search(r'id="about">(.*?)</script>', html)[1]
     assert json.loads(told) == {"source": HOSTILE, "target": "</script>"}
 
 
 def test_the_page_is_small_and_plain():
-    script, style, _ = files()
+    script, style, _ = read_assets()
     assert len((script + style).encode()) <= 40_000
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
     assert style.startswith(":root")  # the viewer's colors, of both looks

@@ -85,7 +85,7 @@ function toggles(label, options, value, act) {
     ...options.map(([key, text]) => button(text, () => act(key), { "aria-pressed": String(key === value), "data-key": key })));
 }
 function panel(id, title, ...children) {
-  return el("section", { id, class: "panel", "aria-labeledby": `${id}-title`, tabindex: "-1" },
+  return el("section", { id, class: "panel", "aria-labelledby": `${id}-title`, tabindex: "-1" },
     el("h2", { id: `${id}-title`, text: title }), ...children);
 }
 const note = (text) => el("p", { class: "quiet", text });

@@ -7,9 +7,9 @@ let lines = [""], drawn = [], open = null;  // `open`: the line whose alternativ
 const answers = new Map(), chosen = new Map();  // by the text of a line
 const parts = {};  // the nodes that live on
 
-const given = el("textarea", { id: "given", dir: "auto", rows: "1", autocomplete: "off", "aria-labeledby": "source-title", "aria-describedby": "hint" });
+const given = el("textarea", { id: "given", dir: "auto", rows: "1", autocomplete: "off", "aria-labelledby": "source-title", "aria-describedby": "hint" });
 const mirror = el("div", { class: "mirror", "aria-hidden": "true" });
-const said = el("div", { id: "said", role: "group", "aria-labeledby": "target-title" });
+const said = el("div", { id: "said", role: "group", "aria-labelledby": "target-title" });
 const spoken = el("div", { class: "unseen", "aria-live": "polite", lang: "" });
 
 // ------------------------------------------------------------------------------------------------------ the frame
@@ -48,12 +48,12 @@ function frame() {
         toggles(t("language"), LANGUAGES.map((one) => [one, one.toUpperCase()]), tongue, (one) => { kept.put("heedful.language", one); tongue = one; frame(); }),
         toggles(t("look"), THEMES.map((one) => [one, t(one)]), theme(), (one) => { kept.put("heedful.theme", one); frame(); }))),
     el("main", null,
-      el("section", { class: "pane", "aria-labeledby": "source-title" },
+      el("section", { class: "pane", "aria-labelledby": "source-title" },
         el("div", { class: "bar" }, el("h2", { id: "source-title", text: names[0] }), parts.clear),
         el("div", { class: "sheet" }, mirror, given),
         el("div", { class: "foot" }, el("span", { class: "unseen", id: "hint", text: t("hint-source") }), parts.count)),
       el("div", { class: "trouble" }, el("p", null, parts.state, parts.clock), parts.more),
-      el("section", { class: "pane", "aria-labeledby": "target-title" },
+      el("section", { class: "pane", "aria-labelledby": "target-title" },
         el("div", { class: "bar" }, el("h2", { id: "target-title", text: names[1] }), parts.work, parts.copy),
         said, el("div", { class: "foot" }, parts.readout)),
       el("div", { class: "legend" },
