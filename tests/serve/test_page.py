@@ -31,7 +31,7 @@ for needed in ("fastapi", "uvicorn", "ctranslate2"):
 WORDS = json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8"))
 LINES = ["the old man sees two dogs", "", "a red house with a tree 77"]
 TEXT = "\n".join(LINES)
-DONE = "#said .line:last-child .word"  # the last line is translated
+DONE = "#translation .line:last-child .word"  # the last line is translated
 
 
 class Running:
@@ -101,7 +101,7 @@ def opened(chromium, running, text=None, *, width=1280, locale="en-GB", expected
     tab.goto(running.address)
     tab.wait_for_selector("html[data-ready]")
     if text is not None:
-        tab.fill("#given", text)
+        tab.fill("#source-text", text)
         tab.wait_for_selector(DONE)
     yield tab
     context.close()
@@ -121,12 +121,13 @@ def until(tab, condition):
 def translated(tab):
     """The lines that are shown."""
     return tab.eval_on_selector_all(
-        "#said > .line", "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))"
+        "#translation > .line",
+        "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))",
     )
 
 
 def lit(tab, where):
-    return sorted(tab.eval_on_selector_all(f"{where} .lit", "all => all.map(one => +one.dataset.word)"))
+    return sorted(tab.eval_on_selector_all(f"{where} .linked", "all => all.map(one => +one.dataset.word)"))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -141,16 +142,18 @@ def test_it_translates_while_one_types(chromium, running):
         assert tab.is_disabled("[data-key=copy]")
         tab.keyboard.type(TEXT)  # it has the focus
         tab.wait_for_selector(DONE)
-        until(tab, f"document.querySelectorAll('#said > .line').length === {len(LINES)}")
+        until(tab, f"document.querySelectorAll('#translation > .line').length === {len(LINES)}")
         assert translated(tab) == [said[0]["text"], "", said[1]["text"]]
         assert tab.inner_text(".count") == f"Characters: {len(TEXT)}"
         until(tab, "document.querySelector('[aria-live=polite]').textContent.length > 0")
-        heights = "[document.querySelector('#given'), document.querySelector('.mirror')].map(one => one.scrollHeight)"
+        heights = (
+            "[document.querySelector('#source-text'), document.querySelector('.mirror')].map(one => one.scrollHeight)"
+        )
         assert len(set(tab.evaluate(heights))) == 1
         tab.click("[data-key=clear]")
-        assert tab.input_value("#given") == ""
-        assert tab.inner_text("#said") == WORDS["en"]["appears-here"]
-        assert tab.evaluate("document.activeElement.id") == "given"
+        assert tab.input_value("#source-text") == ""
+        assert tab.inner_text("#translation") == WORDS["en"]["appears-here"]
+        assert tab.evaluate("document.activeElement.id") == "source-text"
 
 
 def test_a_long_text_arrives_part_by_part(chromium, running):
@@ -158,12 +161,12 @@ def test_a_long_text_arrives_part_by_part(chromium, running):
     with opened(chromium, running) as tab:
         asked = []
         tab.on("request", lambda request: asked.append(request.post_data_json["texts"]) if request.post_data else None)
-        tab.fill("#given", "\n".join(lines))
-        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 40")
+        tab.fill("#source-text", "\n".join(lines))
+        until(tab, "document.querySelectorAll('#translation .line .word[data-word=\"0\"]').length === 40")
         assert [one for some in asked for one in some] == lines
         assert len(asked) == 2
-        tab.fill("#given", "\n".join([*lines, "two dogs"]))
-        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 41")
+        tab.fill("#source-text", "\n".join([*lines, "two dogs"]))
+        until(tab, "document.querySelectorAll('#translation .line .word[data-word=\"0\"]').length === 41")
         assert asked[2:] == [["two dogs"]]  # the others are known
 
 
@@ -180,18 +183,18 @@ def test_partners_are_lit_from_both_sides(chromium, running):
     sources = sorted({one for one, to in said["alignment"] if to == number})
     targets = sorted({to for one, to in said["alignment"] if one == sources[0]})
     with opened(chromium, running, LINES[0]) as tab:
-        tab.hover(f"#said .word[data-word='{number}']")
+        tab.hover(f"#translation .word[data-word='{number}']")
         assert lit(tab, ".mirror") == sources
         assert "probability" in tab.inner_text("#readout")
         box = tab.query_selector(f".mirror .word[data-word='{sources[0]}']").bounding_box()
         tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # through the text area
-        assert lit(tab, "#said") == targets
+        assert lit(tab, "#translation") == targets
         tab.mouse.move(5, 5)
-        tab.focus("#given")
+        tab.focus("#source-text")
         begin = sum(len(word) + 1 for word in LINES[0].split()[: sources[0]])
-        tab.evaluate(f"document.querySelector('#given').setSelectionRange({begin + 1}, {begin + 1})")
-        until(tab, "document.querySelector('#said .lit')")
-        assert lit(tab, "#said") == targets
+        tab.evaluate(f"document.querySelector('#source-text').setSelectionRange({begin + 1}, {begin + 1})")
+        until(tab, "document.querySelector('#translation .linked')")
+        assert lit(tab, "#translation") == targets
 
 
 def test_words_are_tinted_by_their_probability(chromium, running):
@@ -205,22 +208,24 @@ def test_words_are_tinted_by_their_probability(chromium, running):
         total[word] += one["log_probability"]
     levels = [sum(2.718281828**one < least for least in (0.8, 0.5, 0.2)) for one in total]
     with opened(chromium, running, LINES[0]) as tab:
-        shown = tab.eval_on_selector_all("#said .word", "all => all.map(one => +/sure-(.)/.exec(one.className)[1])")
+        shown = tab.eval_on_selector_all(
+            "#translation .word", "all => all.map(one => +/sure-(.)/.exec(one.className)[1])"
+        )
         assert shown == levels
-        assert tab.query_selector("#said.tinted")
+        assert tab.query_selector("#translation.tinted")
         tab.click("[data-key=tint]")
-        assert not tab.query_selector("#said.tinted")
+        assert not tab.query_selector("#translation.tinted")
         assert tab.evaluate("document.activeElement.dataset.key") == "tint"
 
 
 def test_a_keyboard_is_enough(chromium, running):
     with opened(chromium, running, TEXT) as tab:
-        tab.focus("#given")
+        tab.focus("#source-text")
         for _ in range(5):
             tab.keyboard.press("Tab")
             if tab.evaluate("document.activeElement.classList.contains('word')"):
                 break
-        where = "[document.activeElement.closest('.line') === document.querySelector('#said .line:last-child'), +document.activeElement.dataset.word]"  # noqa: E501
+        where = "[document.activeElement.closest('.line') === document.querySelector('#translation .line:last-child'), +document.activeElement.dataset.word]"  # noqa: E501
         assert tab.evaluate(where) == [False, 0]
         assert lit(tab, ".mirror")
         tab.keyboard.press("ArrowRight")
@@ -244,12 +249,12 @@ def test_a_keyboard_is_enough(chromium, running):
 def test_alternatives_are_put_in_place(chromium, running):
     (said,) = running.said(LINES[:1])
     with opened(chromium, running, LINES[0]) as tab:
-        tab.click("#said .word")
+        tab.click("#translation .word")
         options = tab.eval_on_selector_all(".option", "all => all.map(one => one.textContent)")
         assert options == [said["text"], *said["alternatives"]]
         tab.click("li:nth-child(3) .option")
         assert translated(tab) == [options[2]]
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         assert tab.inner_text("#readout") == WORDS["en"]["chosen-note"]
         tab.click("li:nth-child(1) .option")
         assert translated(tab) == [options[0]]
@@ -270,7 +275,7 @@ def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch
     settings = replace(running.state.settings, inspect_dir=Path("run"))
     monkeypatch.setattr(running.state, "settings", settings)
     with opened(chromium, running, "a & b") as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         assert tab.get_attribute(".details a", "href") == "inspect?text=a%20%26%20b"
 
 
@@ -286,7 +291,7 @@ def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
         tab.click("[data-key=light]")
         assert tab.inner_text("#target-title") == "Немецкий"
         assert translated(tab) == before
-        assert tab.input_value("#given") == TEXT
+        assert tab.input_value("#source-text") == TEXT
         tab.reload()
         tab.wait_for_selector("html[lang=ru][data-theme=light]")
         kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }, document.cookie]")
@@ -296,7 +301,7 @@ def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
 @pytest.mark.parametrize("language", ["en", "pt", "ru"])
 def test_nothing_runs_out_of_the_page(language, chromium, running):
     with opened(chromium, running, f"{TEXT}\n{'w' * 90}\n{LINES[0]}", locale=language, width=390) as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         for width in (390, 1280):
             tab.set_viewport_size({"width": width, "height": 800})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -305,13 +310,13 @@ def test_nothing_runs_out_of_the_page(language, chromium, running):
                 "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
             )
             assert panes[0][3] <= panes[1][1] if width == 390 else panes[0][2] <= panes[1][0]
-            heights = tab.evaluate("['#given', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
+            heights = tab.evaluate("['#source-text', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
             assert heights[0] == heights[1]  # both break lines alike
 
 
 def test_text_from_right_to_left(chromium, running):
     with opened(chromium, running, "a tree\nשלום עולם") as tab:
-        assert tab.eval_on_selector("#given", "one => one.dir") == "auto"
+        assert tab.eval_on_selector("#source-text", "one => one.dir") == "auto"
         begin = "one => { const r = document.createRange(); r.selectNodeContents(one); return r.getBoundingClientRect().left - one.getBoundingClientRect().left; }"  # noqa: E501
         assert tab.eval_on_selector(".mirror > div:first-child", begin) < 5
         assert tab.eval_on_selector(".mirror > div:last-child", begin) > 100
@@ -324,9 +329,9 @@ AXE = os.environ.get("HEEDFUL_AXE")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation(theme, chromium, running):
     with opened(chromium, running, f"{TEXT}\na tree at https://example.org/tree", color_scheme=theme) as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         tab.click("summary")
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
         found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
         assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]] == []
@@ -338,37 +343,37 @@ def test_axe_finds_no_violation(theme, chromium, running):
 def test_a_busy_server_is_asked_again(chromium, running, state, monkeypatch):
     monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: True)
     with opened(chromium, running, expected=("503",)) as tab:
-        tab.fill("#given", LINES[0])
-        tab.wait_for_selector(".trouble.bad")
-        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".trouble p").strip())
-        tab.fill("#given", LINES[2])  # what stands there then is what is sent
+        tab.fill("#source-text", LINES[0])
+        tab.wait_for_selector(".problem.shown")
+        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".problem p").strip())
+        tab.fill("#source-text", LINES[2])  # what stands there then is what is sent
         monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: False)
-        tab.wait_for_selector("#said .word")
+        tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
-        assert not tab.query_selector(".trouble.bad")
+        assert not tab.query_selector(".problem.shown")
 
 
 def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, state, monkeypatch):
     monkeypatch.setattr(state.batcher.queue, "limits", QueueLimits(max_request_tokens=60))
     with opened(chromium, running, expected=("413",)) as tab:
-        tab.fill("#given", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
+        tab.fill("#source-text", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
         tab.wait_for_selector(DONE)
-        assert WORDS["en"]["too-long"] in tab.inner_text("#said .refused")
+        assert WORDS["en"]["too-long"] in tab.inner_text("#translation .rejected")
         assert translated(tab)[1] == running.said([LINES[0]])[0]["text"]
 
 
 def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, state, monkeypatch):
     monkeypatch.setitem(state.settings.keys, hash_key("open-sesame"), "ali")
     with opened(chromium, running, expected=("401",)) as tab:
-        tab.fill("#given", LINES[0])
+        tab.fill("#source-text", LINES[0])
         tab.wait_for_selector("[data-key=key]")
-        assert WORDS["en"]["key-needed"] in tab.inner_text(".trouble")
+        assert WORDS["en"]["key-needed"] in tab.inner_text(".problem")
         tab.fill("[data-key=key]", "öffne-dich")
         tab.keyboard.press("Enter")
-        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['key-wrong']}')")
+        tab.wait_for_selector(f".problem:has-text('{WORDS['en']['key-wrong']}')")
         tab.fill("[data-key=key]", "open-sesame")
         tab.keyboard.press("Enter")
-        tab.wait_for_selector("#said .word")
+        tab.wait_for_selector("#translation .word")
         kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }]")
         assert kept == [{}, {"heedful.key": "open-sesame"}]
 
@@ -376,10 +381,10 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, state,
 def test_without_a_network(chromium, running):
     with opened(chromium, running, expected=("ERR_INTERNET_DISCONNECTED",)) as tab:
         tab.context.set_offline(True)
-        tab.fill("#given", LINES[0])
-        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['offline']}')")
+        tab.fill("#source-text", LINES[0])
+        tab.wait_for_selector(f".problem:has-text('{WORDS['en']['offline']}')")
         tab.context.set_offline(False)
-        tab.wait_for_selector("#said .word")
+        tab.wait_for_selector("#translation .word")
 
 
 def test_a_server_that_breaks(chromium, running, state, monkeypatch):
@@ -389,12 +394,12 @@ def test_a_server_that_breaks(chromium, running, state, monkeypatch):
     with opened(chromium, running, expected=("500",)) as tab:
         with monkeypatch.context() as patch:
             patch.setattr(state, "translate", broken)
-            tab.fill("#given", LINES[0])
+            tab.fill("#source-text", LINES[0])
             tab.wait_for_selector("[data-key=again]")
-            assert "the roof is on fire" in tab.inner_text(".trouble")
+            assert "the roof is on fire" in tab.inner_text(".problem")
         tab.click("[data-key=again]")
-        tab.wait_for_selector("#said .word")
-        assert not tab.query_selector(".trouble.bad")
+        tab.wait_for_selector("#translation .word")
+        assert not tab.query_selector(".problem.shown")
 
 
 def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, state, monkeypatch):
@@ -407,9 +412,9 @@ def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, st
 
     monkeypatch.setattr(state, "translate", blind)
     with opened(chromium, running, LINES[0], expected=("422",)) as tab:
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         assert lit(tab, ".mirror") == []
-        assert tab.query_selector("#said .here")
+        assert tab.query_selector("#translation .current")
 
 
 def test_a_newer_text_wins(chromium, running):
@@ -417,13 +422,13 @@ def test_a_newer_text_wins(chromium, running):
         held, failed = [], []
         tab.on("requestfailed", lambda request: failed.append(request))
         tab.route("**/v1/translate", lambda route: held.append(route) if not held else route.continue_())
-        tab.fill("#given", "the dog")
+        tab.fill("#source-text", "the dog")
         for _ in range(100):
             if held:
                 break
             tab.wait_for_timeout(20)
-        tab.fill("#given", "the cat")
-        tab.wait_for_selector("#said .word")
+        tab.fill("#source-text", "the cat")
+        tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said(["the cat"])[0]["text"]]
         assert [request.post_data_json["texts"] for request in failed] == [["the dog"]]
 
@@ -441,9 +446,9 @@ def test_hostile_text_is_only_text(chromium, running):
     }  # fmt: skip
     with opened(chromium, running) as tab:
         tab.route("**/v1/translate", lambda route: route.fulfill(json={"translations": [answer]}))
-        tab.fill("#given", HOSTILE)
-        tab.wait_for_selector("#said .word")
-        tab.click("#said .small")
+        tab.fill("#source-text", HOSTILE)
+        tab.wait_for_selector("#translation .word")
+        tab.click("#translation .small")
         tab.click("summary")
         assert tab.query_selector_all("#app img, #app script") == []
         assert tab.title() == "English → German · heedful"
@@ -482,7 +487,7 @@ def test_the_page_is_small_and_plain():
 def test_every_word_in_every_language():
     script = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     used = set(re.findall(r'\bt\("([a-z-]+[a-z])"', script)) | {f"flag-{name}" for name in MEANINGS}
-    used |= set(re.findall(r'tell\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}
+    used |= set(re.findall(r'setStatus\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}
     assert used <= WORDS["en"].keys()
     assert WORDS["en"].keys() == WORDS["pt"].keys() == WORDS["ru"].keys()
     for key, text in WORDS["en"].items():

@@ -19,7 +19,7 @@ PAGE_DIR = Path(__file__).parent / "page"
 SCRIPTS = (
     VIEWER / "draw.js",
     PAGE_DIR / "text.js",
-    PAGE_DIR / "ask.js",
+    PAGE_DIR / "api.js",
     PAGE_DIR / "main.js",
 )  # concatenated in this order
 SHOWN_MODEL_INFO = ("source", "target", "inspects")
