@@ -22,7 +22,7 @@ LINE_OVERHEAD_TOKENS = 8  # that a line costs in addition to its text
 
 @dataclass(frozen=True, slots=True)
 class TranslationJob:
-    """Texts of one request and how to translate them: the fields of `translation.translator.Options`."""
+    """Texts of one request and how to translate them: fields of TranslationOptions."""
 
     texts: Sequence[str]
     options: Mapping[str, Any]

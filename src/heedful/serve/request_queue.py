@@ -47,7 +47,7 @@ class QueuedRequest:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has a result or its client disconnected: nobody waits for it."""
+        """Whether it has a result or its client disconnected: no client waits for it."""
         return self.result.done()
 
 
@@ -87,8 +87,8 @@ class RequestQueue:
     @property
     def capacity_tokens(self) -> float:
         """Tokens that may be queued or running."""
-        pace = self.throughput.tokens_per_second
-        return pace * self.limits.max_wait_seconds if pace else self.limits.initial_capacity_tokens
+        speed = self.throughput.tokens_per_second
+        return speed * self.limits.max_wait_seconds if speed else self.limits.initial_capacity_tokens
 
     @property
     def batch_budget_tokens(self) -> float:
@@ -99,8 +99,8 @@ class RequestQueue:
     @property
     def wait_seconds(self) -> float:
         """How long a new request would wait at the measured throughput; 0 before it is measured."""
-        pace = self.throughput.tokens_per_second
-        return (self.queued_tokens + self.running_tokens) / pace if pace else 0.0
+        speed = self.throughput.tokens_per_second
+        return (self.queued_tokens + self.running_tokens) / speed if speed else 0.0
 
     def is_full(self, client: str | None, cost_tokens: float = 0.0) -> bool:
         """Whether a request of this client would exceed its capacity; an empty queue is never full."""
