@@ -1,14 +1,14 @@
 """What do clients notice when the engine dies, the server is stopped, or the model is replaced?
 
 `heedful serve` under load, and
-    deaths   the engine's process is killed, stopped or crashed (SIGKILL, SIGSTOP, SIGSEGV in turn), 100 times
-    drains   the server is told to stop (SIGTERM), 50 times
-    swaps    another model is put in its place (SIGHUP), 50 times, and back
-    leavers  1,000 clients ask and hang up before they are answered
+    crashes      the worker process is killed, stopped or crashed (SIGKILL, SIGSTOP, SIGSEGV in turn), 100 times
+    drains       the server gets SIGTERM, 50 times
+    swaps        the model is replaced by another (SIGHUP), 50 times, and back
+    disconnects  1,000 clients send a request and disconnect before the response
 
-Claims: the front answers /livez throughout, and is ready again within 3 s (95 of 100; all within 5); at most one batch
-gets an error for a death; whoever was let in before a drain is answered; no answer mixes two models; those who leave
-cost under 1 % of the tokens.
+Claims: the server answers /livez throughout, and is ready again within 3 s (95 of 100; all within 5); at most one batch
+gets an error after a crash; every request admitted before a drain is answered; no response mixes two models;
+disconnected clients cost under 1 % of the tokens.
 
     python benchmarks/serve_faults.py --model EXPORT --other EXPORT [--quick]
 """
@@ -35,27 +35,29 @@ from typing import Any
 import heedful
 from heedful.files import file_sha256
 from report import header, verdict
-from serving import Client, Reply, children, metrics, requests_of, sentences, served
+from serving import Client, Reply, child_pids, make_requests, read_metrics, read_sentences, run_server
 
-TOGETHER, BEAM, CLIENTS = 8, 2, 6
-FREE = ("--rate", "1e9", "--burst", "1e9")
-HOW = (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV)
+SENTENCES_PER_REQUEST, BEAM, NUM_CLIENTS = 8, 2, 6
+NO_RATE_LIMIT = ("--rate", "1e9", "--burst", "1e9")
+CRASH_SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV)
 
 
 @asynccontextmanager
-async def load(port: int, bodies: Sequence[Any], clients: int = CLIENTS) -> AsyncIterator[list[tuple[int, Reply]]]:
-    """So many clients, each asking again when it was answered: what was asked, and what was said."""
+async def run_load(
+    port: int, bodies: Sequence[Any], num_clients: int = NUM_CLIENTS
+) -> AsyncIterator[list[tuple[int, Reply]]]:
+    """Closed-loop clients in the background; the list of (index of the body, reply) grows meanwhile."""
     replies, stop, client = list[tuple[int, Reply]](), asyncio.Event(), Client(port)
 
-    async def one(number: int) -> None:
+    async def run_client(number: int) -> None:
         while not stop.is_set():
             reply = await client.post("/v1/translate", bodies[number % len(bodies)])
             replies.append((number % len(bodies), reply))
-            number += clients
+            number += num_clients
             if reply.status != 200:
                 await asyncio.sleep(0.05)
 
-    tasks = [asyncio.create_task(one(number)) for number in range(clients)]
+    tasks = [asyncio.create_task(run_client(number)) for number in range(num_clients)]
     await asyncio.sleep(0.5)
     yield replies
     stop.set()
@@ -64,7 +66,7 @@ async def load(port: int, bodies: Sequence[Any], clients: int = CLIENTS) -> Asyn
 
 
 async def get(port: int, path: str) -> tuple[int, Any]:
-    """Status and tree of a GET; 0 where nobody answers."""
+    """Status and JSON of a GET; 0 if there is no response."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -75,79 +77,83 @@ async def get(port: int, path: str) -> tuple[int, Any]:
         return 0, {}
 
 
-# ------------------------------------------------------------------------------------------------------- deaths
+# ------------------------------------------------------------------------------------------------------- crashes
 
 
-async def deaths(port: int, front: subprocess.Popen[bytes], times: int) -> tuple[list[float], int, int, Counter[int]]:
-    """Seconds until it was ready again, silences of the front, the most errors that one death gave, statuses."""
-    waited, silences, worst, draw = list[float](), 0, 0, random.Random(1)
-    async with load(port, requests_of(TOGETHER, BEAM)) as replies:
+async def crash_worker(
+    port: int, server: subprocess.Popen[bytes], times: int
+) -> tuple[list[float], int, int, Counter[int]]:
+    """(seconds until ready again, failed /livez, largest number of errors after one crash, statuses)."""
+    recovery_seconds, failed_checks, max_errors, generator = list[float](), 0, 0, random.Random(1)
+    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
         for number in range(times):
-            seen = len(replies)
-            (pid,) = children(front.pid)
-            os.kill(pid, HOW[number % len(HOW)])
+            num_before = len(replies)
+            (pid,) = child_pids(server.pid)
+            os.kill(pid, CRASH_SIGNALS[number % len(CRASH_SIGNALS)])
             begin = time.perf_counter()
             while True:
-                silences += (await get(port, "/livez"))[0] != 200
-                status, told = await get(port, "/readyz")
-                if status == 200 and told["pid"] != pid:
+                failed_checks += (await get(port, "/livez"))[0] != 200
+                status, readiness = await get(port, "/readyz")
+                if status == 200 and readiness["pid"] != pid:
                     break
                 if time.perf_counter() - begin > 30:
-                    raise SystemExit("it does not come back")
+                    raise SystemExit("the server does not recover")
                 await asyncio.sleep(0.02)
-            waited.append(time.perf_counter() - begin)
-            await asyncio.sleep(0.3 + draw.random() / 2)
-            worst = max(worst, sum(reply.status != 200 for _, reply in replies[seen:]))
-    return waited, silences, worst, Counter(reply.status for _, reply in replies)
+            recovery_seconds.append(time.perf_counter() - begin)
+            await asyncio.sleep(0.3 + generator.random() / 2)
+            max_errors = max(max_errors, sum(reply.status != 200 for _, reply in replies[num_before:]))
+    return recovery_seconds, failed_checks, max_errors, Counter(reply.status for _, reply in replies)
 
 
 # ------------------------------------------------------------------------------------------------------- drains
 
 
-async def drain(port: int, front: subprocess.Popen[bytes], after: float) -> list[Reply]:
-    """All replies of clients that go on asking until nobody is there."""
-    async with load(port, requests_of(TOGETHER, BEAM)) as replies:
-        await asyncio.sleep(after)
-        front.send_signal(signal.SIGTERM)
-        while front.poll() is None:
+async def stop_under_load(port: int, server: subprocess.Popen[bytes], delay_seconds: float) -> list[Reply]:
+    """Send SIGTERM; all replies until the server has exited."""
+    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
+        await asyncio.sleep(delay_seconds)
+        server.send_signal(signal.SIGTERM)
+        while server.poll() is None:
             await asyncio.sleep(0.02)
     return [reply for _, reply in replies]
 
 
-def drains(model: Path, times: int) -> tuple[int, int, list[float]]:
-    """Of those let in: how many were not answered, how many were. And how long stopping took."""
+def drain_servers(model: Path, times: int) -> tuple[int, int, list[float]]:
+    """(admitted but not answered, answered, seconds that stopping took)."""
     lost = answered = 0
-    took, draw = list[float](), random.Random(2)
+    stop_seconds, generator = list[float](), random.Random(2)
     for _ in range(times):
-        with tempfile.TemporaryFile() as log, served(model, *FREE, threads=2, log=log) as (port, front):
+        with tempfile.TemporaryFile() as log, run_server(model, *NO_RATE_LIMIT, threads=2, log=log) as (port, server):
             begin = time.perf_counter()
-            wait = draw.random()
-            replies = asyncio.run(drain(port, front, wait))
-            took.append(time.perf_counter() - begin - wait - 0.5)
+            delay = generator.random()
+            replies = asyncio.run(stop_under_load(port, server, delay))
+            stop_seconds.append(time.perf_counter() - begin - delay - 0.5)
             log.seek(0)
-            said = re.search(rb"([\d,]+) requests let in, ([\d,]+) answered", log.read())
-            assert said is not None, "it did not say how many"
-        inside = int(said[1].replace(b",", b""))
-        got = sum(reply.status == 200 for reply in replies)
-        lost += inside - got
-        answered += got
-        odd = {reply.status for reply in replies} - {200, 503, 0}
-        assert not odd, odd
-    return lost, answered, took
+            summary = re.search(rb"([\d,]+) requests admitted, ([\d,]+) answered", log.read())
+            assert summary is not None, "the log does not say how many requests were admitted"
+        num_admitted = int(summary[1].replace(b",", b""))
+        num_answered = sum(reply.status == 200 for reply in replies)
+        lost += num_admitted - num_answered
+        answered += num_answered
+        unexpected = {reply.status for reply in replies} - {200, 503, 0}
+        assert not unexpected, unexpected
+    return lost, answered, stop_seconds
 
 
 # -------------------------------------------------------------------------------------------------------- swaps
 
 
-async def swaps(port: int, front: subprocess.Popen[bytes], link: Path, models: Sequence[Path], times: int) -> list[Any]:
-    """Every reply while one model follows the other."""
-    async with load(port, requests_of(TOGETHER, BEAM)) as replies:
+async def swap_models(
+    port: int, server: subprocess.Popen[bytes], link: Path, models: Sequence[Path], times: int
+) -> list[Any]:
+    """All replies while two models replace each other."""
+    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
         for number in range(times):
             before = (await get(port, "/readyz"))[1]["version"]
-            new = link.with_name("new")
-            new.symlink_to(models[(number + 1) % 2])
-            new.replace(link)
-            front.send_signal(signal.SIGHUP)
+            new_link = link.with_name("new")
+            new_link.symlink_to(models[(number + 1) % 2])
+            new_link.replace(link)
+            server.send_signal(signal.SIGHUP)
             async with asyncio.timeout(30):
                 while (await get(port, "/readyz"))[1].get("version") == before:
                     await asyncio.sleep(0.02)
@@ -155,51 +161,51 @@ async def swaps(port: int, front: subprocess.Popen[bytes], link: Path, models: S
     return replies
 
 
-def mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple[int, int, int]:
-    """How many answers are not wholly of the model that they name, how many of which are of the other, of how many."""
-    lines = sentences()
+def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple[int, int, int]:
+    """(responses that differ from the model they name, of these with a text of the other model, all responses)."""
+    lines = read_sentences()
     expected: dict[str, list[str]] = {}
     for model in models:
         translator = heedful.load(model, threads=2)
         version = file_sha256(translator.bundle.folder / "manifest.json")[:12]
-        expected[version] = [one.text for one in translator(lines, beam=BEAM)]
+        expected[version] = [translation.text for translation in translator(lines, beam=BEAM)]
     assert len(expected) == 2
-    strange = other = count = 0
+    different = mixed = count = 0
     for number, reply in replies:
         if reply.status != 200:
             continue
         count += 1
-        tree = json.loads(reply.body)
-        said = [one["text"] for one in tree["translations"]]
-        place = slice(number * TOGETHER, number * TOGETHER + TOGETHER)
-        (foreign,) = (texts for version, texts in expected.items() if version != tree["version"])
-        pairs = list(zip(said, expected[tree["version"]][place], foreign[place], strict=True))
-        strange += any(one != own for one, own, _ in pairs)
-        other += any(one != own and one == theirs for one, own, theirs in pairs)
-    return strange, other, count
+        body = json.loads(reply.body)
+        texts = [translation["text"] for translation in body["translations"]]
+        indices = slice(number * SENTENCES_PER_REQUEST, (number + 1) * SENTENCES_PER_REQUEST)
+        (other,) = (texts for version, texts in expected.items() if version != body["version"])
+        triples = list(zip(texts, expected[body["version"]][indices], other[indices], strict=True))
+        different += any(text != named for text, named, _ in triples)
+        mixed += any(text != named and text == other for text, named, other in triples)
+    return different, mixed, count
 
 
-# ------------------------------------------------------------------------------------------------------ leavers
+# ------------------------------------------------------------------------------------------------------ disconnects
 
 
-async def leavers(port: int, count: int) -> None:
-    """Clients that ask and hang up, as a page does for who types on, while others keep the engine busy."""
-    bodies, draw = requests_of(1, 5), random.Random(3)
+async def disconnect_clients(port: int, count: int) -> None:
+    """Clients that disconnect early, as the page does when its user types on, while others keep the engine busy."""
+    bodies, generator = make_requests(1, 5), random.Random(3)
 
-    async def one(number: int) -> None:
+    async def send_and_disconnect(number: int) -> None:
         data = json.dumps(bodies[number % len(bodies)]).encode()
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
             b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(data) + data
         )
-        await asyncio.sleep(draw.random() / 20)
+        await asyncio.sleep(generator.random() / 20)
         writer.close()
 
-    async with load(port, requests_of(32, 5), 10):
+    async with run_load(port, make_requests(32, 5), 10):
         for number in range(count):
             await asyncio.sleep(0.03)
-            await one(number)
+            await send_and_disconnect(number)
         await asyncio.sleep(1)
 
 
@@ -208,57 +214,60 @@ def main() -> int:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--other", type=Path, required=True)
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     header(__file__)
-    killed, stopped, swapped, left = (6, 2, 4, 100) if given.quick else (100, 50, 50, 1000)
-    with served(given.model, *FREE, threads=2) as (port, front):
-        waited, silences, worst, statuses = asyncio.run(deaths(port, front, killed))
-        counts = metrics(port)
-    late = sorted(waited)
-    within = late[int(0.95 * len(late)) - 1]
-    again, poison = (counts[f"heedful_{name}_total"] for name in ("retried", "poison"))
+    num_crashes, num_drains, num_swaps, num_disconnects = (6, 2, 4, 100) if args.quick else (100, 50, 50, 1000)
+    with run_server(args.model, *NO_RATE_LIMIT, threads=2) as (port, server):
+        recovery_seconds, failed_checks, max_errors, statuses = asyncio.run(crash_worker(port, server, num_crashes))
+        metrics = read_metrics(port)
+    recovery_seconds.sort()
+    p95 = recovery_seconds[int(0.95 * len(recovery_seconds)) - 1]
+    retried, poison = (metrics[f"heedful_{name}_total"] for name in ("retried", "poison"))
     print(
-        f"{killed} deaths: ready again after {statistics.median(waited):.2f} s (median), 95 % within {within:.2f} s, "
-        f"all within {late[-1]:.2f} s; statuses {dict(statuses)}; {again:.0f} requests tried again, {poison:.0f} taken "
-        f"for poison; front silent {silences} times",
+        f"{num_crashes} crashes: ready again after {statistics.median(recovery_seconds):.2f} s (median), 95 % within "
+        f"{p95:.2f} s, all within {recovery_seconds[-1]:.2f} s; statuses {dict(statuses)}; {retried:.0f} requests "
+        f"retried, {poison:.0f} taken for poison; {failed_checks} failed health checks",
         flush=True,
     )
-    lost, answered, took = drains(given.model, stopped)
-    seconds = statistics.median(took)
-    print(f"{stopped} drains: {answered:,} let in and answered, {lost} lost; {seconds:.2f} s each", flush=True)
-    models = (given.model.resolve(), given.other.resolve())
-    with tempfile.TemporaryDirectory() as place:
-        link = Path(place) / "model"
+    lost, answered, stop_seconds = drain_servers(args.model, num_drains)
+    seconds = statistics.median(stop_seconds)
+    print(f"{num_drains} drains: {answered:,} admitted and answered, {lost} lost; {seconds:.2f} s each", flush=True)
+    models = (args.model.resolve(), args.other.resolve())
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        link = Path(temporary_dir) / "model"
         link.symlink_to(models[0])
-        with served(link, *FREE, threads=2) as (port, front):
-            replies = asyncio.run(swaps(port, front, link, models, swapped))
-    strange, other, count = mixed(replies, models)
+        with run_server(link, *NO_RATE_LIMIT, threads=2) as (port, server):
+            replies = asyncio.run(swap_models(port, server, link, models, num_swaps))
+    different, mixed, count = count_mixed(replies, models)
     failed = sum(reply.status != 200 for _, reply in replies)
     print(
-        f"{swapped} swaps: {count:,} answers, {failed} failed, {other} mixed with the other model, "
-        f"{strange} with a text that differs by its batch",
+        f"{num_swaps} swaps: {count:,} responses, {failed} failed, {mixed} mixed with the other model, "
+        f"{different} with a text that depends on its batch",
         flush=True,
     )
-    with served(given.model, *FREE, "--queue", "10", threads=2) as (port, _):
-        asyncio.run(leavers(port, left))
-        counts = metrics(port)
-    wasted = counts["heedful_wasted_tokens_total"] / counts["heedful_batched_tokens_total"]
-    dropped = counts["heedful_left_total"]
-    print(f"{left:,} who left: {dropped:.0f} dropped before their turn, {100 * wasted:.2f} % of the tokens for nobody")
+    with run_server(args.model, *NO_RATE_LIMIT, "--queue", "10", threads=2) as (port, _):
+        asyncio.run(disconnect_clients(port, num_disconnects))
+        metrics = read_metrics(port)
+    wasted = metrics["heedful_wasted_tokens_total"] / metrics["heedful_batched_tokens_total"]
+    dropped = metrics["heedful_disconnected_total"]
+    print(
+        f"{num_disconnects:,} disconnects: {dropped:.0f} dropped before translation, "
+        f"{100 * wasted:.2f} % of the tokens wasted"
+    )
     code = verdict(
         [
-            ("3 s - until ready again (95 %)", 3.0 - within, 0.0),
-            ("5 s - until ready again (all)", 5.0 - late[-1], 0.0),
-            ("times that the front was silent (minus)", -silences, 0),
-            ("requests with an error for one death (minus; a batch holds up to 20)", -worst, -20),
-            ("requests let in and lost at a drain (minus)", -lost, 0),
+            ("3 s - until ready again (95 %)", 3.0 - p95, 0.0),
+            ("5 s - until ready again (all)", 5.0 - recovery_seconds[-1], 0.0),
+            ("failed health checks (minus)", -failed_checks, 0),
+            ("requests with an error after one crash (minus; a batch holds up to 20)", -max_errors, -20),
+            ("requests admitted and lost at a drain (minus)", -lost, 0),
             ("requests that failed at a swap (minus)", -failed, 0),
-            ("answers that mix two models (minus)", -other, 0),
-            ("share of the tokens for those who left (minus)", -wasted, -0.01),
+            ("responses that mix two models (minus)", -mixed, 0),
+            ("share of the tokens wasted on disconnected clients (minus)", -wasted, -0.01),
         ]
     )
-    what = f"{killed} deaths, {stopped} drains, {swapped} swaps, {left:,} leavers"
-    print(f"{what}: {lost + failed + other} requests lost or mixed")
+    runs = f"{num_crashes} crashes, {num_drains} drains, {num_swaps} swaps, {num_disconnects:,} disconnects"
+    print(f"{runs}: {lost + failed + mixed} requests lost or mixed")
     return code
 
 

@@ -1,13 +1,13 @@
-"""How much of CTranslate2's speed is left when it is asked over HTTP?
+"""How much of CTranslate2's speed is left over HTTP?
 
-`heedful serve` with a CTranslate2 export, asked by a client on the same machine, against `translate_batch` alone, in
-turns: the same sentences, beam, threads and tokens in a batch. While CTranslate2 works alone the client runs too, at
-the same rate, against an HTTP server that says always the same. CTranslate2 alone is given pieces and gives pieces;
-the server is given text, and normalizes, cuts, translates, puts together and looks for what is odd.
+Alternates between `heedful serve` with a CTranslate2 export, its client on the same machine, and `translate_batch`
+alone: the same sentences, beam, threads and batch tokens. While CTranslate2 runs alone, the client runs too, at the
+same rate, against an HTTP server with a constant response. CTranslate2 alone gets and returns subwords; the server gets
+text, and normalizes, tokenizes, translates, detokenizes and checks for flags.
 
 Claims: requests of 32 sentences at beam 5, at saturation, have at least 0.85 of its speed; at low load the median
-request of one sentence takes at most 5 ms longer than `translate_batch` of that sentence; the first answer comes within
-3 seconds of `heedful serve`; and every answer is what `heedful translate` says, with its alignment and probabilities.
+request of one sentence takes at most 5 ms longer than `translate_batch` of that sentence; the first response arrives
+within 3 seconds of `heedful serve`; and every response equals `heedful translate`, with alignment and probabilities.
 
     python benchmarks/serve_speed.py --model EXPORT [--rounds 7] [--seconds 10] [--quick]
 """
@@ -27,25 +27,28 @@ from typing import Any
 import heedful
 from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions
 from report import header, verdict
-from serving import Client, Reply, closed_loop, requests_of, sentences, served
+from serving import Client, Reply, closed_loop, make_requests, read_sentences, run_server
 
-BEAM, TOGETHER, CLIENTS, SINGLES, THREADS = 5, 32, 10, 256, 2
+BEAM, SENTENCES_PER_REQUEST, NUM_CLIENTS, NUM_SINGLE_CLIENTS, THREADS = 5, 32, 10, 256, 2
 
 
 # ------------------------------------------------------------------------------------------------ the engine alone
 
 
-def bare(model: Path, seconds: float) -> None:
-    """In a process of its own: at every line of its input, work so long, and say how many sentences a second."""
+def run_engine(model: Path, seconds: float) -> None:
+    """Child process: for each line of stdin, translate for `seconds` and print sentences per second.
+
+    A line `one N` translates only sentence N and prints the seconds.
+    """
     translator = heedful.load(model, threads=THREADS)
     engine, penalty = translator.engine, translator.bundle.generation.length_penalty
-    asked = translator.make_segments(sentences(), TranslationOptions(beam=BEAM), 0)
-    rows = engine.spell([segment.source for some in asked for segment in some])
-    limit = max(segment.source.max_length for some in asked for segment in some)
+    segmented = translator.make_segments(read_sentences(), TranslationOptions(beam=BEAM), 0)
+    rows = engine.spell([segment.source for segments in segmented for segment in segments])
+    limit = max(segment.source.max_length for segments in segmented for segment in segments)
 
-    def work(some: Sequence[Sequence[str]]) -> None:
+    def translate(batch: Sequence[Sequence[str]]) -> None:
         engine.engine.translate_batch(
-            some,
+            batch,
             beam_size=BEAM,
             length_penalty=penalty,
             max_decoding_length=limit,
@@ -54,58 +57,58 @@ def bare(model: Path, seconds: float) -> None:
             return_scores=True,
         )
 
-    work(rows[:128])
+    translate(rows[:128])
     print("ready", flush=True)
     for line in sys.stdin:
         if line.startswith("one"):
             begin = time.perf_counter()
-            work([rows[int(line.split()[1])]])
+            translate([rows[int(line.split()[1])]])
             print(time.perf_counter() - begin, flush=True)
             continue
-        begin, done = time.perf_counter(), 0
+        begin, num_translated = time.perf_counter(), 0
         while time.perf_counter() - begin < seconds:
-            some = [rows[(done + at) % len(rows)] for at in range(BATCH_SENTENCES)]
-            work(some)
-            done += len(some)
-        print(done / (time.perf_counter() - begin), flush=True)
+            batch = [rows[(num_translated + offset) % len(rows)] for offset in range(BATCH_SENTENCES)]
+            translate(batch)
+            num_translated += len(batch)
+        print(num_translated / (time.perf_counter() - begin), flush=True)
 
 
-class Bare:
-    """That process, from outside."""
+class EngineProcess:
+    """`run_engine` in a child process."""
 
     def __init__(self, model: Path, seconds: float) -> None:
-        command = [sys.executable, __file__, "--model", str(model), "--seconds", str(seconds), "--bare"]
+        command = [sys.executable, __file__, "--model", str(model), "--seconds", str(seconds), "--engine-only"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.heard()
+        self.read_line()
 
-    def heard(self) -> str:
-        """A line that it says."""
+    def read_line(self) -> str:
+        """The next line of its stdout."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def ask(self, line: str) -> float:
-        """A number."""
+    def measure(self, command: str) -> float:
+        """Send a command and return its result."""
         assert self.process.stdin is not None
-        print(line, file=self.process.stdin, flush=True)
-        return float(self.heard())
+        print(command, file=self.process.stdin, flush=True)
+        return float(self.read_line())
 
 
 @contextmanager
-def bare_process(model: Path, seconds: float) -> Iterator[Bare]:
-    """Until the end."""
-    one = Bare(model, seconds)
+def start_engine(model: Path, seconds: float) -> Iterator[EngineProcess]:
+    """An EngineProcess as a context manager."""
+    engine = EngineProcess(model, seconds)
     try:
-        yield one
+        yield engine
     finally:
-        one.process.kill()
-        one.process.wait()
+        engine.process.kill()
+        engine.process.wait()
 
 
-async def beside(bare: Bare, bodies: Sequence[Any], rate: float, size: int) -> float:
-    """The engine alone, with a client at work that asks at the same rate, and is told always the same."""
-    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b" " * size
+async def measure_engine_alone(engine: EngineProcess, bodies: Sequence[Any], rate: float, response_bytes: int) -> float:
+    """Sentences per second of the engine, while a client sends requests at `rate` to a constant HTTP server."""
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % response_bytes + b" " * response_bytes
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not reader.at_eof():
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -115,66 +118,66 @@ async def beside(bare: Bare, bodies: Sequence[Any], rate: float, size: int) -> f
                 int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")
             )
             await reader.readexactly(length)
-            writer.write(said)
+            writer.write(response)
         writer.close()
 
-    server = await asyncio.start_server(say, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     client = Client(server.sockets[0].getsockname()[1])
 
-    async def asking() -> None:
+    async def send_requests() -> None:
         number = 0
         while True:
             await client.post("/", bodies[number % len(bodies)])
             number += 1
             await asyncio.sleep(1 / rate)
 
-    asker = asyncio.create_task(asking())
-    found = await asyncio.to_thread(bare.ask, "work")
-    asker.cancel()
+    sender = asyncio.create_task(send_requests())
+    speed = await asyncio.to_thread(engine.measure, "batches")
+    sender.cancel()
     client.close()
     server.close()
-    await asyncio.sleep(0.1)  # until those who said always the same have heard that nobody asks
-    return found
+    await asyncio.sleep(0.1)  # until the handlers of the connections have ended
+    return speed
 
 
 # ------------------------------------------------------------------------------------------------------ claims
 
 
-def equal(model: Path, port: int) -> tuple[int, int, float]:
-    """How many answers have the text and links of `heedful translate`, of how many; log p differs by how much at most.
+def compare_with_translate(model: Path, port: int) -> tuple[int, int, float]:
+    """(responses with the text and links of `heedful translate`, all responses, largest difference of log p).
 
-    CTranslate2's int8 makes log p depend a little on the other sentences of a batch.
+    With int8, CTranslate2's log p depends slightly on the other sentences of a batch.
     """
-    lines = sentences()
-    here = heedful.load(model, threads=THREADS)(lines, alignment="best")
-    there: list[dict[str, Any]] = []
-    for at in range(0, len(lines), TOGETHER):
-        body = {"texts": lines[at : at + TOGETHER], "tokens": True, "alignment": "best"}
+    lines = read_sentences()
+    local = heedful.load(model, threads=THREADS)(lines, alignment="best")
+    remote: list[dict[str, Any]] = []
+    for start in range(0, len(lines), SENTENCES_PER_REQUEST):
+        body = {"texts": lines[start : start + SENTENCES_PER_REQUEST], "tokens": True, "alignment": "best"}
         reply = asyncio.run(Client(port).post("/v1/translate", body))
-        there += json.loads(reply.body)["translations"]
-    same = [
-        (one, other)
-        for one, other in zip(here, there, strict=True)
-        if one.text == other["text"] and [list(link) for link in one.alignment or ()] == other["alignment"]
+        remote += json.loads(reply.body)["translations"]
+    equal = [
+        (here, there)
+        for here, there in zip(local, remote, strict=True)
+        if here.text == there["text"] and [list(link) for link in here.alignment or ()] == there["alignment"]
     ]
-    apart = [
-        abs(token.log_probability - told["log_probability"])
-        for one, other in same
-        for token, told in zip(one.tokens, other["tokens"], strict=True)
+    differences = [
+        abs(token.log_probability - remote_token["log_probability"])
+        for here, there in equal
+        for token, remote_token in zip(here.tokens, there["tokens"], strict=True)
     ]
-    return len(same), len(lines), max(apart)
+    return len(equal), len(lines), max(differences)
 
 
-async def late(port: int, alone: Bare, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of requests of one sentence, and of the engine alone, in turns."""
-    client, lines, over, bare_ones = Client(port), sentences(), list[float](), list[float]()
+async def measure_latency(port: int, engine: EngineProcess, count: int) -> tuple[list[float], list[float]]:
+    """Seconds of requests of one sentence, and of the engine alone, alternating."""
+    client, lines, http_seconds, engine_seconds = Client(port), read_sentences(), list[float](), list[float]()
     for number in range(count):
         reply = await client.post("/v1/translate", {"texts": lines[number % len(lines)], "beam": BEAM})
         assert reply.status == 200, reply
-        over.append(reply.seconds)
-        bare_ones.append(alone.ask(f"one {number % len(lines)}"))
+        http_seconds.append(reply.seconds)
+        engine_seconds.append(engine.measure(f"one {number % len(lines)}"))
     client.close()
-    return over, bare_ones
+    return http_seconds, engine_seconds
 
 
 def main() -> int:
@@ -183,64 +186,67 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--bare", action="store_true", help="(be the engine alone)")
-    given = parser.parse_args()
-    if given.bare:
-        bare(given.model, given.seconds)
+    parser.add_argument("--engine-only", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.engine_only:
+        run_engine(args.model, args.seconds)
         return 0
     header(__file__)
-    rounds, seconds = (3, 3.0) if given.quick else (given.rounds, given.seconds)
-    many, single = requests_of(TOGETHER, BEAM), requests_of(1, BEAM)
+    rounds, seconds = (3, 3.0) if args.quick else (args.rounds, args.seconds)
+    large, single = make_requests(SENTENCES_PER_REQUEST, BEAM), make_requests(1, BEAM)
     begin = time.perf_counter()
-    with served(given.model, "--rate", "1e9", "--burst", "1e9", "--queue", "10", threads=THREADS) as (port, _):
+    with run_server(args.model, "--rate", "1e9", "--burst", "1e9", "--queue", "10", threads=THREADS) as (port, _):
         reply = asyncio.run(Client(port).post("/v1/translate", single[0]))
-        cold = time.perf_counter() - begin
-        print(f"first answer after {cold:.2f} s", flush=True)
-        same, lines, apart = equal(given.model, port)
-        print(f"answers as heedful translate gives them: {same:,} of {lines:,}; log p of a token within {apart:.1e}")
-        with bare_process(given.model, seconds) as alone:
-            speeds: dict[str, list[float]] = {"alone": [], "32 a request": [], "1 a request": []}
-            rate, size = 10.0, len(reply.body)
-            asyncio.run(closed_loop(Client(port), many, CLIENTS, 3))
+        first_seconds = time.perf_counter() - begin
+        print(f"first response after {first_seconds:.2f} s", flush=True)
+        num_equal, num_lines, difference = compare_with_translate(args.model, port)
+        print(f"responses equal to heedful translate: {num_equal:,} of {num_lines:,}; log p within {difference:.1e}")
+        with start_engine(args.model, seconds) as engine:
+            speeds: dict[str, list[float]] = {"alone": [], "32 per request": [], "1 per request": []}
+            rate, response_bytes = 10.0, len(reply.body)
+            asyncio.run(closed_loop(Client(port), large, NUM_CLIENTS, 3))
             for turn in range(rounds):
-                replies = asyncio.run(closed_loop(Client(port), many, CLIENTS, seconds))
-                rate, size = len(replies) / seconds, len(replies[0].body)
-                speeds["32 a request"].append(speed(replies, TOGETHER))
-                speeds["alone"].append(asyncio.run(beside(alone, many, rate, size)))
-                speeds["1 a request"].append(speed(asyncio.run(closed_loop(Client(port), single, SINGLES, seconds)), 1))
-                print(f"round {turn + 1}: " + ", ".join(f"{name} {some[-1]:.0f}" for name, some in speeds.items()))
-            over, bare_ones = asyncio.run(late(port, alone, 60 if given.quick else 300))
-    for name, some in speeds.items():
-        print(f"{name}: {spread(some)} sentences/s")
-    ratios = [one / other for one, other in zip(speeds["32 a request"], speeds["alone"], strict=True)]
-    ones = [one / other for one, other in zip(speeds["1 a request"], speeds["alone"], strict=True)]
-    added = statistics.median(over) - statistics.median(bare_ones)
-    print(f"one sentence at low load: {1000 * statistics.median(over):.1f} ms over HTTP, "
-          f"{1000 * statistics.median(bare_ones):.1f} ms alone")  # fmt: skip
+                replies = asyncio.run(closed_loop(Client(port), large, NUM_CLIENTS, seconds))
+                rate, response_bytes = len(replies) / seconds, len(replies[0].body)
+                speeds["32 per request"].append(sentences_per_second(replies, SENTENCES_PER_REQUEST))
+                speeds["alone"].append(asyncio.run(measure_engine_alone(engine, large, rate, response_bytes)))
+                replies = asyncio.run(closed_loop(Client(port), single, NUM_SINGLE_CLIENTS, seconds))
+                speeds["1 per request"].append(sentences_per_second(replies, 1))
+                print(f"round {turn + 1}: " + ", ".join(f"{name} {values[-1]:.0f}" for name, values in speeds.items()))
+            http_seconds, engine_seconds = asyncio.run(measure_latency(port, engine, 60 if args.quick else 300))
+    for name, values in speeds.items():
+        print(f"{name}: {format_range(values)} sentences/s")
+    ratios, single_ratios = (
+        [served / alone for served, alone in zip(speeds[name], speeds["alone"], strict=True)]
+        for name in ("32 per request", "1 per request")
+    )
+    added = statistics.median(http_seconds) - statistics.median(engine_seconds)
+    print(f"one sentence at low load: {1000 * statistics.median(http_seconds):.1f} ms over HTTP, "
+          f"{1000 * statistics.median(engine_seconds):.1f} ms alone")  # fmt: skip
     code = verdict(
         [
-            ("texts and links equal to heedful translate (share)", same / lines, 1.0),
-            ("0.05 - how far log p of a token is apart", 0.05 - apart, 0.0),
+            ("texts and links equal to heedful translate (share)", num_equal / num_lines, 1.0),
+            ("0.05 - largest difference of log p of a token", 0.05 - difference, 0.0),
             ("over HTTP / alone, 32 sentences a request (median)", statistics.median(ratios), 0.85),
-            ("3 s - seconds to the first answer", 3.0 - cold, 0.0),
+            ("3 s - seconds to the first response", 3.0 - first_seconds, 0.0),
             ("5 ms - added at low load, in ms", 5.0 - 1000 * added, 0.0),
         ]
     )
     print(f"over HTTP / alone: {statistics.median(ratios):.2f} with 32 sentences a request, "
-          f"{statistics.median(ones):.2f} with one; added at low load {1000 * added:.1f} ms")  # fmt: skip
+          f"{statistics.median(single_ratios):.2f} with one; added at low load {1000 * added:.1f} ms")  # fmt: skip
     return code
 
 
-def spread(values: Sequence[float]) -> str:
-    """Median, least and most."""
+def format_range(values: Sequence[float]) -> str:
+    """Median (minimum to maximum)."""
     return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
-def speed(replies: Sequence[Reply], each: int) -> float:
-    """Sentences a second, by the time in which the replies came."""
-    good = [one for one in replies if one.status == 200]
-    assert len(good) == len(replies), {one.status for one in replies}
-    return each * len(good) / (max(one.ended for one in good) - min(one.ended - one.seconds for one in good))
+def sentences_per_second(replies: Sequence[Reply], sentences_per_request: int) -> float:
+    """Throughput between the first request and the last response; all must have succeeded."""
+    assert all(reply.status == 200 for reply in replies), {reply.status for reply in replies}
+    seconds = max(reply.ended_at for reply in replies) - min(reply.ended_at - reply.seconds for reply in replies)
+    return sentences_per_request * len(replies) / seconds
 
 
 if __name__ == "__main__":

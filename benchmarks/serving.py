@@ -1,4 +1,4 @@
-"""What the benchmarks of the server share: a server in a process of its own, and a client that waits for nobody."""
+"""Shared by the benchmarks of the server: a server process and an asyncio HTTP client."""
 
 import asyncio
 import contextlib
@@ -21,36 +21,37 @@ from urllib.request import urlopen
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
 
 
-def sentences() -> list[str]:
-    """A thousand to translate."""
+def read_sentences() -> list[str]:
+    """The 1,000 English sentences of the test set test_2016_flickr."""
     with gzip.open(DATA / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
         return file.read().splitlines()
 
 
-def requests_of(size: int, beam: int) -> list[Any]:
-    """They, so many in a request."""
-    lines = sentences()
-    return [{"texts": lines[at : at + size], "beam": beam} for at in range(0, len(lines) - size + 1, size)]
+def make_requests(num_sentences: int, beam: int) -> list[Any]:
+    """Bodies for /v1/translate with `num_sentences` each."""
+    lines = read_sentences()
+    starts = range(0, len(lines) - num_sentences + 1, num_sentences)
+    return [{"texts": lines[start : start + num_sentences], "beam": beam} for start in starts]
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port that is not in use."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
-def served(
+def run_server(
     model: Path, *options: str, threads: int | None = None, log: Any = subprocess.DEVNULL
 ) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """`heedful serve` on a free port, until the end; `log` gets what it says."""
+    """`heedful serve` on a free port as a context manager; its stdout goes to `log`."""
     port = free_port()
     command = [sys.executable, "-m", "heedful", "serve", str(model), "--port", str(port), *options]
     command += ["--threads", str(threads)] if threads else []
     process = subprocess.Popen(command, stdout=log)
     try:
-        wait_ready(port, process)
+        wait_until_ready(port, process)
         yield port, process
     finally:
         if process.poll() is None:
@@ -61,46 +62,46 @@ def served(
         process.wait()
 
 
-def wait_ready(port: int, process: subprocess.Popen[bytes], seconds: float = 60.0) -> float:
-    """How long until it is ready."""
+def wait_until_ready(port: int, process: subprocess.Popen[bytes], timeout_seconds: float = 60.0) -> float:
+    """Wait for /readyz; returns the seconds it took."""
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    while time.perf_counter() - begin < timeout_seconds:
         if process.poll() is not None:
-            raise SystemExit(f"the server ended with {process.returncode}")
+            raise SystemExit(f"the server exited with {process.returncode}")
         with contextlib.suppress(OSError):
-            if told(port)["ready"]:
+            if read_readiness(port)["ready"]:
                 return time.perf_counter() - begin
         time.sleep(0.05)
-    raise SystemExit("the server does not get ready")
+    raise SystemExit("the server did not become ready")
 
 
-def told(port: int) -> dict[str, Any]:
-    """/readyz."""
+def read_readiness(port: int) -> dict[str, Any]:
+    """The JSON of /readyz."""
     with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
-        found: dict[str, Any] = json.load(response)
-    return found
+        readiness: dict[str, Any] = json.load(response)
+    return readiness
 
 
-def metrics(port: int) -> dict[str, float]:
-    """/metrics, by name."""
+def read_metrics(port: int) -> dict[str, float]:
+    """The values of /metrics by name."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
         lines = response.read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory of a process and its children."""
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and its children."""
     total = 0
-    for one in [pid, *children(pid)]:
+    for process in [pid, *child_pids(pid)]:
         with contextlib.suppress(OSError, IndexError):
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            total += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return total
 
 
-def children(pid: int) -> list[int]:
-    """The processes that one started."""
+def child_pids(pid: int) -> list[int]:
+    """The direct children of a process."""
     with contextlib.suppress(OSError):
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
 
 
@@ -109,42 +110,42 @@ def children(pid: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a request."""
+    """The response to a request."""
 
     status: int  # 0: the connection was lost
     seconds: float
     body: bytes
     headers: Mapping[str, str]
-    ended: float  # when
+    ended_at: float  # time.perf_counter
 
 
 class Client:
-    """HTTP over kept connections, as many as are needed at once."""
+    """An HTTP client with keep-alive connections, one per concurrent request."""
 
-    def __init__(self, port: int, patience: float = 60.0) -> None:
-        self.port, self.patience = port, patience
+    def __init__(self, port: int, timeout_seconds: float = 60.0) -> None:
+        self.port, self.timeout_seconds = port, timeout_seconds
         self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def post(self, path: str, tree: Any, headers: str = "") -> Reply:
-        """Send JSON, and read the answer; a kept connection that the server closed meanwhile is replaced."""
-        data = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
+    async def post(self, path: str, body: Any, headers: str = "") -> Reply:
+        """Post JSON; an idle connection that the server closed is replaced."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(data)}\r\n"
-        begin, kept = time.perf_counter(), True
-        while kept:
+        begin, is_reused = time.perf_counter(), True
+        while is_reused:
             try:
-                kept = bool(self.idle)
-                reader, writer = self.idle.pop() if kept else await asyncio.open_connection("127.0.0.1", self.port)
+                is_reused = bool(self.idle)
+                reader, writer = self.idle.pop() if is_reused else await asyncio.open_connection("127.0.0.1", self.port)
                 try:
                     writer.write(f"{head}{headers}\r\n".encode() + data)
-                    async with asyncio.timeout(self.patience):
-                        status, told, body = await answer(reader)
+                    async with asyncio.timeout(self.timeout_seconds):
+                        status, response_headers, response_body = await read_response(reader)
                 except BaseException:
                     writer.close()
                     raise
                 self.idle.append((reader, writer))
                 now = time.perf_counter()
-                return Reply(status, now - begin, body, told, now)
+                return Reply(status, now - begin, response_body, response_headers, now)
             except TimeoutError:
                 break
             except (OSError, asyncio.IncompleteReadError, ValueError, IndexError):
@@ -152,13 +153,13 @@ class Client:
         return Reply(0, time.perf_counter() - begin, b"", {}, time.perf_counter())
 
     def close(self) -> None:
-        """All that is kept."""
+        """Close idle connections."""
         for _, writer in self.idle:
             writer.close()
         self.idle.clear()
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+async def read_response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of a response."""
     status = int((await reader.readuntil(b"\r\n")).split()[1])
     headers: dict[str, str] = {}
@@ -171,18 +172,18 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], byt
 async def open_loop(
     client: Client, bodies: Sequence[Any], rate: float, seconds: float, seed: int = 1, path: str = "/v1/translate"
 ) -> list[Reply]:
-    """Requests at random moments, `rate` a second on average, whether or not the ones before were answered."""
-    draw, replies, tasks = random.Random(seed), list[Reply](), set[asyncio.Task[None]]()
+    """Poisson arrivals of `rate` requests per second, regardless of earlier responses."""
+    generator, replies, tasks = random.Random(seed), list[Reply](), set[asyncio.Task[None]]()
     bodies = [json.dumps(body).encode() for body in bodies]
 
-    async def one(number: int) -> None:
+    async def send(number: int) -> None:
         replies.append(await client.post(path, bodies[number % len(bodies)]))
 
     end, due, number = time.perf_counter() + seconds, time.perf_counter(), 0
     while due < end:
-        due += draw.expovariate(rate)
+        due += generator.expovariate(rate)
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        task = asyncio.create_task(one(number))
+        task = asyncio.create_task(send(number))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         number += 1
@@ -191,17 +192,17 @@ async def open_loop(
 
 
 async def closed_loop(
-    client: Client, bodies: Sequence[Any], clients: int, seconds: float, path: str = "/v1/translate"
+    client: Client, bodies: Sequence[Any], num_clients: int, seconds: float, path: str = "/v1/translate"
 ) -> list[Reply]:
-    """So many clients, each asking again when it was answered; who is refused waits a little, as one should."""
+    """Clients that send the next request when they have a response; after an error they pause."""
     replies, end = list[Reply](), time.perf_counter() + seconds
 
-    async def one(number: int) -> None:
+    async def run_client(number: int) -> None:
         while time.perf_counter() < end:
             replies.append(await client.post(path, bodies[number % len(bodies)]))
-            number += clients
+            number += num_clients
             if replies[-1].status != 200:
                 await asyncio.sleep(0.2)
 
-    await asyncio.gather(*(one(number) for number in range(clients)))
+    await asyncio.gather(*(run_client(number) for number in range(num_clients)))
     return replies

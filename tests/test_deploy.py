@@ -21,7 +21,7 @@ pytest.importorskip("fastapi", reason="the server's extra is not installed")
 yaml = pytest.importorskip("yaml", reason="PyYAML, which CTranslate2 brings, is not installed")
 
 from heedful.cli.serve import serve  # noqa: E402
-from heedful.serve import app, server, supervisor  # noqa: E402
+from heedful.serve import app, server, state, supervisor  # noqa: E402
 from support.free_ports import free_port  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ DOCKERFILE, COMPOSE, UNIT, NGINX, KUBERNETES = (
 )
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in (*DEPLOY.iterdir(), ROOT / "docs" / "deploy.md")}
 OF_COMPOSE = {"HEEDFUL_MODEL", "HEEDFUL_KEYS_FILE"}  # asked for by compose.yaml, not by the server
-SETTINGS = app.Settings()
+SETTINGS = state.ServerSettings()
 
 
 def command():
@@ -122,20 +122,20 @@ def test_all_name_the_port_that_the_server_has():
 
 
 def test_whoever_stops_it_waits_until_it_has_finished():
-    assert seconds(service()["stop_grace_period"]) > SETTINGS.grace
-    assert int(directive_of_unit("TimeoutStopSec")) > SETTINGS.grace
+    assert seconds(service()["stop_grace_period"]) > SETTINGS.shutdown_grace_seconds
+    assert int(directive_of_unit("TimeoutStopSec")) > SETTINGS.shutdown_grace_seconds
     assert directive_of_unit("KillMode") == "mixed"  # else the engine is ended under the requests it has
     sleep, pause = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep"
-    assert pod()["terminationGracePeriodSeconds"] > SETTINGS.grace + int(pause)
+    assert pod()["terminationGracePeriodSeconds"] > SETTINGS.shutdown_grace_seconds + int(pause)
     assert in_dockerfile("STOPSIGNAL") == "SIGTERM"
 
 
 def test_whoever_starts_it_waits_until_a_model_is_open():
-    assert seconds(re.search(r"--start-period=(\w+)", DOCKERFILE).group(1)) >= supervisor.STARTING
-    assert seconds(service()["healthcheck"]["start_period"]) >= supervisor.STARTING
+    assert seconds(re.search(r"--start-period=(\w+)", DOCKERFILE).group(1)) >= supervisor.START_TIMEOUT_SECONDS
+    assert seconds(service()["healthcheck"]["start_period"]) >= supervisor.START_TIMEOUT_SECONDS
     probe = container()["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] > supervisor.STARTING
+    assert probe["periodSeconds"] * probe["failureThreshold"] > supervisor.START_TIMEOUT_SECONDS
 
 
 def test_probes_ask_what_is_answered():
@@ -161,12 +161,12 @@ def test_health_checks_tell_the_well_from_the_ill(path, status, healthy):
 
 def test_nginx_is_as_generous_and_more_patient():
     assert directive("client_max_body_size") == "1m"
-    assert SETTINGS.body == 1 << 20
-    assert seconds(directive("proxy_read_timeout")) > SETTINGS.timeout + 1
-    assert seconds(directive("proxy_next_upstream_timeout")) > SETTINGS.timeout + 1
+    assert SETTINGS.max_body_bytes == 1 << 20
+    assert seconds(directive("proxy_read_timeout")) > SETTINGS.request_timeout_seconds + 1
+    assert seconds(directive("proxy_next_upstream_timeout")) > SETTINGS.request_timeout_seconds + 1
     assert re.search(r"/v1/document \{[^}]*client_max_body_size (\w+);", NGINX).group(1) == "16m"
-    assert SETTINGS.document == 16 << 20
-    assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < server.IDLE
+    assert SETTINGS.max_document_bytes == 16 << 20
+    assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < server.KEEP_ALIVE_SECONDS
     if "http_503" in directive("proxy_next_upstream"):  # else a replica that is full would be left alone for a while
         assert all("max_fails=0" in line for line in re.findall(r"server 127.*", NGINX))
 
@@ -369,11 +369,11 @@ def test_nginx_says_when_to_come_again(tmp_path):
     with nginx(tmp_path, [free_port()]) as port:
         status, after, body = post(port)
         assert (status, after) == (503, "2")
-        assert "again" in json.loads(body)["error"]
-        assert post(port, "x" * (SETTINGS.body + 1))[0] == 413
+        assert "retry after 2" in json.loads(body)["error"]
+        assert post(port, "x" * (SETTINGS.max_body_bytes + 1))[0] == 413
     with answering(lambda _: (200, {})) as well, nginx(tmp_path, [well]) as port:
         found = [post(port) for _ in range(150)]
     refused = [one for one in found if one[0] != 200]
     assert refused
     assert {one[:2] for one in refused} == {(429, "1")}
-    assert "often" in json.loads(refused[0][2])["error"]
+    assert "rate limit" in json.loads(refused[0][2])["error"]

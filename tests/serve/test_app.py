@@ -26,11 +26,12 @@ import uvicorn
 import heedful
 from heedful.bundle import manifest_entry
 from heedful.errors import HeedfulError
-from heedful.serve.app import Sent, create
-from heedful.serve.batcher import Limits
-from heedful.serve.guard import digest
-from heedful.serve.state import Settings
-from heedful.serve.supervisor import Engine
+from heedful.serve.app import create_app
+from heedful.serve.auth import hash_key
+from heedful.serve.gateway import RequestHead
+from heedful.serve.request_queue import QueueLimits
+from heedful.serve.state import ServerSettings
+from heedful.serve.supervisor import WorkerSupervisor
 from support.free_ports import free_port
 
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
@@ -40,8 +41,8 @@ class Running:
     """An application in a thread, and a client."""
 
     def __init__(self, folder, http="h11", **settings):
-        self.engine = Engine(folder, threads=1)
-        self.app = create(self.engine, Settings(**settings))
+        self.supervisor = WorkerSupervisor(folder, threads=1)
+        self.app = create_app(self.supervisor, ServerSettings(**settings))
         config = uvicorn.Config(self.app, port=0, log_level="error", http=http)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
@@ -176,8 +177,8 @@ def test_official_clients(running):
 @pytest.mark.parametrize(
     ("path", "tree", "says"),
     [
-        ("/translate", {"q": "<b>a</b>", "source": "en", "target": "de", "format": "html"}, "markup"),
-        ("/language/translate/v2", {"q": "a", "format": "html"}, "markup"),
+        ("/translate", {"q": "<b>a</b>", "source": "en", "target": "de", "format": "html"}, "HTML"),
+        ("/language/translate/v2", {"q": "a", "format": "html"}, "HTML"),
         ("/v2/translate", {"text": ["a"], "target_lang": "DE", "tag_handling": "xml"}, "tag_handling"),
         ("/v2/translate", {"text": ["a"], "target_lang": "DE", "formality": "less"}, "formality"),
         ("/v2/translate", {"text": ["a"], "target_lang": "FR"}, "from en to de"),
@@ -254,8 +255,8 @@ def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
     """Also on a connection that has been served before."""
     from heedful.serve import server as running_module
 
-    monkeypatch.setattr(running_module, "HEAD", 0.4)
-    with Running(exported / "one", http=running_module.Patient) as one:
+    monkeypatch.setattr(running_module, "HEAD_TIMEOUT_SECONDS", 0.4)
+    with Running(exported / "one", http=running_module.TimeoutProtocol) as one:
         for greeting in (b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"):
             line = one.connected()
             if greeting:
@@ -280,7 +281,7 @@ def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(exported):
-    with Running(exported / "one", patience=0.3) as one, one.connected() as line:
+    with Running(exported / "one", body_timeout_seconds=0.3) as one, one.connected() as line:
         line.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert line.recv(4096).startswith(b"HTTP/1.1 408")
 
@@ -288,8 +289,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(exported):
 def test_too_many_connections_are_told_so(exported, monkeypatch):
     from heedful.serve import server as running_module
 
-    monkeypatch.setattr(running_module.Patient, "most", 3)
-    with Running(exported / "one", http=running_module.Patient) as one:
+    monkeypatch.setattr(running_module.TimeoutProtocol, "max_connections", 3)
+    with Running(exported / "one", http=running_module.TimeoutProtocol) as one:
         lines = [one.connected() for _ in range(4)]
         said = lines[-1].recv(4096)
         assert said.startswith(b"HTTP/1.1 503")
@@ -308,7 +309,7 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
     weights = bad / "model.bin"
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(HeedfulError, match="is damaged"):
-        asyncio.run(Engine(bad).start())
+        asyncio.run(WorkerSupervisor(bad).start())
     entry = json.loads((bad / "heedful" / "export.json").read_text())
     weights.write_bytes(b"\xff" * weights.stat().st_size)  # and written down as if it were right
     entry["files"]["model.bin"] = manifest_entry(weights)
@@ -317,7 +318,7 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
     manifest["files"]["export.json"] = manifest_entry(bad / "heedful" / "export.json")
     (bad / "heedful" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(HeedfulError, match="cannot be served"):
-        asyncio.run(Engine(bad).start())
+        asyncio.run(WorkerSupervisor(bad).start())
 
 
 def test_the_server_holds_no_engine(exported):
@@ -330,7 +331,7 @@ def test_the_server_holds_no_engine(exported):
 
 
 def test_looking_inside(exported):
-    with Running(exported / "one", inspects=exported / "run") as one:
+    with Running(exported / "one", inspect_dir=exported / "run") as one:
         assert json.loads(one.get("/readyz"))["inspects"]
         found = one.get("/inspect?text=a%20red%20house")
         assert "Content-Security-Policy" in found
@@ -352,9 +353,9 @@ def test_one_cannot_look_inside_an_export(running):
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        (b"{", 422, "not JSON"),
+        (b"{", 422, "neither JSON"),
         (b"[1]", 422, "not a JSON object"),
-        (b"[" * 100_000, 422, "not JSON"),
+        (b"[" * 100_000, 422, "neither JSON"),
         (b'{"texts": 7}', 422, "texts"),
         (b'{"texts": []}', 422, "texts"),
         (b'{"texts": "a", "beam": 99}', 422, "beam"),
@@ -385,7 +386,7 @@ def test_health_and_metrics(running):
 
 
 def test_keys(exported):
-    with Running(exported / "one", keys={digest("sesame"): "ann"}) as one:
+    with Running(exported / "one", keys={hash_key("sesame"): "ann"}) as one:
         body = {"texts": "a"}
         assert one.post("/v1/translate", body)[0] == 401
         assert one.post("/v1/translate", body, {"Authorization": "Bearer simsim"})[0] == 401
@@ -399,17 +400,17 @@ def test_keys(exported):
 
 
 def test_who_asks_too_much_is_told_when_to_come_again(exported):
-    with Running(exported / "one", rate=10.0, burst=30.0) as one:
+    with Running(exported / "one", client_tokens_per_second=10.0, client_burst_tokens=30.0) as one:
         replies = [one.post("/v1/translate", {"texts": "the old dog"}) for _ in range(5)]
         assert replies[0][0] == 200
         assert replies[-1][0] == 429
         assert int({name.lower(): value for name, value in replies[-1][2].items()}["retry-after"]) >= 1
 
 
-def sent(front, length=1000, client="10.0.0.1", path="/v1/translate", key=b""):
-    """The head of a request, as far as the front reads it."""
+def sent(gateway, length=1000, client="10.0.0.1", path="/v1/translate", key=b""):
+    """The head of a request, as far as the gateway reads it."""
     headers = [(b"content-length", str(length).encode()), (b"authorization", key)]
-    return Sent({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, front.served)
+    return RequestHead({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, gateway.state)
 
 
 @pytest.mark.parametrize(
@@ -425,24 +426,24 @@ def sent(front, length=1000, client="10.0.0.1", path="/v1/translate", key=b""):
 )
 @pytest.mark.parametrize("since", ["nothing", "a batch was taken", "all went"])
 def test_who_was_sent_away_and_sends_as_much_at_once_is_not_read(other, unread, since, exported):
-    front = create(Engine(exported / "one"))
-    batcher = front.served.batcher
-    batcher.queued = 500
-    front.remember(sent(front))
-    front.remember(sent(front, 2000))  # the smallest counts
-    batcher.turn += since == "a batch was taken"
-    batcher.queued *= since != "all went"
-    assert front.in_vain(sent(front, **other)) is (unread and since == "nothing")
+    gateway = create_app(WorkerSupervisor(exported / "one"))
+    batcher = gateway.state.batcher
+    batcher.queue.queued_tokens = 500
+    gateway.remember_refusal(sent(gateway))
+    gateway.remember_refusal(sent(gateway, 2000))  # the smallest counts
+    batcher.num_batches_taken += since == "a batch was taken"
+    batcher.queue.queued_tokens *= since != "all went"
+    assert gateway.already_refused(sent(gateway, **other)) is (unread and since == "nothing")
 
 
 def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
-    keys = {digest("sesame"): "ann", digest("open"): "bob"}
-    front = create(Engine(exported / "one"), Settings(keys=keys))
-    front.served.batcher.queued = 500
-    front.remember(sent(front, key=b"Bearer sesame"))
-    front.remember(sent(front, key=b"Bearer simsim"))  # no key of ours: it is to be told that
+    keys = {hash_key("sesame"): "ann", hash_key("open"): "bob"}
+    gateway = create_app(WorkerSupervisor(exported / "one"), ServerSettings(keys=keys))
+    gateway.state.batcher.queue.queued_tokens = 500
+    gateway.remember_refusal(sent(gateway, key=b"Bearer sesame"))
+    gateway.remember_refusal(sent(gateway, key=b"Bearer simsim"))  # no key of ours: it is to be told that
     asked = {
-        (place, key): front.in_vain(sent(front, client=place, key=key))
+        (place, key): gateway.already_refused(sent(gateway, client=place, key=key))
         for place in ("10.0.0.1", "10.0.0.2")
         for key in (b"Bearer sesame", b"DeepL-Auth-Key sesame", b"Bearer open", b"Bearer simsim", b"")
     }
@@ -451,7 +452,12 @@ def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
 
 
 def test_few_of_those_who_are_refused_are_read(exported):
-    with Running(exported / "one", limits=Limits(wait=0.6), rate=1e9, burst=1e9) as one:
+    with Running(
+        exported / "one",
+        limits=QueueLimits(max_wait_seconds=0.6),
+        client_tokens_per_second=1e9,
+        client_burst_tokens=1e9,
+    ) as one:
         framework, read = one.app.app, []
 
         async def counted(scope, receive, send):
@@ -518,7 +524,7 @@ def test_another_model_takes_over_without_a_lost_request(running, exported):
     loop = running.server.servers[0].get_loop()
     with busy(running) as statuses:
         for name in ("two", "one", "two", "one"):
-            asyncio.run_coroutine_threadsafe(running.engine.swap(exported / name), loop).result(30)
+            asyncio.run_coroutine_threadsafe(running.supervisor.swap_model(exported / name), loop).result(30)
             pids.add(running.pid)
     assert len(pids) == 5
     assert set(statuses) == {200}
@@ -527,7 +533,7 @@ def test_another_model_takes_over_without_a_lost_request(running, exported):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatch):
     monkeypatch.setattr(
-        "heedful.serve.supervisor.SILENT", 60.0
+        "heedful.serve.supervisor.HEARTBEAT_TIMEOUT_SECONDS", 60.0
     )  # a busy machine must not take the stopped one for dead
     with Running(exported / "one") as one, ExitStack() as lines:
         body = json.dumps({"texts": ["the old man sees two dogs"]}).encode()
@@ -543,7 +549,7 @@ def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatc
             one.metric("heedful_admitted_total")
         os.kill(pid, signal.SIGCONT)
         assert one.post("/v1/translate", {"texts": "a"})[0] == 200
-        assert one.metric("heedful_left_total") == 39
+        assert one.metric("heedful_disconnected_total") == 39
         assert one.metric("heedful_answered_total") == 1
         assert one.metric("heedful_queue_tokens") == 0
         assert one.pid == pid
@@ -613,7 +619,7 @@ def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
         finally:
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=40)
-        assert "1 requests let in, 1 answered" in out
+        assert "1 requests admitted, 1 answered" in out
         assert ("proof" in told.read_text()) == (turn == 0 and engine != "torch")
     if engine != "torch":
         (place,) = (run / "served").iterdir()
@@ -655,7 +661,7 @@ def test_curl_without_a_header_is_understood(running):
         assert json.load(response)["translations"]
 
 
-LOCAL = {"hosts": frozenset(("127.0.0.1", "localhost", "::1"))}
+LOCAL = {"allowed_hosts": frozenset(("127.0.0.1", "localhost", "::1"))}
 
 
 @pytest.mark.parametrize(
@@ -672,8 +678,8 @@ LOCAL = {"hosts": frozenset(("127.0.0.1", "localhost", "::1"))}
     ],
 )
 def test_other_sites_do_not_get_at_a_local_server(headers, path, status, running, monkeypatch):
-    served = running.app.served
-    monkeypatch.setattr(served, "settings", replace(served.settings, **LOCAL))
+    state = running.app.state
+    monkeypatch.setattr(state, "settings", replace(state.settings, **LOCAL))
     try:
         with urlopen(Request(f"http://127.0.0.1:{running.port}{path}", headers=headers), timeout=20) as response:
             assert response.status == status
@@ -711,8 +717,10 @@ def test_stopping_takes_no_longer_than_was_said(exported):
 def test_who_does_not_read_is_shown_out(exported, monkeypatch):
     from heedful.serve import server as running_module
 
-    monkeypatch.setattr(running_module, "STUCK", 0.5)
-    with Running(exported / "one", http=running_module.Patient, rate=1e9, burst=1e9) as one:
+    monkeypatch.setattr(running_module, "WRITE_TIMEOUT_SECONDS", 0.5)
+    with Running(
+        exported / "one", http=running_module.TimeoutProtocol, client_tokens_per_second=1e9, client_burst_tokens=1e9
+    ) as one:
         line = socket.socket()
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect(("127.0.0.1", one.port))

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serve.batcher import Batcher, Limits, Pace, Refused, size
-from heedful.serve.protocol import width
-from heedful.serve.supervisor import Ask, Crashed
+from heedful.serve.batcher import Batcher
+from heedful.serve.protocol import TranslationJob, beam_cost_factor
+from heedful.serve.rejection import RequestRejected
+from heedful.serve.request_queue import QueueLimits, estimate_tokens
+from heedful.serve.supervisor import WorkerCrashed
+from heedful.serve.throughput import ThroughputEstimate
 
 POISON = "poison"
 
@@ -22,28 +25,28 @@ class Echo:
         self.pace, self.batches, self.deaths = pace, [], 0
         self.lock = asyncio.Lock()  # one batch after the other, as a process answers
 
-    async def ask(self, asks):
+    async def translate(self, jobs):
         async with self.lock:
-            self.batches.append([list(ask.texts) for ask in asks])
-            await asyncio.sleep(sum(size(ask.texts) for ask in asks) / self.pace)
-            if any(POISON in ask.texts for ask in asks):
+            self.batches.append([list(job.texts) for job in jobs])
+            await asyncio.sleep(sum(estimate_tokens(job.texts) for job in jobs) / self.pace)
+            if any(POISON in job.texts for job in jobs):
                 self.deaths += 1
-                raise Crashed
-            return [{"translations": [{"text": text} for text in ask.texts]} for ask in asks]
+                raise WorkerCrashed
+            return [{"translations": [{"text": text} for text in job.texts]} for job in jobs]
 
 
 def run(body):
     return asyncio.run(body)
 
 
-def admitted(batcher, ask, client, timeout, **how):
-    return batcher.admit(ask, client, batcher.check(ask, client, **how), timeout)
+def admitted(batcher, job, client, timeout, **how):
+    return batcher.admit(job, client, batcher.check(job, client, **how), timeout)
 
 
 async def outcome(request):
     try:
-        return [one["text"] for one in (await request.answer)["translations"]]
-    except Refused as refused:
+        return [one["text"] for one in (await request.result)["translations"]]
+    except RequestRejected as refused:
         return refused.status
 
 
@@ -52,20 +55,24 @@ async def outcome(request):
 def test_everyone_who_is_let_in_is_answered_once_and_in_turn(asked):
     async def body():
         engine = Echo()
-        batcher = Batcher(engine, Limits(batch=200))
+        batcher = Batcher(engine, QueueLimits(max_batch_tokens=200))
         batcher.start()
         requests = []
         for number, (client, letters) in enumerate(asked):
-            requests.append(admitted(batcher, Ask([f"{number} " + "x" * letters], {}), client, 10))
+            requests.append(admitted(batcher, TranslationJob([f"{number} " + "x" * letters], {}), client, 10))
         answers = [await outcome(request) for request in requests]
-        assert answers == [list(request.ask.texts) for request in requests]
+        assert answers == [list(request.job.texts) for request in requests]
         assert sorted(text for batch in engine.batches for texts in batch for text in texts) == sorted(
-            text for request in requests for text in request.ask.texts
+            text for request in requests for text in request.job.texts
         )
         for batch in engine.batches:
-            total = sum(size(texts) for texts in batch)
+            total = sum(estimate_tokens(texts) for texts in batch)
             assert len(batch) == 1 or total <= 200
-        assert (batcher.queued, batcher.working, batcher.queues) == (0, 0, {})
+        assert (batcher.queue.queued_tokens, batcher.queue.running_tokens, batcher.queue.requests_by_client) == (
+            0,
+            0,
+            {},
+        )
 
     run(body())
 
@@ -73,56 +80,56 @@ def test_everyone_who_is_let_in_is_answered_once_and_in_turn(asked):
 def test_a_client_with_a_hundred_requests_does_not_keep_another_waiting():
     async def body():
         engine = Echo(pace=20_000)
-        batcher = Batcher(engine, Limits(batch=100, first=10**6))
-        greedy = [admitted(batcher, Ask(["g" * 120], {}), "greedy", 10) for _ in range(100)]
-        modest = admitted(batcher, Ask(["m"], {}), "modest", 10)
+        batcher = Batcher(engine, QueueLimits(max_batch_tokens=100, initial_capacity_tokens=10**6))
+        greedy = [admitted(batcher, TranslationJob(["g" * 120], {}), "greedy", 10) for _ in range(100)]
+        modest = admitted(batcher, TranslationJob(["m"], {}), "modest", 10)
         batcher.start()
-        await modest.answer
-        assert sum(request.answer.done() for request in greedy) <= 6
-        await asyncio.gather(*(request.answer for request in greedy))
+        await modest.result
+        assert sum(request.result.done() for request in greedy) <= 6
+        await asyncio.gather(*(request.result for request in greedy))
 
     run(body())
 
 
 def test_what_cannot_wait_is_refused_at_once_with_a_time_to_come_again():
     async def body():
-        batcher = Batcher(Echo(pace=1_000), Limits(wait=0.5, first=300))
+        batcher = Batcher(Echo(pace=1_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=300))
         batcher.start()
-        first = admitted(batcher, Ask(["x" * 600], {}), "a", 10)
-        await first.answer  # now the pace is known: 1,000 tokens a second
-        admitted(batcher, Ask(["x" * 1200], {}), "a", 10)
-        admitted(batcher, Ask(["x" * 60], {}), "b", 10)
+        first = admitted(batcher, TranslationJob(["x" * 600], {}), "a", 10)
+        await first.result  # now the pace is known: 1,000 tokens a second
+        admitted(batcher, TranslationJob(["x" * 1200], {}), "a", 10)
+        admitted(batcher, TranslationJob(["x" * 60], {}), "b", 10)
         begin = time.perf_counter()
-        with pytest.raises(Refused) as refused:
-            admitted(batcher, Ask(["x" * 1200], {}), "b", 10)
+        with pytest.raises(RequestRejected) as refused:
+            admitted(batcher, TranslationJob(["x" * 1200], {}), "b", 10)
         assert time.perf_counter() - begin < 0.05
         assert refused.value.status == 503
-        assert refused.value.after >= 1
-        assert batcher.counts.refused == {503: 1}
+        assert refused.value.retry_after >= 1
+        assert batcher.counters.rejected_by_status == {503: 1}
 
     run(body())
 
 
 def test_who_is_let_in_is_answered_in_time_whatever_comes():
     async def body():
-        batcher = Batcher(Echo(pace=4_000), Limits(wait=0.5, first=600))
+        batcher = Batcher(Echo(pace=4_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=600))
         batcher.start()
         waits, inside = [], []
 
         async def timed(request):
             begin = time.monotonic()
-            assert await outcome(request) == list(request.ask.texts)
+            assert await outcome(request) == list(request.job.texts)
             waits.append(time.monotonic() - begin)
 
         end = time.monotonic() + 3
         while time.monotonic() < end:  # some 40,000 tokens a second
             for number in range(4):
-                with contextlib.suppress(Refused):
-                    request = admitted(batcher, Ask(["x" * 276], {}), f"{number}", 10)
+                with contextlib.suppress(RequestRejected):
+                    request = admitted(batcher, TranslationJob(["x" * 276], {}), f"{number}", 10)
                     inside.append(asyncio.create_task(timed(request)))
             await asyncio.sleep(0.01)
         await asyncio.gather(*inside)
-        assert batcher.counts.refused[503] > 200
+        assert batcher.counters.rejected_by_status[503] > 200
         assert 100 * len(waits) > 0.8 * 4_000 * 3
         assert max(waits) < 0.5 + 0.25 + 0.25  # the wait, its own batch, and what a busy machine adds
 
@@ -130,37 +137,37 @@ def test_who_is_let_in_is_answered_in_time_whatever_comes():
 
 
 def test_the_pace_is_that_of_full_batches():
-    pace = Pace()
+    estimate = ThroughputEstimate()
     for tokens, seconds in ((2_000, 0.5), (20, 0.04), (20, 0.05), (2_000, 0.6)):
-        pace.learn(tokens, seconds, 2_000)
-    assert 3_500 < pace.value < 4_000  # small ones, which are slow for their size, do not count
+        estimate.record_batch(tokens, seconds, 2_000)
+    assert 3_500 < estimate.tokens_per_second < 4_000  # small ones, which are slow for their size, do not count
     for _ in range(1000):
-        pace.learn(400, 0.0001, 2_000)
-    assert pace.value < 6_000  # and what costs tokens but no time says little
-    before = pace.value
-    pace.learn(2_000, 5.0, 2_000)
-    assert pace.value < before / 2
+        estimate.record_batch(400, 0.0001, 2_000)
+    assert estimate.tokens_per_second < 6_000  # and what costs tokens but no time says little
+    before = estimate.tokens_per_second
+    estimate.record_batch(2_000, 5.0, 2_000)
+    assert estimate.tokens_per_second < before / 2
 
 
 def test_blank_lines_cost_next_to_nothing_and_a_prefix_once_a_line():
-    assert size(["\n" * 480]) == 1
-    assert size(["a\nb"], "x" * 30) == size(["a\nb"]) + 2 * 10
+    assert estimate_tokens(["\n" * 480]) == 1
+    assert estimate_tokens(["a\nb"], "x" * 30) == estimate_tokens(["a\nb"]) + 2 * 10
 
 
 def test_a_busy_client_keeps_nobody_out():
     async def body():
-        batcher = Batcher(Echo(pace=4_000), Limits(wait=0.5))
+        batcher = Batcher(Echo(pace=4_000), QueueLimits(max_wait_seconds=0.5))
         batcher.start()
         greedy, modest = [], []
         end = time.monotonic() + 2
         while time.monotonic() < end:
             for _ in range(8):
-                with contextlib.suppress(Refused):
-                    greedy.append(admitted(batcher, Ask(["x" * 276], {}), "greedy", 10))
+                with contextlib.suppress(RequestRejected):
+                    greedy.append(admitted(batcher, TranslationJob(["x" * 276], {}), "greedy", 10))
             await asyncio.sleep(0.01)
-            if len(modest) < 20 and (not modest or modest[-1].answer.done()):
-                modest.append(admitted(batcher, Ask(["x" * 90], {}), "modest", 10))  # never refused
-        assert batcher.counts.refused[503] > 100
+            if len(modest) < 20 and (not modest or modest[-1].result.done()):
+                modest.append(admitted(batcher, TranslationJob(["x" * 90], {}), "modest", 10))  # never refused
+        assert batcher.counters.rejected_by_status[503] > 100
         assert len(modest) >= 3
 
     run(body())
@@ -172,10 +179,10 @@ def test_who_kills_the_engine_again_and_again_is_known():
         batcher = Batcher(engine)
         batcher.start()
         for known, deaths in enumerate((3, 6, 6), 1):  # the third time nobody tries
-            with contextlib.suppress(Refused):
-                assert await outcome(admitted(batcher, Ask([POISON], {}), "bad", 10)) == 422
+            with contextlib.suppress(RequestRejected):
+                assert await outcome(admitted(batcher, TranslationJob([POISON], {}), "bad", 10)) == 422
             assert engine.deaths == deaths
-            assert batcher.counts.refused[422] == known
+            assert batcher.counters.rejected_by_status[422] == known
 
     run(body())
 
@@ -184,16 +191,16 @@ def test_nothing_ends_the_runner():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
-        real = engine.ask
+        real = engine.translate
 
-        async def odd(asks):
-            engine.ask = real
+        async def odd(jobs):
+            engine.translate = real
             return []
 
-        engine.ask = odd
+        engine.translate = odd
         batcher.start()
-        assert await outcome(admitted(batcher, Ask(["a"], {}), "a", 10)) == 503
-        assert await outcome(admitted(batcher, Ask(["a"], {}), "a", 10)) == ["a"]
+        assert await outcome(admitted(batcher, TranslationJob(["a"], {}), "a", 10)) == 503
+        assert await outcome(admitted(batcher, TranslationJob(["a"], {}), "a", 10)) == ["a"]
 
     run(body())
 
@@ -202,7 +209,7 @@ def test_who_is_still_in_when_time_is_up_is_told():
     async def body():
         batcher = Batcher(Echo(pace=100))
         batcher.start()
-        inside = [admitted(batcher, Ask(["x" * 90], {}), "a", 60) for _ in range(3)]
+        inside = [admitted(batcher, TranslationJob(["x" * 90], {}), "a", 60) for _ in range(3)]
         await asyncio.sleep(0.05)
         await batcher.drain(time.monotonic() + 0.1)
         assert [await outcome(one) for one in inside] == [503] * 3
@@ -212,10 +219,10 @@ def test_who_is_still_in_when_time_is_up_is_told():
 
 def test_limits_of_one_request():
     async def body():
-        batcher = Batcher(Echo(), Limits(tokens=100, texts=3))
+        batcher = Batcher(Echo(), QueueLimits(max_request_tokens=100, max_request_texts=3))
         for texts in (["x"] * 4, ["x" * 1000]):
-            with pytest.raises(Refused) as refused:
-                admitted(batcher, Ask(texts, {}), "a", 10)
+            with pytest.raises(RequestRejected) as refused:
+                admitted(batcher, TranslationJob(texts, {}), "a", 10)
             assert refused.value.status == 413
 
     run(body())
@@ -225,16 +232,16 @@ def test_who_has_left_costs_nothing_and_whose_time_is_over_is_told():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
-        stays = admitted(batcher, Ask(["stays"], {}), "a", 10)
-        leaves = admitted(batcher, Ask(["leaves"], {}), "b", 10)
-        late = admitted(batcher, Ask(["late"], {}), "c", 0.0)
-        leaves.answer.cancel()
+        stays = admitted(batcher, TranslationJob(["stays"], {}), "a", 10)
+        leaves = admitted(batcher, TranslationJob(["leaves"], {}), "b", 10)
+        late = admitted(batcher, TranslationJob(["late"], {}), "c", 0.0)
+        leaves.result.cancel()
         await asyncio.sleep(0.01)
         batcher.start()
         assert await outcome(stays) == ["stays"]
         assert await outcome(late) == 504
         assert engine.batches == [[["stays"]]]
-        assert (batcher.counts.left, batcher.counts.expired, batcher.queued) == (1, 1, 0)
+        assert (batcher.counters.disconnected, batcher.counters.expired, batcher.queue.queued_tokens) == (1, 1, 0)
 
     run(body())
 
@@ -243,14 +250,14 @@ def test_only_the_guilty_suffers_when_the_engine_dies():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
-        good = [admitted(batcher, Ask([f"good {number}"], {}), f"{number}", 10) for number in range(5)]
-        bad = admitted(batcher, Ask([POISON], {}), "bad", 10)
+        good = [admitted(batcher, TranslationJob([f"good {number}"], {}), f"{number}", 10) for number in range(5)]
+        bad = admitted(batcher, TranslationJob([POISON], {}), "bad", 10)
         batcher.start()
         assert await outcome(bad) == 422
         assert [await outcome(one) for one in good] == [[f"good {number}"] for number in range(5)]
         assert engine.deaths == 3
-        assert batcher.counts.poison == 1
-        after = admitted(batcher, Ask(["after"], {}), "a", 10)
+        assert batcher.counters.poison == 1
+        after = admitted(batcher, TranslationJob(["after"], {}), "a", 10)
         assert await outcome(after) == ["after"]
 
     run(body())
@@ -260,29 +267,32 @@ def test_draining_serves_those_who_are_in_and_nobody_else():
     async def body():
         batcher = Batcher(Echo(pace=2_000))
         batcher.start()
-        inside = [admitted(batcher, Ask(["x" * 90], {}), "a", 10) for _ in range(5)]
+        inside = [admitted(batcher, TranslationJob(["x" * 90], {}), "a", 10) for _ in range(5)]
         drained = asyncio.create_task(batcher.drain(time.monotonic() + 5))
         await asyncio.sleep(0)
-        with pytest.raises(Refused) as refused:
-            admitted(batcher, Ask(["x"], {}), "a", 10)
+        with pytest.raises(RequestRejected) as refused:
+            admitted(batcher, TranslationJob(["x"], {}), "a", 10)
         assert refused.value.status == 503
         await drained
-        assert all(request.answer.done() and not request.answer.exception() for request in inside)
+        assert all(request.result.done() and not request.result.exception() for request in inside)
 
     run(body())
 
 
 def test_a_line_costs_by_being_one_and_a_character_by_what_it_stands_for():
-    assert size(["a\n" * 100]) > 50 * size(["a"])
-    assert size(["\ufdfa" * 30]) > 8 * size(["a" * 30])
+    assert estimate_tokens(["a\n" * 100]) > 50 * estimate_tokens(["a"])
+    assert estimate_tokens(["\ufdfa" * 30]) > 8 * estimate_tokens(["a" * 30])
 
 
 def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
     async def body():
         batcher = Batcher(Echo())
-        asked = [{"beam": 1}, {}, {"beam": 16}, {"beam": 2, "best": 16}]
-        costs = [admitted(batcher, Ask(["x" * 90], {}), "a", 10, width=width(one, 5)).cost for one in asked]
-        assert costs[0] == costs[1] == size(["x" * 90])
+        asked = [{"beam": 1}, {}, {"beam": 16}, {"beam": 2, "num_best": 16}]
+        costs = [
+            admitted(batcher, TranslationJob(["x" * 90], {}), "a", 10, cost_factor=beam_cost_factor(one, 5)).cost_tokens
+            for one in asked
+        ]
+        assert costs[0] == costs[1] == estimate_tokens(["x" * 90])
         assert costs[2] == costs[3] == pytest.approx(3.2 * costs[1], abs=1)
 
     run(body())
@@ -290,15 +300,15 @@ def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
 
 def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam():
     async def body():
-        batcher = Batcher(Echo(), Limits(tokens=1000))
+        batcher = Batcher(Echo(), QueueLimits(max_request_tokens=1000))
         for wide in (1.0, 1.8, 3.2, 16.0):
             for characters in range(0, 4000, 37):
-                ask = Ask(["x" * characters], {})
-                if size(ask.texts) * wide <= 1000:
-                    assert size(ask.texts) * wide <= batcher.check(ask, "a", width=wide) <= 1000
+                job = TranslationJob(["x" * characters], {})
+                if estimate_tokens(job.texts) * wide <= 1000:
+                    assert estimate_tokens(job.texts) * wide <= batcher.check(job, "a", cost_factor=wide) <= 1000
                     continue
-                with pytest.raises(Refused, match=f"send at most {int(1000 / wide):,}") as refused:
-                    batcher.check(ask, "a", width=wide)
+                with pytest.raises(RequestRejected, match=f"send at most {int(1000 / wide):,}") as refused:
+                    batcher.check(job, "a", cost_factor=wide)
                 assert refused.value.status == 413
 
     run(body())
@@ -306,18 +316,18 @@ def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam
 
 def test_a_document_that_was_begun_goes_on_while_the_server_is_full_or_goes_down():
     async def body():
-        batcher = Batcher(Echo(pace=5_000), Limits(first=100))
+        batcher = Batcher(Echo(pace=5_000), QueueLimits(initial_capacity_tokens=100))
         batcher.start()
-        batcher.open = 1
-        admitted(batcher, Ask(["x" * 200], {}), "a", 10)
-        more = admitted(batcher, Ask(["y" * 200], {}), "b", 10, inside=True)
+        batcher.num_open_documents = 1
+        admitted(batcher, TranslationJob(["x" * 200], {}), "a", 10)
+        more = admitted(batcher, TranslationJob(["y" * 200], {}), "b", 10, continues_document=True)
         drained = asyncio.create_task(batcher.drain(time.monotonic() + 5))
         await asyncio.sleep(0)
-        last = admitted(batcher, Ask(["z" * 200], {}), "b", 10, inside=True)
+        last = admitted(batcher, TranslationJob(["z" * 200], {}), "b", 10, continues_document=True)
         assert await outcome(more) == ["y" * 200]
         assert await outcome(last) == ["z" * 200]
         assert not drained.done()
-        batcher.open = 0
+        batcher.num_open_documents = 0
         await drained
 
     run(body())

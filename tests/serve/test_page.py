@@ -15,10 +15,11 @@ import pytest
 
 from heedful.exporters.api import export
 from heedful.sentinel import MEANINGS
-from heedful.serve.batcher import Limits, Refused
-from heedful.serve.guard import digest
-from heedful.serve.page import FOLDER, SCRIPTS, files, headers, page
-from heedful.serve.supervisor import Engine
+from heedful.serve.auth import hash_key
+from heedful.serve.page import PAGE_DIR, SCRIPTS, page_headers, read_assets, render_page
+from heedful.serve.rejection import RequestRejected
+from heedful.serve.request_queue import QueueLimits
+from heedful.serve.supervisor import WorkerSupervisor
 from heedful.training.api import train
 from support.browser_pages import BROWSER
 from support.free_ports import free_port
@@ -27,10 +28,10 @@ from support.training_runs import settings_of, write_corpus
 for needed in ("fastapi", "uvicorn", "ctranslate2"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'heedful[serve]'")
 
-WORDS = json.loads((FOLDER / "words.json").read_text(encoding="utf-8"))
+WORDS = json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8"))
 LINES = ["the old man sees two dogs", "", "a red house with a tree 77"]
 TEXT = "\n".join(LINES)
-DONE = "#said .line:last-child .word"  # the last line is translated
+DONE = "#translation .line:last-child .word"  # the last line is translated
 
 
 class Running:
@@ -51,10 +52,10 @@ class Running:
     async def run(self, folder):
         import uvicorn
 
-        from heedful.serve.app import create
+        from heedful.serve.app import create_app
 
-        app = create(Engine(folder, threads=1))
-        self.served = app.served
+        app = create_app(WorkerSupervisor(folder, threads=1))
+        self.state = app.state
         self.server = uvicorn.Server(uvicorn.Config(app, port=self.port, log_level="warning"))
         await self.server.serve()
 
@@ -82,9 +83,9 @@ def running(tmp_path_factory):
 
 
 @pytest.fixture
-def served(running):
+def state(running):
     """What requests share; tests change it by `monkeypatch`."""
-    return running.served
+    return running.state
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def opened(chromium, running, text=None, *, width=1280, locale="en-GB", expected
     tab.goto(running.address)
     tab.wait_for_selector("html[data-ready]")
     if text is not None:
-        tab.fill("#given", text)
+        tab.fill("#source-text", text)
         tab.wait_for_selector(DONE)
     yield tab
     context.close()
@@ -120,12 +121,13 @@ def until(tab, condition):
 def translated(tab):
     """The lines that are shown."""
     return tab.eval_on_selector_all(
-        "#said > .line", "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))"
+        "#translation > .line",
+        "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))",
     )
 
 
 def lit(tab, where):
-    return sorted(tab.eval_on_selector_all(f"{where} .lit", "all => all.map(one => +one.dataset.word)"))
+    return sorted(tab.eval_on_selector_all(f"{where} .linked", "all => all.map(one => +one.dataset.word)"))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -140,16 +142,18 @@ def test_it_translates_while_one_types(chromium, running):
         assert tab.is_disabled("[data-key=copy]")
         tab.keyboard.type(TEXT)  # it has the focus
         tab.wait_for_selector(DONE)
-        until(tab, f"document.querySelectorAll('#said > .line').length === {len(LINES)}")
+        until(tab, f"document.querySelectorAll('#translation > .line').length === {len(LINES)}")
         assert translated(tab) == [said[0]["text"], "", said[1]["text"]]
         assert tab.inner_text(".count") == f"Characters: {len(TEXT)}"
         until(tab, "document.querySelector('[aria-live=polite]').textContent.length > 0")
-        heights = "[document.querySelector('#given'), document.querySelector('.mirror')].map(one => one.scrollHeight)"
+        heights = (
+            "[document.querySelector('#source-text'), document.querySelector('.mirror')].map(one => one.scrollHeight)"
+        )
         assert len(set(tab.evaluate(heights))) == 1
         tab.click("[data-key=clear]")
-        assert tab.input_value("#given") == ""
-        assert tab.inner_text("#said") == WORDS["en"]["appears-here"]
-        assert tab.evaluate("document.activeElement.id") == "given"
+        assert tab.input_value("#source-text") == ""
+        assert tab.inner_text("#translation") == WORDS["en"]["appears-here"]
+        assert tab.evaluate("document.activeElement.id") == "source-text"
 
 
 def test_a_long_text_arrives_part_by_part(chromium, running):
@@ -157,12 +161,12 @@ def test_a_long_text_arrives_part_by_part(chromium, running):
     with opened(chromium, running) as tab:
         asked = []
         tab.on("request", lambda request: asked.append(request.post_data_json["texts"]) if request.post_data else None)
-        tab.fill("#given", "\n".join(lines))
-        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 40")
+        tab.fill("#source-text", "\n".join(lines))
+        until(tab, "document.querySelectorAll('#translation .line .word[data-word=\"0\"]').length === 40")
         assert [one for some in asked for one in some] == lines
         assert len(asked) == 2
-        tab.fill("#given", "\n".join([*lines, "two dogs"]))
-        until(tab, "document.querySelectorAll('#said .line .word[data-word=\"0\"]').length === 41")
+        tab.fill("#source-text", "\n".join([*lines, "two dogs"]))
+        until(tab, "document.querySelectorAll('#translation .line .word[data-word=\"0\"]').length === 41")
         assert asked[2:] == [["two dogs"]]  # the others are known
 
 
@@ -179,18 +183,18 @@ def test_partners_are_lit_from_both_sides(chromium, running):
     sources = sorted({one for one, to in said["alignment"] if to == number})
     targets = sorted({to for one, to in said["alignment"] if one == sources[0]})
     with opened(chromium, running, LINES[0]) as tab:
-        tab.hover(f"#said .word[data-word='{number}']")
+        tab.hover(f"#translation .word[data-word='{number}']")
         assert lit(tab, ".mirror") == sources
         assert "probability" in tab.inner_text("#readout")
         box = tab.query_selector(f".mirror .word[data-word='{sources[0]}']").bounding_box()
         tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)  # through the text area
-        assert lit(tab, "#said") == targets
+        assert lit(tab, "#translation") == targets
         tab.mouse.move(5, 5)
-        tab.focus("#given")
+        tab.focus("#source-text")
         begin = sum(len(word) + 1 for word in LINES[0].split()[: sources[0]])
-        tab.evaluate(f"document.querySelector('#given').setSelectionRange({begin + 1}, {begin + 1})")
-        until(tab, "document.querySelector('#said .lit')")
-        assert lit(tab, "#said") == targets
+        tab.evaluate(f"document.querySelector('#source-text').setSelectionRange({begin + 1}, {begin + 1})")
+        until(tab, "document.querySelector('#translation .linked')")
+        assert lit(tab, "#translation") == targets
 
 
 def test_words_are_tinted_by_their_probability(chromium, running):
@@ -204,22 +208,24 @@ def test_words_are_tinted_by_their_probability(chromium, running):
         total[word] += one["log_probability"]
     levels = [sum(2.718281828**one < least for least in (0.8, 0.5, 0.2)) for one in total]
     with opened(chromium, running, LINES[0]) as tab:
-        shown = tab.eval_on_selector_all("#said .word", "all => all.map(one => +/sure-(.)/.exec(one.className)[1])")
+        shown = tab.eval_on_selector_all(
+            "#translation .word", "all => all.map(one => +/sure-(.)/.exec(one.className)[1])"
+        )
         assert shown == levels
-        assert tab.query_selector("#said.tinted")
+        assert tab.query_selector("#translation.tinted")
         tab.click("[data-key=tint]")
-        assert not tab.query_selector("#said.tinted")
+        assert not tab.query_selector("#translation.tinted")
         assert tab.evaluate("document.activeElement.dataset.key") == "tint"
 
 
 def test_a_keyboard_is_enough(chromium, running):
     with opened(chromium, running, TEXT) as tab:
-        tab.focus("#given")
+        tab.focus("#source-text")
         for _ in range(5):
             tab.keyboard.press("Tab")
             if tab.evaluate("document.activeElement.classList.contains('word')"):
                 break
-        where = "[document.activeElement.closest('.line') === document.querySelector('#said .line:last-child'), +document.activeElement.dataset.word]"  # noqa: E501
+        where = "[document.activeElement.closest('.line') === document.querySelector('#translation .line:last-child'), +document.activeElement.dataset.word]"  # noqa: E501
         assert tab.evaluate(where) == [False, 0]
         assert lit(tab, ".mirror")
         tab.keyboard.press("ArrowRight")
@@ -243,12 +249,12 @@ def test_a_keyboard_is_enough(chromium, running):
 def test_alternatives_are_put_in_place(chromium, running):
     (said,) = running.said(LINES[:1])
     with opened(chromium, running, LINES[0]) as tab:
-        tab.click("#said .word")
+        tab.click("#translation .word")
         options = tab.eval_on_selector_all(".option", "all => all.map(one => one.textContent)")
         assert options == [said["text"], *said["alternatives"]]
         tab.click("li:nth-child(3) .option")
         assert translated(tab) == [options[2]]
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         assert tab.inner_text("#readout") == WORDS["en"]["chosen-note"]
         tab.click("li:nth-child(1) .option")
         assert translated(tab) == [options[0]]
@@ -266,10 +272,10 @@ def test_flags_are_told_and_explained(chromium, running):
 
 
 def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch):
-    settings = replace(running.served.settings, inspects=Path("run"))
-    monkeypatch.setattr(running.served, "settings", settings)
+    settings = replace(running.state.settings, inspect_dir=Path("run"))
+    monkeypatch.setattr(running.state, "settings", settings)
     with opened(chromium, running, "a & b") as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         assert tab.get_attribute(".details a", "href") == "inspect?text=a%20%26%20b"
 
 
@@ -285,7 +291,7 @@ def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
         tab.click("[data-key=light]")
         assert tab.inner_text("#target-title") == "Немецкий"
         assert translated(tab) == before
-        assert tab.input_value("#given") == TEXT
+        assert tab.input_value("#source-text") == TEXT
         tab.reload()
         tab.wait_for_selector("html[lang=ru][data-theme=light]")
         kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }, document.cookie]")
@@ -295,7 +301,7 @@ def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
 @pytest.mark.parametrize("language", ["en", "pt", "ru"])
 def test_nothing_runs_out_of_the_page(language, chromium, running):
     with opened(chromium, running, f"{TEXT}\n{'w' * 90}\n{LINES[0]}", locale=language, width=390) as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         for width in (390, 1280):
             tab.set_viewport_size({"width": width, "height": 800})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -304,13 +310,13 @@ def test_nothing_runs_out_of_the_page(language, chromium, running):
                 "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
             )
             assert panes[0][3] <= panes[1][1] if width == 390 else panes[0][2] <= panes[1][0]
-            heights = tab.evaluate("['#given', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
+            heights = tab.evaluate("['#source-text', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
             assert heights[0] == heights[1]  # both break lines alike
 
 
 def test_text_from_right_to_left(chromium, running):
     with opened(chromium, running, "a tree\nשלום עולם") as tab:
-        assert tab.eval_on_selector("#given", "one => one.dir") == "auto"
+        assert tab.eval_on_selector("#source-text", "one => one.dir") == "auto"
         begin = "one => { const r = document.createRange(); r.selectNodeContents(one); return r.getBoundingClientRect().left - one.getBoundingClientRect().left; }"  # noqa: E501
         assert tab.eval_on_selector(".mirror > div:first-child", begin) < 5
         assert tab.eval_on_selector(".mirror > div:last-child", begin) > 100
@@ -323,9 +329,9 @@ AXE = os.environ.get("HEEDFUL_AXE")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_no_violation(theme, chromium, running):
     with opened(chromium, running, f"{TEXT}\na tree at https://example.org/tree", color_scheme=theme) as tab:
-        tab.click("#said .small")
+        tab.click("#translation .small")
         tab.click("summary")
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
         found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
         assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]] == []
@@ -334,40 +340,40 @@ def test_axe_finds_no_violation(theme, chromium, running):
 # -------------------------------------------------------------------------------------------------- when it is wrong
 
 
-def test_a_busy_server_is_asked_again(chromium, running, served, monkeypatch):
-    monkeypatch.setattr(served.batcher, "full", lambda *_: True)
+def test_a_busy_server_is_asked_again(chromium, running, state, monkeypatch):
+    monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: True)
     with opened(chromium, running, expected=("503",)) as tab:
-        tab.fill("#given", LINES[0])
-        tab.wait_for_selector(".trouble.bad")
-        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".trouble p").strip())
-        tab.fill("#given", LINES[2])  # what stands there then is what is sent
-        monkeypatch.setattr(served.batcher, "full", lambda *_: False)
-        tab.wait_for_selector("#said .word")
+        tab.fill("#source-text", LINES[0])
+        tab.wait_for_selector(".problem.shown")
+        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".problem p").strip())
+        tab.fill("#source-text", LINES[2])  # what stands there then is what is sent
+        monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: False)
+        tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
-        assert not tab.query_selector(".trouble.bad")
+        assert not tab.query_selector(".problem.shown")
 
 
-def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, served, monkeypatch):
-    monkeypatch.setattr(served.batcher, "limits", Limits(tokens=60))
+def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, state, monkeypatch):
+    monkeypatch.setattr(state.batcher.queue, "limits", QueueLimits(max_request_tokens=60))
     with opened(chromium, running, expected=("413",)) as tab:
-        tab.fill("#given", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
+        tab.fill("#source-text", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
         tab.wait_for_selector(DONE)
-        assert WORDS["en"]["too-long"] in tab.inner_text("#said .refused")
+        assert WORDS["en"]["too-long"] in tab.inner_text("#translation .rejected")
         assert translated(tab)[1] == running.said([LINES[0]])[0]["text"]
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, served, monkeypatch):
-    monkeypatch.setitem(served.settings.keys, digest("open-sesame"), "ali")
+def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, state, monkeypatch):
+    monkeypatch.setitem(state.settings.keys, hash_key("open-sesame"), "ali")
     with opened(chromium, running, expected=("401",)) as tab:
-        tab.fill("#given", LINES[0])
+        tab.fill("#source-text", LINES[0])
         tab.wait_for_selector("[data-key=key]")
-        assert WORDS["en"]["key-needed"] in tab.inner_text(".trouble")
+        assert WORDS["en"]["key-needed"] in tab.inner_text(".problem")
         tab.fill("[data-key=key]", "öffne-dich")
         tab.keyboard.press("Enter")
-        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['key-wrong']}')")
+        tab.wait_for_selector(f".problem:has-text('{WORDS['en']['key-wrong']}')")
         tab.fill("[data-key=key]", "open-sesame")
         tab.keyboard.press("Enter")
-        tab.wait_for_selector("#said .word")
+        tab.wait_for_selector("#translation .word")
         kept = tab.evaluate("[{ ...localStorage }, { ...sessionStorage }]")
         assert kept == [{}, {"heedful.key": "open-sesame"}]
 
@@ -375,40 +381,40 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, served
 def test_without_a_network(chromium, running):
     with opened(chromium, running, expected=("ERR_INTERNET_DISCONNECTED",)) as tab:
         tab.context.set_offline(True)
-        tab.fill("#given", LINES[0])
-        tab.wait_for_selector(f".trouble:has-text('{WORDS['en']['offline']}')")
+        tab.fill("#source-text", LINES[0])
+        tab.wait_for_selector(f".problem:has-text('{WORDS['en']['offline']}')")
         tab.context.set_offline(False)
-        tab.wait_for_selector("#said .word")
+        tab.wait_for_selector("#translation .word")
 
 
-def test_a_server_that_breaks(chromium, running, served, monkeypatch):
+def test_a_server_that_breaks(chromium, running, state, monkeypatch):
     async def broken(*_, **__):
-        raise Refused(500, "the roof is on fire")
+        raise RequestRejected(500, "the roof is on fire")
 
     with opened(chromium, running, expected=("500",)) as tab:
         with monkeypatch.context() as patch:
-            patch.setattr(served, "translate", broken)
-            tab.fill("#given", LINES[0])
+            patch.setattr(state, "translate", broken)
+            tab.fill("#source-text", LINES[0])
             tab.wait_for_selector("[data-key=again]")
-            assert "the roof is on fire" in tab.inner_text(".trouble")
+            assert "the roof is on fire" in tab.inner_text(".problem")
         tab.click("[data-key=again]")
-        tab.wait_for_selector("#said .word")
-        assert not tab.query_selector(".trouble.bad")
+        tab.wait_for_selector("#translation .word")
+        assert not tab.query_selector(".problem.shown")
 
 
-def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, served, monkeypatch):
-    real = served.translate
+def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, state, monkeypatch):
+    real = state.translate
 
     async def blind(client, texts, options, left, timeout=None):
         if options["alignment"]:
-            raise Refused(422, "no alignment")
+            raise RequestRejected(422, "no alignment")
         return await real(client, texts, options, left, timeout)
 
-    monkeypatch.setattr(served, "translate", blind)
+    monkeypatch.setattr(state, "translate", blind)
     with opened(chromium, running, LINES[0], expected=("422",)) as tab:
-        tab.hover("#said .word")
+        tab.hover("#translation .word")
         assert lit(tab, ".mirror") == []
-        assert tab.query_selector("#said .here")
+        assert tab.query_selector("#translation .current")
 
 
 def test_a_newer_text_wins(chromium, running):
@@ -416,13 +422,13 @@ def test_a_newer_text_wins(chromium, running):
         held, failed = [], []
         tab.on("requestfailed", lambda request: failed.append(request))
         tab.route("**/v1/translate", lambda route: held.append(route) if not held else route.continue_())
-        tab.fill("#given", "the dog")
+        tab.fill("#source-text", "the dog")
         for _ in range(100):
             if held:
                 break
             tab.wait_for_timeout(20)
-        tab.fill("#given", "the cat")
-        tab.wait_for_selector("#said .word")
+        tab.fill("#source-text", "the cat")
+        tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said(["the cat"])[0]["text"]]
         assert [request.post_data_json["texts"] for request in failed] == [["the dog"]]
 
@@ -440,9 +446,9 @@ def test_hostile_text_is_only_text(chromium, running):
     }  # fmt: skip
     with opened(chromium, running) as tab:
         tab.route("**/v1/translate", lambda route: route.fulfill(json={"translations": [answer]}))
-        tab.fill("#given", HOSTILE)
-        tab.wait_for_selector("#said .word")
-        tab.click("#said .small")
+        tab.fill("#source-text", HOSTILE)
+        tab.wait_for_selector("#translation .word")
+        tab.click("#translation .small")
         tab.click("summary")
         assert tab.query_selector_all("#app img, #app script") == []
         assert tab.title() == "English → German · heedful"
@@ -452,7 +458,7 @@ def test_the_page_comes_with_a_strict_policy(running):
     with urllib.request.urlopen(running.address, timeout=10) as answer:
         html, sent = answer.read().decode(), answer.headers
     assert sent["Content-Type"] == "text/html; charset=utf-8"
-    assert {name: sent[name] for name in headers()} == headers()
+    assert {name: sent[name] for name in page_headers()} == page_headers()
     policy = dict(part.strip().partition(" ")[::2] for part in sent["Content-Security-Policy"].split(";"))
     for name in ("default-src", "base-uri", "form-action", "frame-ancestors"):
         assert policy[name] == "'none'"
@@ -463,14 +469,14 @@ def test_the_page_comes_with_a_strict_policy(running):
 
 
 def test_no_name_of_a_language_can_leave_its_place():
-    html = page({"source": HOSTILE, "target": "</script>", "other": 1})
+    html = render_page({"source": HOSTILE, "target": "</script>", "other": 1})
     assert html.count("<script") == html.count("</script") == 3
     told = re.search(r'id="about">(.*?)</script>', html)[1]
     assert json.loads(told) == {"source": HOSTILE, "target": "</script>"}
 
 
 def test_the_page_is_small_and_plain():
-    script, style, _ = files()
+    script, style, _ = read_assets()
     assert len((script + style).encode()) <= 40_000
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
     assert style.startswith(":root")  # the viewer's colors, of both looks
@@ -481,7 +487,7 @@ def test_the_page_is_small_and_plain():
 def test_every_word_in_every_language():
     script = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     used = set(re.findall(r'\bt\("([a-z-]+[a-z])"', script)) | {f"flag-{name}" for name in MEANINGS}
-    used |= set(re.findall(r'tell\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}
+    used |= set(re.findall(r'setStatus\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}
     assert used <= WORDS["en"].keys()
     assert WORDS["en"].keys() == WORDS["pt"].keys() == WORDS["ru"].keys()
     for key, text in WORDS["en"].items():

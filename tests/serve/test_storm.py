@@ -54,4 +54,4 @@ def test_deaths_drains_swaps_and_leavers(exported):
 
 
 def test_attacks(exported):
-    assert "no death of the engine" in shown("serve_attack.py", "--model", exported / "one", "--quick")
+    assert "no crash of the engine" in shown("serve_attack.py", "--model", exported / "one", "--quick")

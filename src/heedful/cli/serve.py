@@ -63,13 +63,12 @@ def serve(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("fastapi", extra="serve", whose="heedful serve")
     require("uvicorn", extra="serve", whose="heedful serve")
-    from heedful.serve.guard import new_key as make_key
-    from heedful.serve.guard import read_keys
+    from heedful.serve.auth import create_key, read_keys
 
     if new_key is not None:
         if keys is None:
             raise ConfigError("say where the key goes: --keys keys.txt")
-        typer.echo(f"{make_key(Path(keys), new_key)}\nIt is shown this once, and stored as a hash in {keys}.")
+        typer.echo(f"{create_key(Path(keys), new_key)}\nIt is shown this once, and stored as a hash in {keys}.")
         return
     known = read_keys(Path(keys)) if keys else {}
     if not known and not anyone and host not in LOCAL:
@@ -87,9 +86,9 @@ def serve(
         raise HeedfulError(f"port {port} is in use: another server may be running. Take another one: --port {port + 1}")
     folder = servable(Path(model), engine, rounding, probes)
     from heedful.bundle import is_export
-    from heedful.serve.batcher import Limits
-    from heedful.serve.server import run
-    from heedful.serve.state import Settings
+    from heedful.serve.request_queue import QueueLimits
+    from heedful.serve.server import run_server
+    from heedful.serve.state import ServerSettings
 
     wanted = host in LOCAL if inspect is None else inspect
     looks = wanted and not known and not is_export(Path(model)) and find_spec("torch") is not None
@@ -100,17 +99,17 @@ def serve(
         if show:
             webbrowser.open(address)
 
-    settings = Settings(
-        limits=Limits(wait=queue, tokens=tokens),
+    settings = ServerSettings(
+        limits=QueueLimits(max_wait_seconds=queue, max_request_tokens=tokens),
         keys=known,
-        hosts=None if known or anyone else frozenset((*LOCAL, host)),
-        timeout=timeout,
-        rate=rate,
-        burst=burst,
-        grace=grace,
-        inspects=Path(model) if looks else None,
+        allowed_hosts=None if known or anyone else frozenset((*LOCAL, host)),
+        request_timeout_seconds=timeout,
+        client_tokens_per_second=rate,
+        client_burst_tokens=burst,
+        shutdown_grace_seconds=grace,
+        inspect_dir=Path(model) if looks else None,
     )
-    run(folder, host, port, settings, threads, ready)
+    run_server(folder, host, port, settings, threads, ready)
 
 
 def taken(host: str, port: int) -> bool:

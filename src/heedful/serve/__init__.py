@@ -1,1 +1,1 @@
-"""Serving: HTTP in front, the engine in a process of its own behind."""
+"""The HTTP server: FastAPI in front of a worker process that runs the engine."""

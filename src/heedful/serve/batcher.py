@@ -1,353 +1,229 @@
-"""Who is translated when: admission, fairness, batches, deadlines.
+"""Admits requests, translates them in batches and recovers from crashes of the worker.
 
-    cost     tokens, about · beam / usual beam
-    queue    by tokens, not by requests: a newcomer may wait `wait` seconds at the measured pace, no longer. Who has
-             nothing waiting has the last quarter of it to himself, so a busy client keeps nobody out
-    turns    clients in turn, each with its oldest request
-    batch    requests up to a budget of tokens, whole ones only, one batch at a time, of a third of that time at most.
-             Nobody waits for company: a batch is what came while the one before was at work
-    crash    the batch at work is tried again one by one; whoever kills the engine ALONE times by itself is refused, and
-             who is found so again is remembered
+admission   a request is admitted if the queue can be drained within `max_wait_seconds`; if not, it is rejected at once
+batches     one at a time; a batch holds what was queued while the previous one ran, so no request waits for others
+crash       the requests of the batch are retried one by one; a request that crashes the worker MAX_SOLO_CRASHES times
+            alone is rejected with 422; after the second such rejection it is rejected without being tried
 
-A request that has left, or whose time is over, is dropped before it costs anything.
+Requests whose client disconnected or whose deadline passed are dropped before translation.
 """
 
 import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import ceil, exp
+from math import ceil
 from typing import Any, Protocol
-from unicodedata import normalize
 
-from heedful.serve.protocol import PER_LINE, too_much
-from heedful.serve.supervisor import Ask, Crashed
+from heedful.serve.protocol import TranslationJob, too_many_tokens
+from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected
+from heedful.serve.request_queue import QueuedRequest, QueueLimits, RequestQueue, estimate_tokens
+from heedful.serve.supervisor import WorkerCrashed
+from heedful.serve.throughput import ThroughputEstimate
 
-BYTES = 3.0  # in a token, about: a guess that the pace, measured in the same guess, makes good
-MEMORY = 10.0  # seconds of work after which a batch has lost most of its say in the pace
-UP = 4.0  # times as quick as it seemed may a batch be
-SMALLEST = 512  # tokens that a batch may always have
-OWN = 0.75  # of the room, for those who have something waiting already
-ALONE = 2  # tries of one that was in a batch when the engine died: it may die of something else meanwhile
-POISONS = 256  # asks that are remembered because they kill the engine
-
-BUSY = "too busy: nothing is wrong with the request, send it again later"
-GOING = "the server is going down: ask another, or again later"
-POISON = "the engine crashes over this text, also when it has nothing else to do"
+MAX_SOLO_CRASHES = 2  # more than 1: the worker may have died of something else
+MAX_REMEMBERED_CRASHES = 256  # jobs
+CRASHES_ENGINE = "the engine crashes on this text, even when it is translated alone"
 
 
-class Answers(Protocol):
-    """Anything that answers asks: the engine."""
+class TranslationBackend(Protocol):
+    """Translates jobs: the worker supervisor, or a fake in tests."""
 
-    async def ask(self, asks: Sequence[Ask]) -> list[Any]:
-        """One answer for each."""
+    async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
+        """One result per job."""
         ...
 
 
-class Refused(Exception):
-    """A request that is not served: the status, why, and when to come again."""
-
-    def __init__(self, status: int, why: str, after: float | None = None) -> None:
-        super().__init__(why)
-        self.status, self.why = status, why
-        self.after = None if after is None else max(1, ceil(after))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the server promises to hold."""
-
-    wait: float = 2.0  # seconds in the queue
-    tokens: int = 4096  # of one request at the usual beam, as guessed and as counted
-    texts: int = 256  # of one request
-    batch: int = 4096  # tokens, about
-    first: int = 4096  # tokens that may wait while the pace is not known
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """One that was admitted."""
-
-    ask: Ask
-    client: str
-    cost: int
-    deadline: float
-    answer: asyncio.Future[Any]
-    came: float = field(default_factory=time.monotonic)
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self.answer.done()
-
-
-def size(texts: Sequence[str], prefix: str = "") -> int:
-    """About how many tokens some texts have: at once, and without a tokenizer; some characters stand for many.
-
-    A line costs by being one, unless it is blank, and once more for what its translation must begin with.
-    """
-    lines = sum(not line.isspace() for text in texts for line in text.splitlines() if line)
-    each = PER_LINE + (spelled(prefix) if prefix else 0)
-    return lines * each + sum(1 + spelled(text) for text in texts)
-
-
-def spelled(text: str) -> int:
-    """The tokens of a text by its bytes alone, but for the ends of lines."""
-    return int(len(normalize("NFKC", text).encode("utf-8", "replace").replace(b"\n", b"")) / BYTES)
-
-
 @dataclass(slots=True)
-class Counts:
-    """What happened, for /metrics."""
+class RequestCounters:
+    """What /metrics reports."""
 
     admitted: int = 0
     answered: int = 0
-    refused: dict[int, int] = field(default_factory=dict)
-    left: int = 0  # whose clients went before their turn came
-    wasted: int = 0  # tokens of those who went while they were at work
+    rejected_by_status: dict[int, int] = field(default_factory=dict)
+    disconnected: int = 0  # before they were translated
+    wasted_tokens: int = 0  # of requests whose client disconnected during translation
     expired: int = 0
     batches: int = 0
-    batched: int = 0  # tokens
+    batched_tokens: int = 0
     retried: int = 0
     poison: int = 0
-    waited: float = 0.0  # seconds in the queue
-    worked: float = 0.0  # seconds that batches took
+    wait_seconds: float = 0.0  # in the queue
+    work_seconds: float = 0.0  # of batches
 
 
-class Pace:
-    """Tokens a second: sums of both, in which what is long ago counts less; so a moment, however odd, counts little."""
+class CrashHistory:
+    """How often each job crashed the worker when translated alone; the oldest jobs are forgotten first."""
 
     def __init__(self) -> None:
-        self.tokens = self.seconds = 0.0
+        self.crashes_by_hash: OrderedDict[str, int] = OrderedDict()
 
-    def learn(self, tokens: float, seconds: float, budget: float) -> None:
-        """A batch; a small one, which is slow for its size, tells only that the engine is no slower.
+    def record(self, job: TranslationJob) -> None:
+        """Count a crash."""
+        job_hash = hash_job(job)
+        self.crashes_by_hash[job_hash] = self.crashes_by_hash.pop(job_hash, 0) + 1
+        if len(self.crashes_by_hash) > MAX_REMEMBERED_CRASHES:
+            self.crashes_by_hash.popitem(last=False)
 
-        What costs tokens but no work (say, characters that are removed) is believed only so far.
-        """
-        tokens = min(tokens, UP * self.value * seconds) if self.seconds else tokens
-        if tokens >= budget / 2 or tokens > self.value * seconds:
-            kept = exp(-seconds / MEMORY)
-            self.tokens, self.seconds = kept * self.tokens + tokens, kept * self.seconds + seconds
+    def is_poison(self, job: TranslationJob) -> bool:
+        """Whether the job was recorded more than once: a single time may be a coincidence."""
+        return bool(self.crashes_by_hash) and self.crashes_by_hash.get(hash_job(job), 0) > 1
 
-    @property
-    def value(self) -> float:
-        """0 until something was measured."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+
+def hash_job(job: TranslationJob) -> str:
+    """SHA-256 of texts and options."""
+    return sha256(repr((list(job.texts), sorted(job.options.items()))).encode("utf-8", "replace")).hexdigest()
 
 
 class Batcher:
-    """The queue in front of an engine."""
+    """Admission, the queue, and the task that translates one batch after another."""
 
-    def __init__(self, engine: Answers, limits: Limits | None = None) -> None:
-        self.engine, self.limits = engine, limits or Limits()
-        self.queues: OrderedDict[str, deque[Request]] = OrderedDict()
-        self.waiting: Counter[str] = Counter()  # tokens of each client
-        self.queued = 0  # tokens
-        self.batch: Sequence[Request] = ()  # at work
-        self.turn = 0  # batches taken: nothing else makes room
-        self.measured = Pace()
-        self.counts = Counts()
-        self.poisons: OrderedDict[str, int] = OrderedDict()  # asks, and how often each was found guilty
-        self.awake = asyncio.Event()
-        self.draining = False
-        self.open = 0  # documents of which more is to come
+    def __init__(self, backend: TranslationBackend, limits: QueueLimits | None = None) -> None:
+        self.backend = backend
+        self.throughput = ThroughputEstimate()
+        self.queue = RequestQueue(limits or QueueLimits(), self.throughput)
+        self.counters = RequestCounters()
+        self.crash_history = CrashHistory()
+        self.num_batches_taken = 0  # the queue gets shorter only when this grows
+        self.request_added = asyncio.Event()
+        self.is_draining = False
+        self.num_open_documents = 0  # of which more parts will come
         self.runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start the task that translates batches."""
         self.runner = asyncio.create_task(self.run())
 
-    @property
-    def working(self) -> int:
-        """Tokens at the engine."""
-        return sum(request.cost for request in self.batch)
+    # ------------------------------------------------------------------------------------------------ admission
 
-    @property
-    def pace(self) -> float:
-        """Tokens a second; 0 until measured."""
-        return self.measured.value
+    def check(
+        self, job: TranslationJob, client: str, *, cost_factor: float = 1.0, continues_document: bool = False
+    ) -> int:
+        """The cost in tokens; raises RequestRejected if the job is not allowed or the queue is full.
 
-    @property
-    def capacity(self) -> float:
-        """Tokens that may wait or be at work."""
-        return self.pace * self.limits.wait if self.pace else self.limits.first
-
-    @property
-    def budget(self) -> float:
-        """Tokens of a batch."""
-        return min(self.limits.batch, max(SMALLEST, self.pace * self.limits.wait / 3))
-
-    @property
-    def wait(self) -> float:
-        """Seconds that a newcomer would wait, at the measured pace."""
-        return (self.queued + self.working) / self.pace if self.pace else 0.0
-
-    # ------------------------------------------------------------------------------------------------ coming in
-
-    def full(self, client: str | None, cost: float = 0.0) -> bool:
-        """Whether this one would wait too long, or keep others out; whoever finds an empty queue may always wait."""
-        room = self.capacity if client is None or not self.waiting[client] else OWN * self.capacity
-        return self.queued > 0 and self.queued + self.working + cost > room
-
-    def check(self, ask: Ask, client: str, *, width: float = 1.0, inside: bool = False) -> int:
-        """What it would cost; Refused, at once and whatever the load, where it cannot be.
-
-        `width`, at least 1, is how much more than usual a token costs. Who is `inside` has a document that was begun:
-        it goes on.
+        `cost_factor`, at least 1, is how much more than at the default beam a token costs. A job that continues a
+        document is accepted even if the queue is full or the server is draining.
         """
-        if self.draining and not inside:
-            raise self.refused(503, GOING, 2.0)
-        if len(ask.texts) > self.limits.texts:
-            raise self.refused(413, f"{len(ask.texts):,} texts in one request; send at most {self.limits.texts:,}")
-        tokens = size(ask.texts, ask.options.get("prefix", ""))
-        cost = ceil(tokens * width)
-        if cost > self.limits.tokens:
-            raise self.refused(413, "about " + too_much(tokens, width, self.limits.tokens))
-        if self.poisons and self.poisons.get(name_of(ask), 0) > 1:  # once may have been somebody's kill
-            raise self.refused(422, POISON)
-        if not inside and self.full(client, cost):
-            raise self.refused(503, BUSY, self.wait)
-        return cost
+        limits = self.queue.limits
+        if self.is_draining and not continues_document:
+            raise self.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
+        if len(job.texts) > limits.max_request_texts:
+            raise self.reject(
+                413, f"{len(job.texts):,} texts in one request; send at most {limits.max_request_texts:,}"
+            )
+        num_tokens = estimate_tokens(job.texts, job.options.get("prefix", ""))
+        cost_tokens = ceil(num_tokens * cost_factor)
+        if cost_tokens > limits.max_request_tokens:
+            raise self.reject(413, "about " + too_many_tokens(num_tokens, cost_factor, limits.max_request_tokens))
+        if self.crash_history.is_poison(job):
+            raise self.reject(422, CRASHES_ENGINE)
+        if not continues_document and self.queue.is_full(client, cost_tokens):
+            raise self.reject(503, OVERLOADED, self.queue.wait_seconds)
+        return cost_tokens
 
-    def admit(self, ask: Ask, client: str, cost: int, timeout: float) -> Request:
-        """A place in the queue."""
-        loop = asyncio.get_running_loop()
-        request = Request(ask, client, cost, time.monotonic() + timeout, loop.create_future())
-        self.counts.admitted += 1
-        self.queues.setdefault(client, deque()).append(request)
-        self.waiting[client] += cost
-        self.queued += cost
-        self.awake.set()
+    def admit(self, job: TranslationJob, client: str, cost_tokens: int, timeout_seconds: float) -> QueuedRequest:
+        """Queue a job that was checked."""
+        result = asyncio.get_running_loop().create_future()
+        request = QueuedRequest(job, client, cost_tokens, time.monotonic() + timeout_seconds, result)
+        self.counters.admitted += 1
+        self.queue.append(request)
+        self.request_added.set()
         return request
 
-    def refused(self, status: int, why: str, after: float | None = None) -> Refused:
-        """Counted."""
-        self.counts.refused[status] = self.counts.refused.get(status, 0) + 1
-        return Refused(status, why, after)
+    def reject(self, status: int, message: str, retry_after: float | None = None) -> RequestRejected:
+        """Count a rejection and return it, for the caller to raise."""
+        rejected = self.counters.rejected_by_status
+        rejected[status] = rejected.get(status, 0) + 1
+        return RequestRejected(status, message, retry_after)
 
-    # ------------------------------------------------------------------------------------------------ going out
-
-    def take(self) -> list[Request]:
-        """The next batch: clients in turn, each with its oldest request, while the budget lasts."""
-        batch: list[Request] = []
-        total = 0
-        while self.queues:
-            client, queue = next(iter(self.queues.items()))
-            request = queue[0]
-            if request.gone or time.monotonic() > request.deadline:
-                self.drop(request)
-            elif batch and total + request.cost > self.budget:
-                break
-            else:
-                batch.append(request)
-                total += request.cost
-            queue.popleft()
-            self.queued -= request.cost
-            self.waiting[client] -= request.cost
-            self.queues.move_to_end(client)
-            if not queue:
-                del self.queues[client], self.waiting[client]
-        return batch
-
-    def drop(self, request: Request) -> None:
-        """It costs nothing more."""
-        if request.gone:
-            self.counts.left += 1
-            return
-        self.counts.expired += 1
-        why = "its time was over before its turn came: it was not translated"
-        request.answer.set_exception(self.refused(504, why, self.wait))
+    # ------------------------------------------------------------------------------------------------ batches
 
     async def run(self) -> None:
-        """Batch after batch; nothing may end this."""
+        """Translate batch after batch; an unexpected error ends only its batch."""
         while True:
-            self.batch = self.take()
-            self.turn += 1
-            if not self.batch:
-                self.awake.clear()
-                await self.awake.wait()
+            batch = self.queue.running = self.queue.take_batch(self.drop)
+            self.num_batches_taken += 1
+            if not batch:
+                self.request_added.clear()
+                await self.request_added.wait()
                 continue
             try:
-                await self.serve(self.batch)
+                await self.translate_batch(batch)
             except Exception:
                 logging.getLogger("heedful").exception("a batch was lost")
-                for request in self.batch:
-                    self.give_up(request, "something went wrong here: send it again later")
+                for request in batch:
+                    self.abandon(request, "internal error")
 
-    async def serve(self, batch: Sequence[Request]) -> None:
-        """One batch through the engine; after a crash, one by one."""
-        begin, tokens = time.monotonic(), self.working
-        self.counts.waited += sum(begin - request.came for request in batch)
+    def drop(self, request: QueuedRequest) -> None:
+        """Count a request that will not be translated, and tell its client if it timed out."""
+        if request.is_settled:
+            self.counters.disconnected += 1
+            return
+        self.counters.expired += 1
+        request.result.set_exception(self.reject(504, "timed out in the queue", self.queue.wait_seconds))
+
+    async def translate_batch(self, batch: Sequence[QueuedRequest]) -> None:
+        """Translate a batch; after a crash, each request alone."""
+        started_at, num_tokens = time.monotonic(), self.queue.running_tokens
+        self.counters.wait_seconds += sum(started_at - request.queued_at for request in batch)
         try:
-            answers = await self.engine.ask([request.ask for request in batch])
-        except Crashed:
-            await self.again(batch)
+            results = await self.backend.translate([request.job for request in batch])
+        except WorkerCrashed:
+            await self.retry_one_by_one(batch)
             return
-        took = time.monotonic() - begin
-        self.counts.batches += 1
-        self.counts.batched += tokens
-        self.counts.worked += took
-        self.measured.learn(tokens, took, self.budget)
-        for request, answer in zip(batch, answers, strict=True):
-            self.hand(request, answer)
+        seconds = time.monotonic() - started_at
+        self.counters.batches += 1
+        self.counters.batched_tokens += num_tokens
+        self.counters.work_seconds += seconds
+        self.throughput.record_batch(num_tokens, seconds, self.queue.batch_budget_tokens)
+        for request, result in zip(batch, results, strict=True):
+            self.deliver(request, result)
 
-    def hand(self, request: Request, answer: Any) -> None:
-        """An answer to who waits for it."""
-        if request.gone:
-            self.counts.wasted += request.cost
+    def deliver(self, request: QueuedRequest, result: Any) -> None:
+        """Hand a result to the client, if it is still connected."""
+        if request.is_settled:
+            self.counters.wasted_tokens += request.cost_tokens
             return
-        if "error" in answer:
-            request.answer.set_exception(self.refused(int(answer["code"]), str(answer["error"])))
+        if "error" in result:
+            request.result.set_exception(self.reject(int(result["code"]), str(result["error"])))
             return
-        self.counts.answered += 1
-        request.answer.set_result(answer)
+        self.counters.answered += 1
+        request.result.set_result(result)
 
-    async def again(self, batch: Sequence[Request]) -> None:
-        """The engine died over a batch: each is tried once more, alone, so that only the guilty one suffers."""
+    async def retry_one_by_one(self, batch: Sequence[QueuedRequest]) -> None:
+        """Translate each request of a crashed batch alone, so that only the one that crashes the worker fails."""
         for request in batch:
-            for _ in range(ALONE):
-                if request.gone:
+            for _ in range(MAX_SOLO_CRASHES):
+                if request.is_settled:
                     break
-                self.counts.retried += 1
+                self.counters.retried += 1
                 try:
-                    (answer,) = await self.engine.ask([request.ask])
-                except Crashed:
+                    (result,) = await self.backend.translate([request.job])
+                except WorkerCrashed:
                     continue
-                self.hand(request, answer)
+                self.deliver(request, result)
                 break
             else:
-                self.condemn(request)
+                self.counters.poison += 1
+                self.crash_history.record(request.job)
+                if not request.is_settled:
+                    request.result.set_exception(self.reject(422, CRASHES_ENGINE))
 
-    def condemn(self, request: Request) -> None:
-        """It is the one that kills the engine."""
-        self.counts.poison += 1
-        name = name_of(request.ask)
-        self.poisons[name] = self.poisons.pop(name, 0) + 1
-        if len(self.poisons) > POISONS:
-            self.poisons.popitem(last=False)
-        if not request.gone:
-            request.answer.set_exception(self.refused(422, POISON))
+    def abandon(self, request: QueuedRequest, message: str) -> None:
+        """Reject a request that was admitted but will not be answered."""
+        if not request.is_settled:
+            request.result.set_exception(self.reject(503, message, DEFAULT_RETRY_SECONDS))
 
-    def give_up(self, request: Request, why: str) -> None:
-        """It will not be answered any more."""
-        if not request.gone:
-            request.answer.set_exception(self.refused(503, why, 2.0))
-
-    async def drain(self, until: float) -> None:
-        """No more come in; those who are in are served until then (of the monotonic clock), and the rest told so."""
-        self.draining = True
-        while (self.queued or self.batch or self.open) and time.monotonic() < until:
+    async def drain(self, deadline: float) -> None:
+        """Stop admission, finish admitted requests until the deadline (monotonic clock), and reject the rest."""
+        self.is_draining = True
+        queue = self.queue
+        while (queue.queued_tokens or queue.running or self.num_open_documents) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.runner:
             self.runner.cancel()
-        for request in (*self.batch, *(one for queue in self.queues.values() for one in queue)):
-            self.give_up(request, GOING)
-
-
-def name_of(ask: Ask) -> str:
-    """A hash by which an ask is known again."""
-    return sha256(repr((list(ask.texts), sorted(ask.options.items()))).encode("utf-8", "replace")).hexdigest()
+        for request in (*queue.running, *queue):
+            self.abandon(request, SHUTTING_DOWN)

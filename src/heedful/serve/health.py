@@ -1,4 +1,4 @@
-"""How the server is: for those who watch it, and a page for those who try it."""
+"""Health checks, metrics, the page at / and the inspection of a sentence."""
 
 import asyncio
 import sys
@@ -11,108 +11,119 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from heedful.serve.batcher import Refused
-from heedful.serve.page import headers, page
-from heedful.serve.requests import address, answered
-from heedful.serve.state import Served
+from heedful.serve.page import page_headers, render_page
+from heedful.serve.rejection import RATE_LIMITED, RequestRejected
+from heedful.serve.requests import client_address, endpoint
+from heedful.serve.state import ServerState
 
-LOOK = 500  # letters of a sentence that is looked into
-LOOKING = 60.0  # seconds
-COST = 2000.0  # tokens of a client's share that a look costs
+MAX_INSPECT_CHARACTERS = 500
+INSPECT_TIMEOUT_SECONDS = 60.0
+INSPECT_COST_TOKENS = 2000.0  # of the client's rate limit
 
 
-@answered
-async def livez(_: Request, __: Served) -> Any:
-    """Whether this process answers."""
+@endpoint
+async def livez(_: Request, __: ServerState) -> Any:
+    """Whether the server process responds."""
     return {"live": True}
 
 
-@answered
-async def readyz(_: Request, served: Served) -> Any:
-    """Whether it would translate now."""
-    faults = served.faults
-    return JSONResponse({"ready": not faults, "faults": faults, **served.about}, 503 if faults else 200)
+@endpoint
+async def readyz(_: Request, state: ServerState) -> Any:
+    """Whether a request would be translated now, and which model is served."""
+    faults = state.faults
+    return JSONResponse({"ready": not faults, "faults": faults, **state.model_info}, 503 if faults else 200)
 
 
-def rows(served: Served) -> Iterator[tuple[str, str, dict[int, float] | float]]:
-    """What is counted: its name, what it means, and its value or its values by status."""
-    counts, batcher, engine = served.batcher.counts, served.batcher, served.engine
-    yield "admitted_total", "requests let into the queue", counts.admitted
-    yield "answered_total", "requests translated", counts.answered
-    yield "left_total", "requests whose client went before their turn came", counts.left
-    yield "expired_total", "requests whose time was over before their turn came", counts.expired
-    yield "batches_total", "batches translated", counts.batches
-    yield "batched_tokens_total", "tokens in them, about", counts.batched
-    yield "wasted_tokens_total", "tokens of those whose client went while they were at work, about", counts.wasted
-    yield "retried_total", "requests tried again after a crash", counts.retried
-    yield "poison_total", "requests that crashed the engine, also alone", counts.poison
-    yield "wait_seconds_total", "seconds that requests spent in the queue", counts.waited
-    yield "work_seconds_total", "seconds that the engine worked", counts.worked
-    yield "engine_restarts_total", "engines started after a death", engine.restarts
-    yield "engine_swaps_total", "models put in the place of others", engine.swaps
-    yield "characters_total", "characters translated", served.characters.total()
-    yield "queue_tokens", "tokens in the queue, about", batcher.queued
-    yield "queue_capacity_tokens", "tokens that may be in the queue", batcher.capacity
-    yield "working_tokens", "tokens at the engine, about", batcher.working
-    yield "open_documents", "documents being translated", batcher.open
-    yield "pace_tokens_per_second", "how quick the engine is, about", batcher.pace
-    yield "up_seconds", "seconds since the start", time.monotonic() - served.began
-    yield "ready", "whether it would translate now", float(not served.faults)
-    yield "responses_total", "responses by status", dict(served.statuses)
-    yield "refused_total", "refusals by status", dict(counts.refused)
+def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, float] | float]]:
+    """Name, description, and value or values by HTTP status of each metric."""
+    counters, batcher, supervisor = state.batcher.counters, state.batcher, state.supervisor
+    queue = batcher.queue
+    yield "admitted_total", "requests admitted to the queue", counters.admitted
+    yield "answered_total", "requests translated", counters.answered
+    yield "disconnected_total", "requests whose client disconnected before translation", counters.disconnected
+    yield "expired_total", "requests that timed out before translation", counters.expired
+    yield "batches_total", "batches translated", counters.batches
+    yield "batched_tokens_total", "estimated tokens of translated batches", counters.batched_tokens
+    yield (
+        "wasted_tokens_total",
+        "estimated tokens of requests whose client disconnected during translation",
+        counters.wasted_tokens,
+    )
+    yield "retried_total", "requests retried after a crash of the engine", counters.retried
+    yield "poison_total", "requests that crashed the engine when translated alone", counters.poison
+    yield "wait_seconds_total", "seconds that requests spent in the queue", counters.wait_seconds
+    yield "work_seconds_total", "seconds that the engine spent on batches", counters.work_seconds
+    yield "engine_restarts_total", "restarts of the engine's process", supervisor.num_restarts
+    yield "engine_swaps_total", "models replaced by another", supervisor.num_swaps
+    yield "characters_total", "characters translated", state.characters_by_account.total()
+    yield "queue_tokens", "estimated tokens in the queue", queue.queued_tokens
+    yield "queue_capacity_tokens", "estimated tokens that may be queued or running", queue.capacity_tokens
+    yield "running_tokens", "estimated tokens of the running batch", queue.running_tokens
+    yield "open_documents", "documents being translated", batcher.num_open_documents
+    yield (
+        "throughput_tokens_per_second",
+        "estimated tokens that the engine translates per second",
+        batcher.throughput.tokens_per_second,
+    )
+    yield "uptime_seconds", "seconds since the start", time.monotonic() - state.start_time
+    yield "ready", "whether a request would be translated now", float(not state.faults)
+    yield "responses_total", "responses by status", dict(state.responses_by_status)
+    yield "rejected_total", "rejected requests by status", dict(counters.rejected_by_status)
 
 
-@answered
-async def metrics(_: Request, served: Served) -> Any:
-    """For Prometheus."""
+@endpoint
+async def metrics(_: Request, state: ServerState) -> Any:
+    """Metrics in the format of Prometheus."""
     lines = []
-    for name, meaning, value in rows(served):
+    for name, description, value in collect_metrics(state):
         kind = "counter" if name.endswith("_total") else "gauge"
-        lines += [f"# HELP heedful_{name} {meaning}", f"# TYPE heedful_{name} {kind}"]
+        lines += [f"# HELP heedful_{name} {description}", f"# TYPE heedful_{name} {kind}"]
         if isinstance(value, dict):
-            lines += [f'heedful_{name}{{status="{status}"}} {many:g}' for status, many in sorted(value.items())]
+            lines += [f'heedful_{name}{{status="{status}"}} {count:g}' for status, count in sorted(value.items())]
         else:
             lines.append(f"heedful_{name} {value:.12g}")
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
-@answered
-async def home(_: Request, served: Served) -> Any:
-    """A page to try it."""
-    return HTMLResponse(page(served.about), headers=headers())
+@endpoint
+async def home(_: Request, state: ServerState) -> Any:
+    """The page that translates while you type."""
+    return HTMLResponse(render_page(state.model_info), headers=page_headers())
 
 
-@answered
-async def inspect(request: Request, served: Served) -> Any:
-    """A page that shows what the model does with a sentence: attention, search, probabilities."""
-    folder, text = served.settings.inspects, " ".join(request.query_params.get("text", "").split())
-    if folder is None:
-        raise Refused(404, "one cannot look inside here: serve a model directory where PyTorch is installed")
-    if not text or len(text) > LOOK:
-        raise Refused(422, f"text: a sentence of at most {LOOK} letters")
-    if served.looking.locked():  # each is a process with PyTorch in it
-        raise served.batcher.refused(503, "somebody is looking: one at a time", 5.0)
-    async with served.looking:
-        if wait := served.buckets.spend(served.client(address(request), None), COST):
-            raise served.batcher.refused(429, "you have asked for much in a short time: wait a little", wait)
-        return HTMLResponse(await looked(folder, text))
+@endpoint
+async def inspect(request: Request, state: ServerState) -> Any:
+    """A page with attention, search and probabilities of a sentence."""
+    model_dir, text = state.settings.inspect_dir, " ".join(request.query_params.get("text", "").split())
+    if model_dir is None:
+        raise RequestRejected(404, "no inspection here: serve a model directory where PyTorch is installed")
+    if not text or len(text) > MAX_INSPECT_CHARACTERS:
+        raise RequestRejected(422, f"text: a sentence of at most {MAX_INSPECT_CHARACTERS} characters")
+    if state.inspect_lock.locked():  # each is a process with PyTorch in it
+        raise state.batcher.reject(503, "another inspection is running", 5.0)
+    async with state.inspect_lock:
+        client = state.require_client(client_address(request), None)
+        if retry_after := state.rate_limiter.spend(client, INSPECT_COST_TOKENS):
+            raise state.batcher.reject(429, RATE_LIMITED, retry_after)
+        return HTMLResponse(await run_inspect(model_dir, text))
 
 
-async def looked(folder: Path, text: str) -> bytes:
-    """What `heedful inspect` writes, by a process of its own, as it loads the model."""
-    with tempfile.TemporaryDirectory() as place:
-        given, out = Path(place, "text"), Path(place, "page.html")
-        given.write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "heedful", "inspect", str(folder), "--file", str(given), "--out", str(out)]
+async def run_inspect(model_dir: Path, text: str) -> bytes:
+    """The page that `heedful inspect` writes, run in a process of its own because it loads the model."""
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        source, page = Path(temporary_dir, "text"), Path(temporary_dir, "page.html")
+        source.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "heedful", "inspect", str(model_dir)]
+        command += ["--file", str(source), "--out", str(page)]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
         try:
-            await asyncio.wait_for(process.wait(), LOOKING)
+            await asyncio.wait_for(process.wait(), INSPECT_TIMEOUT_SECONDS)
         except TimeoutError:
-            raise Refused(504, "looking took too long: try a shorter sentence") from None
+            raise RequestRejected(504, "the inspection timed out: try a shorter sentence") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        if process.returncode or not out.is_file():
-            raise Refused(503, "the model could not be looked into: the server's log says why", 60.0)
-        return out.read_bytes()
+        if process.returncode or not page.is_file():
+            raise RequestRejected(503, "the inspection failed, see the server's log", 60.0)
+        return page.read_bytes()

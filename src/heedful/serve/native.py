@@ -1,7 +1,7 @@
-"""Our own API.
+"""heedful's own API.
 
 POST /v1/translate     {"texts": [...], "beam": 5, "alternatives": 3, "alignment": "best", "tokens": true}
-POST /v1/document      a plain text of many lines; its translation comes back line by line, as it is made
+POST /v1/document      plain text of many lines; translations are streamed line by line
 """
 
 import json
@@ -11,148 +11,165 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from heedful.serve.batcher import Refused
-from heedful.serve.requests import address, answered, bearer, body_of, checked, leaving, read
-from heedful.serve.state import Served
+from heedful.serve.rejection import RequestRejected
+from heedful.serve.requests import (
+    client_address,
+    disconnect_waiter,
+    endpoint,
+    read_authorization,
+    read_body,
+    read_request,
+    validate,
+)
+from heedful.serve.state import ServerState
 
 Text = Annotated[str, Field(max_length=100_000)]
 Beam = Annotated[int, Field(ge=1, le=16)]
-Penalty = Annotated[float, Field(ge=0, le=8)]
+LengthPenalty = Annotated[float, Field(ge=0, le=8)]
 Tag = Annotated[str, Field(max_length=100)]
-LINES = "application/x-ndjson"
+NDJSON = "application/x-ndjson"
+CHUNK_BYTES = 4096  # of a streamed response
 
 
-class Asked(BaseModel):
-    """What /v1/translate is asked; what is left out is as the model says."""
+class TranslateRequest(BaseModel):
+    """The body of /v1/translate; defaults are the model's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     texts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | Text
     beam: Beam | None = None
-    length_penalty: Penalty | None = None
-    alternatives: Annotated[int, Field(ge=0, le=8, description="how many more translations of each")] = 0
+    length_penalty: LengthPenalty | None = None
+    alternatives: Annotated[int, Field(ge=0, le=8, description="number of other translations of each text")] = 0
     alignment: Annotated[str, Field(pattern="^(best|naive|shifted)$")] | None = None
-    tokens: Annotated[bool, Field(description="whether log p of every token is wanted")] = False
-    prefix: Annotated[str, Field(max_length=200, description="how the translation must begin")] = ""
+    tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
+    prefix: Annotated[str, Field(max_length=200, description="how every translation must begin")] = ""
     tag: Annotated[Tag | None, Field(description="a tag of the model")] = None
     timeout: Annotated[float, Field(ge=0.1, le=300, description="seconds")] | None = None
 
 
-class AskedDocument(BaseModel):
+class DocumentRequest(BaseModel):
     """The query of /v1/document."""
 
     model_config = ConfigDict(extra="forbid")
     beam: Beam | None = None
-    length_penalty: Penalty | None = None
+    length_penalty: LengthPenalty | None = None
     tag: Tag | None = None
 
 
-class Piece(BaseModel):
+class TokenResponse(BaseModel):
     """A token of a translation."""
 
     text: str
     log_probability: float
 
 
-class Flag(BaseModel):
-    """Something to look at twice."""
+class FlagResponse(BaseModel):
+    """A warning about a text or its translation."""
 
     name: str
     side: str
     detail: str
 
 
-class One(BaseModel):
+class TranslationResponse(BaseModel):
     """A text and its translation."""
 
     source: str
     text: str
     score: float
     log_probability: float
-    tokens: list[Piece] = []
+    tokens: list[TokenResponse] = []
     alternatives: list[str]
     alignment: Annotated[list[tuple[int, int]], Field(description="source word, target word")] | None = None
-    flags: list[Flag]
+    flags: list[FlagResponse]
 
 
-class Answered(BaseModel):
-    """What /v1/translate answers: one translation for each text, and which model it was."""
+class TranslateResponse(BaseModel):
+    """The response of /v1/translate: one translation per text, and the model."""
 
-    translations: list[One]
+    translations: list[TranslationResponse]
     model: str
     version: str
 
 
-@answered
-async def translate(request: Request, served: Served) -> Any:
-    """Texts, with all that the model says of them."""
-    asked = await read(Asked, request, served)
-    texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
-    options: dict[str, Any] = {"num_best": asked.alternatives + 1, "alignment": asked.alignment, "prefix": asked.prefix}
-    options |= {"tokens": asked.tokens, "beam": asked.beam, "length_penalty": asked.length_penalty, "tag": asked.tag}
-    client = served.client(address(request), bearer(request.headers))
-    return await served.translate(client, texts, options, leaving(request), asked.timeout)
+@endpoint
+async def translate(request: Request, state: ServerState) -> Any:
+    """Translate texts; returns translations with scores, alignment and flags."""
+    body = await read_request(TranslateRequest, request, state)
+    texts = [body.texts] if isinstance(body.texts, str) else body.texts
+    options = body.model_dump(include={"alignment", "prefix", "tokens", "beam", "length_penalty", "tag"})
+    options["num_best"] = body.alternatives + 1
+    client = state.require_client(client_address(request), read_authorization(request.headers))
+    return await state.translate(client, texts, options, disconnect_waiter(request), body.timeout)
 
 
-@answered
-async def document(request: Request, served: Served) -> Any:
-    """A plain text of many lines, translated line by line: as text, or (Accept: application/x-ndjson) with all of it.
+@endpoint
+async def translate_document(request: Request, state: ServerState) -> Any:
+    """Translate plain text line by line; streams text or, with Accept: application/x-ndjson, one JSON object per line.
 
-    The first part is translated before the status is sent. What goes wrong later ends a text in the middle of its
-    transfer, which clients notice, and lines of JSON with one that says {"error": ...}.
+    The first part is translated before the status is sent. A later failure truncates the transfer of plain text, which
+    clients notice, and ends NDJSON with a line {"error": ...}.
     """
-    asked = checked(AskedDocument, dict(request.query_params))
-    client = served.client(address(request), bearer(request.headers))
-    served.open(client)
+    query = validate(DocumentRequest, dict(request.query_params))
+    client = state.require_client(client_address(request), read_authorization(request.headers))
+    state.acquire_document_slot(client)
     try:
-        settings = served.settings
-        text = text_of(await body_of(request, settings.document, 6 * settings.patience), settings.lines)
+        settings = state.settings
+        data = await read_body(request, settings.max_document_bytes, 6 * settings.body_timeout_seconds)
+        text = decode_document(data, settings.max_document_lines)
         lines = (line.removesuffix("\r") for line in text.split("\n"))
-        found = served.document(client, lines, {**asked.model_dump(), "tokens": False}, leaving(request))
-        whole = LINES in request.headers.get("accept", "")
-        return Streamed(await anext(found), found, whole, lambda: served.close(client))
+        options = {**query.model_dump(), "tokens": False}
+        translations = state.translate_document(client, lines, options, disconnect_waiter(request))
+        as_ndjson = NDJSON in request.headers.get("accept", "")
+        first = await anext(translations)
+        return DocumentStream(first, translations, as_ndjson, lambda: state.release_document_slot(client))
     except BaseException:
-        served.close(client)
+        state.release_document_slot(client)
         raise
 
 
-def text_of(data: bytes, lines: int) -> str:
-    """A document, if it is one."""
-    if data.count(b"\n") > lines:
-        raise Refused(413, f"the document has more than {lines:,} lines: send it in several parts")
+def decode_document(data: bytes, max_lines: int) -> str:
+    """Decode a document; raises RequestRejected if it is too long or not UTF-8."""
+    if data.count(b"\n") > max_lines:
+        raise RequestRejected(413, f"the document has more than {max_lines:,} lines: send it in several parts")
     try:
         return data.decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise Refused(422, f"the text is not UTF-8 at byte {error.start + 1:,}: send it as UTF-8") from None
+        raise RequestRejected(422, f"the text is not UTF-8 at byte {error.start + 1:,}: send it as UTF-8") from None
 
 
-class Streamed(Response):
-    """Translations, one a line, while they are made; `end` is called when it is over."""
+class DocumentStream(Response):
+    """Streams translations, one per line; `on_end` is called when the transfer ends or fails."""
 
     def __init__(
-        self, first: dict[str, Any], others: AsyncIterator[dict[str, Any]], whole: bool, end: Callable[[], None]
+        self,
+        first: dict[str, Any],
+        others: AsyncIterator[dict[str, Any]],
+        as_ndjson: bool,
+        on_end: Callable[[], None],
     ) -> None:
-        super().__init__(media_type=f"{LINES if whole else 'text/plain'}; charset=utf-8")
-        del self.headers["content-length"]  # nobody knows it yet
-        self.first, self.others, self.whole, self.end = first, others, whole, end
+        super().__init__(media_type=f"{NDJSON if as_ndjson else 'text/plain'}; charset=utf-8")
+        del self.headers["content-length"]  # not known yet
+        self.first, self.others, self.as_ndjson, self.on_end = first, others, as_ndjson, on_end
 
-    def line(self, found: dict[str, Any]) -> bytes:
-        """One of them."""
-        return (json.dumps(found, ensure_ascii=False) if self.whole else found["text"]).encode() + b"\n"
+    def encode_line(self, translation: dict[str, Any]) -> bytes:
+        """A translation as a line of the response."""
+        line: str = json.dumps(translation, ensure_ascii=False) if self.as_ndjson else translation["text"]
+        return line.encode() + b"\n"
 
     async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
-        """An ASGI application."""
-        data = self.line(self.first)
+        """ASGI interface."""
+        data = self.encode_line(self.first)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for one in self.others:
-                data += self.line(one)
-                if len(data) > 4096:
+            async for translation in self.others:
+                data += self.encode_line(translation)
+                if len(data) > CHUNK_BYTES:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     data = b""
-        except Refused as refused:
-            if not self.whole:
-                return  # uvicorn ends a transfer that was not finished so that clients notice
-            data += json.dumps({"error": refused.why}).encode() + b"\n"
+        except RequestRejected as rejection:
+            if not self.as_ndjson:
+                return  # uvicorn ends an unfinished transfer so that clients notice
+            data += json.dumps({"error": rejection.message}).encode() + b"\n"
         finally:
-            self.end()
+            self.on_end()
         await send({"type": "http.response.body", "body": data})

@@ -1,9 +1,9 @@
-"""The page at `/`: type, read, see which words belong together and how sure the model is.
+"""The page at `/`: translates while you type, shows alignment and probabilities.
 
-    page({"source": "en", "target": "de"})       # all of it: our script, our style, and what the model speaks
-    headers()                                    # to be sent with it
+    render_page({"source": "en", "target": "de"})    # one HTML file with script, style and words
+    page_headers()                                   # its Content-Security-Policy
 
-It asks nobody but the server that it came from, and a browser runs nothing in it but this script.
+The page sends requests only to its own server, and the policy lets a browser run only its own script.
 """
 
 import json
@@ -15,9 +15,14 @@ from typing import Any
 from heedful.html import csp_hash, escape_json
 from heedful.inspection.page import VIEWER
 
-FOLDER = Path(__file__).parent / "page"
-SCRIPTS = (VIEWER / "draw.js", FOLDER / "text.js", FOLDER / "ask.js", FOLDER / "main.js")  # in this order, as one
-TOLD = ("source", "target", "inspects")  # of what the model says of itself
+PAGE_DIR = Path(__file__).parent / "page"
+SCRIPTS = (
+    VIEWER / "draw.js",
+    PAGE_DIR / "text.js",
+    PAGE_DIR / "api.js",
+    PAGE_DIR / "main.js",
+)  # concatenated in this order
+SHOWN_MODEL_INFO = ("source", "target", "inspects")
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -29,7 +34,7 @@ TEMPLATE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page works with JavaScript, all of which is inside it: please allow it.</noscript>
+<noscript>This page needs JavaScript; all of it is inside the page.</noscript>
 <div id="app"></div>
 <script type="application/json" id="words">{words}</script>
 <script type="application/json" id="about">{about}</script>
@@ -44,19 +49,19 @@ ICON = (
 
 
 @cache
-def files() -> tuple[str, str, str]:
-    """Script, style and words, as they stand in the files; the colors are the viewer's."""
+def read_assets() -> tuple[str, str, str]:
+    """Script, style and words (JSON) of the page; the colors are those of the inspection viewer."""
     parts = "\n".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
-    words = json.dumps(json.loads((FOLDER / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, colors + (FOLDER / "page.css").read_text(encoding="utf-8"), escape_json(words)
+    words = json.dumps(json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
+    return script, colors + (PAGE_DIR / "page.css").read_text(encoding="utf-8"), escape_json(words)
 
 
 @cache
-def headers() -> dict[str, str]:
-    """What is sent with the page; the policy names the one script and the one style by their hashes."""
-    script, style, _ = files()
+def page_headers() -> dict[str, str]:
+    """HTTP headers of the page; the policy allows its script and style by their hashes."""
+    script, style, _ = read_assets()
     policy = (
         f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; img-src data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -70,8 +75,9 @@ def headers() -> dict[str, str]:
     }
 
 
-def page(about: Mapping[str, Any]) -> str:
-    """The whole page; `about` is what /readyz tells of the model."""
-    script, style, words = files()
-    told = escape_json(json.dumps({name: about[name] for name in TOLD if name in about}, ensure_ascii=False))
-    return TEMPLATE.format(icon=ICON, style=style, words=words, about=told, script=script)
+def render_page(model_info: Mapping[str, Any]) -> str:
+    """The whole page; `model_info` is the model's description as in /readyz."""
+    script, style, words = read_assets()
+    shown = {name: model_info[name] for name in SHOWN_MODEL_INFO if name in model_info}
+    about = escape_json(json.dumps(shown, ensure_ascii=False))
+    return TEMPLATE.format(icon=ICON, style=style, words=words, about=about, script=script)

@@ -1,47 +1,59 @@
-"""What the server and its engine's process say to each other: frames of JSON, each after its length in four bytes.
+"""The protocol between the server and its worker process: JSON frames, each preceded by its length in four bytes.
 
-    {"ready": {...}}                                                        the engine, once: what it speaks
-    {"refused": "why"}                                                      or that it cannot
-    {"beat": 0}                                                             the engine, also while it computes
-    {"job": 7, "asks": [{"texts": [...], "options": {...}}]}                the server
-    {"job": 7, "answers": [{"translations": [...]}, {"error": "...", "code": 413}]}      the engine, one for each ask
+    {"ready": {...}}                                                        worker, once: description of the model
+    {"error": "message"}                                                    or why it cannot be opened
+    {"heartbeat": true}                                                     worker, also while it translates
+    {"batch": 7, "jobs": [{"texts": [...], "options": {...}}]}              server
+    {"batch": 7, "results": [{"translations": [...]}, {"error": "...", "code": 413}]}    worker, one result per job
 
-Plain values only, so neither side can make the other run anything.
+Only plain values are sent, so neither side can make the other run code.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-LENGTH = 4
-LARGEST = 1 << 28  # bytes of a frame
-BEAT = 0.2  # seconds between two signs of life
-PER_LINE = 8  # tokens that a line costs by being one, however short
+LENGTH_BYTES = 4
+MAX_FRAME_BYTES = 1 << 28
+HEARTBEAT_SECONDS = 0.2
+LINE_OVERHEAD_TOKENS = 8  # that a line costs in addition to its text
 
 
-def width(options: Mapping[str, Any], usual: int) -> float:
-    """How much more a token costs than at the usual beam; a narrow one is no cheaper."""
-    wide: int = max(usual, options.get("beam") or usual, options.get("num_best", 1))
-    return wide / usual
+@dataclass(frozen=True, slots=True)
+class TranslationJob:
+    """Texts of one request and how to translate them: fields of TranslationOptions."""
+
+    texts: Sequence[str]
+    options: Mapping[str, Any]
 
 
-def too_much(tokens: int, wide: float, most: int) -> str:
-    """Why a request is refused that costs more than `most` tokens at the usual beam."""
-    beam = "" if wide == 1 else f" with a beam or alternatives {wide:.3g} times the usual"
-    return f"{tokens:,} tokens in one request{beam}; send at most {int(most / wide):,}, in several requests"
+def beam_cost_factor(options: Mapping[str, Any], default_beam: int) -> float:
+    """How much more a token costs than at the default beam; a narrower beam costs no less."""
+    beam: int = max(default_beam, options.get("beam") or default_beam, options.get("num_best", 1))
+    return beam / default_beam
 
 
-def framed(message: dict[str, Any]) -> bytes:
-    """A message as bytes."""
+def too_many_tokens(num_tokens: int, cost_factor: float, max_tokens: int) -> str:
+    """The error message for a request that costs more than `max_tokens` at the default beam."""
+    beam = "" if cost_factor == 1 else f" with a beam or alternatives {cost_factor:.3g} times the default"
+    return (
+        f"{num_tokens:,} tokens in one request{beam}; send at most {int(max_tokens / cost_factor):,}, "
+        "in several requests"
+    )
+
+
+def encode_frame(message: dict[str, Any]) -> bytes:
+    """A message as length and JSON."""
     data = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    return len(data).to_bytes(LENGTH, "big") + data
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-def received(stream: BinaryIO) -> dict[str, Any] | None:
-    """The next message; None where the other side is gone."""
-    head = stream.read(LENGTH)
-    if len(head) < LENGTH:
+def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+    """The next message; None if the other side closed the stream."""
+    prefix = stream.read(LENGTH_BYTES)
+    if len(prefix) < LENGTH_BYTES:
         return None
-    size = int.from_bytes(head, "big")
-    data = stream.read(size) if size <= LARGEST else b""
-    return json.loads(data) if len(data) == size else None
+    num_bytes = int.from_bytes(prefix, "big")
+    data = stream.read(num_bytes) if num_bytes <= MAX_FRAME_BYTES else b""
+    return json.loads(data) if len(data) == num_bytes else None

@@ -1,4 +1,4 @@
-"""What is asked over HTTP, read with suspicion; and refusals as every API words them."""
+"""Reading HTTP requests: bodies with limits, validation, keys; and error responses."""
 
 import asyncio
 import json
@@ -11,147 +11,115 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from heedful.serve.batcher import Refused
-from heedful.serve.state import Leaving, Served
+from heedful.serve.compat.errors import find_error_format
+from heedful.serve.rejection import RequestRejected, body_too_large
+from heedful.serve.state import ServerState, WaitForDisconnect
 
 FORM = "application/x-www-form-urlencoded"
-FIELDS = 1000  # of a form
-Handler = Callable[[Request, Served], Awaitable[Any]]
-Asked = TypeVar("Asked", bound=BaseModel)
+MAX_FORM_FIELDS = 1000
+Handler = Callable[[Request, ServerState], Awaitable[Any]]
+Body = TypeVar("Body", bound=BaseModel)
 
 
-async def body_of(request: Request, most: int, patience: float) -> bytes:
-    """The body, as far and as long as it may go: a length need not be told, or true."""
-    parts, seen = list[bytes](), 0
+async def read_body(request: Request, max_bytes: int, timeout_seconds: float) -> bytes:
+    """Read the body up to a size and a time; Content-Length is not trusted."""
+    chunks, num_bytes = list[bytes](), 0
     try:
-        async with asyncio.timeout(patience):
-            async for part in request.stream():
-                parts.append(part)
-                seen += len(part)
-                if seen > most:
-                    raise Refused(413, f"the body is larger than {most:,} bytes: send less at once")
+        async with asyncio.timeout(timeout_seconds):
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                num_bytes += len(chunk)
+                if num_bytes > max_bytes:
+                    raise RequestRejected(413, body_too_large(max_bytes))
     except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {patience:.0f} seconds") from None
+        raise RequestRejected(408, f"the body did not arrive within {timeout_seconds:.0f} seconds") from None
     except ClientDisconnect:
-        raise Refused(499, "the client left") from None
-    return b"".join(parts)
+        raise RequestRejected(499, "the client disconnected") from None
+    return b"".join(chunks)
 
 
-async def tree_of(request: Request, served: Served) -> dict[str, Any]:
-    """What was sent: a JSON object, or a form, in which a field that is there once is one text.
+async def parse_body(request: Request, state: ServerState) -> dict[str, Any]:
+    """Read the body as a JSON object or a form; a form field that occurs once becomes a string.
 
-    `curl -d` says that all it sends is a form; what begins with a brace is none.
+    `curl -d` declares everything a form, so a body that starts with a brace is parsed as JSON.
     """
-    data = await body_of(request, served.settings.body, served.settings.patience)
-    if is_form(request) and not data.lstrip().startswith(b"{"):
+    data = await read_body(request, state.settings.max_body_bytes, state.settings.body_timeout_seconds)
+    if has_form_body(request) and not data.lstrip().startswith(b"{"):
         try:
-            form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FIELDS)
+            form = parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
         except ValueError:
-            raise Refused(422, f"the form has more than {FIELDS} fields") from None
+            raise RequestRejected(422, f"the form has more than {MAX_FORM_FIELDS} fields") from None
         return {name: values[0] if len(values) == 1 else values for name, values in form.items()}
     try:
-        tree = json.loads(data)
+        fields = json.loads(data)
         if b"\\u" in data:
-            json.dumps(tree, ensure_ascii=False).encode()
+            json.dumps(fields, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Refused(422, "a text holds half a character (a lone surrogate): send whole ones") from None
+        raise RequestRejected(422, "a text contains a lone surrogate (half a character)") from None
     except (ValueError, RecursionError):
-        raise Refused(422, "the body is not JSON, nor a form") from None
-    if not isinstance(tree, dict):
-        raise Refused(422, "the body is not a JSON object")
-    return tree
+        raise RequestRejected(422, "the body is neither JSON nor a form") from None
+    if not isinstance(fields, dict):
+        raise RequestRejected(422, "the body is not a JSON object")
+    return fields
 
 
-def is_form(request: Request) -> bool:
-    """Whether the body says that it is a form."""
+def has_form_body(request: Request) -> bool:
+    """Whether Content-Type says that the body is a form."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
 
 
-def checked(kind: type[Asked], tree: dict[str, Any]) -> Asked:
-    """What was asked, if it can be."""
+def validate(model: type[Body], fields: dict[str, Any]) -> Body:
+    """Validate fields with a pydantic model; the first error becomes a 422."""
     try:
-        return kind.model_validate(tree)
+        return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise Refused(422, f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}") from None
+        raise RequestRejected(422, f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}") from None
 
 
-async def read(kind: type[Asked], request: Request, served: Served) -> Asked:
-    """The same, from a body."""
-    return checked(kind, await tree_of(request, served))
+async def read_request(model: type[Body], request: Request, state: ServerState) -> Body:
+    """Read and validate the body."""
+    return validate(model, await parse_body(request, state))
 
 
-def bearer(headers: Mapping[str, str]) -> str | None:
-    """The key of an Authorization header, whichever way it is introduced."""
+def read_authorization(headers: Mapping[str, str]) -> str | None:
+    """The key of the Authorization header, with any scheme (Bearer, DeepL-Auth-Key) or none."""
     return headers.get("authorization", "").strip().rpartition(" ")[2] or None
 
 
-def address(request: Request) -> str:
-    """Where it comes from."""
+def client_address(request: Request) -> str:
+    """The client's IP address."""
     return request.client.host if request.client else "?"
 
 
-def leaving(request: Request) -> Leaving:
-    """What returns when the client has hung up; the body must have been read."""
+def disconnect_waiter(request: Request) -> WaitForDisconnect:
+    """A coroutine function that returns when the client disconnects; call it after the body was read."""
 
-    async def left() -> None:
+    async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    return left
+    return wait_for_disconnect
 
 
-# ------------------------------------------------------------------------------------------------------- refusals
-
-
-def native(status: int, why: str) -> tuple[int, Any]:
-    """Ours, and LibreTranslate's but for a wrong key."""
-    return status, {"error": why}
-
-
-def libre(status: int, why: str) -> tuple[int, Any]:
-    """LibreTranslate's."""
-    return 403 if status == 401 else status, {"error": why}
-
-
-def deepl(status: int, why: str) -> tuple[int, Any]:
-    """DeepL's."""
-    return 403 if status == 401 else status, {"message": why}
-
-
-def google(status: int, why: str) -> tuple[int, Any]:
-    """Google's."""
-    status = 403 if status == 401 else status
-    return status, {"error": {"code": status, "message": why}}
-
-
-SHAPES = {  # by the beginning of a path; all others are ours
-    "/translate": libre,
-    "/detect": libre,
-    "/v2/": deepl,
-    "/language/": google,
-}
-
-
-def said(path: str, refused: Refused) -> JSONResponse:
-    """A refusal, as whoever asks at this path expects it."""
-    shape = next((shape for begin, shape in SHAPES.items() if path.startswith(begin)), native)
-    status, tree = shape(refused.status, refused.why)
-    headers = {"Retry-After": str(refused.after)} if refused.after is not None else {}
+def error_response(path: str, rejection: RequestRejected) -> JSONResponse:
+    """A rejection as a response, in the format of the API that the path belongs to."""
+    status, body = find_error_format(path)(rejection.status, rejection.message)
+    headers = {"Retry-After": str(rejection.retry_after)} if rejection.retry_after is not None else {}
     headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    headers |= {"Connection": "close"} if status in (408, 413) else {}  # what was not read is not waited for
-    return JSONResponse(tree, status, headers)
+    headers |= {"Connection": "close"} if status in (408, 413) else {}  # the rest of the body is not read
+    return JSONResponse(body, status, headers)
 
 
-def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """A handler whose refusals become responses."""
+def endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Decorate a handler: it gets the server's state, its result becomes JSON and its rejections error responses."""
 
     async def wrapped(request: Request) -> Response:
         try:
-            found = await handler(request, request.app.state.served)
-        except Refused as refused:
-            return said(request.url.path, refused)
-        return found if isinstance(found, Response) else JSONResponse(found)
+            result = await handler(request, request.app.state.server_state)
+        except RequestRejected as rejection:
+            return error_response(request.url.path, rejection)
+        return result if isinstance(result, Response) else JSONResponse(result)
 
     wrapped.__doc__ = handler.__doc__
     wrapped.__name__ = getattr(handler, "__name__", "handler")

@@ -1,7 +1,8 @@
-"""The server as a process: sockets, signals, slow clients, another model."""
+"""The server as a process: connections, timeouts, signals, replacing the model."""
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -16,209 +17,219 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from heedful.bundle import INNER_FOLDER
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
-from heedful.serve.app import create
-from heedful.serve.batcher import BUSY, Batcher
-from heedful.serve.state import Settings
-from heedful.serve.supervisor import Engine
+from heedful.serve.app import create_app
+from heedful.serve.batcher import Batcher
+from heedful.serve.rejection import OVERLOADED, retry_hint
+from heedful.serve.state import ServerSettings
+from heedful.serve.supervisor import WorkerSupervisor
 
-HEAD = 10.0  # seconds that a client has to say what it wants
-STUCK = 30.0  # seconds that a client may leave what is said to it unread
-IDLE = 5  # seconds that a connection is kept between two requests
-WATCH = 2.0  # seconds between two looks at the model's folder
-CONNECTIONS = 1024
-GOING = 0.5  # seconds in which newcomers still hear that the server goes down
-FLUSH = 2  # seconds for the last answers to be read
-FULL = (
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 2\r\nConnection: close\r\n"
-    f'Content-Length: {len(BUSY) + 13}\r\n\r\n{{"error": "{BUSY}"}}'
-).encode()
+HEAD_TIMEOUT_SECONDS = 10.0  # for receiving the head of a request
+WRITE_TIMEOUT_SECONDS = 30.0  # for a client that does not read its response
+KEEP_ALIVE_SECONDS = 5  # between two requests on a connection
+MODEL_POLL_SECONDS = 2.0
+MAX_MODEL_POLL_SECONDS = 60.0  # after failed swaps
+MAX_CONNECTIONS = 1024
+SPARE_FILES = 64  # file descriptors that are not client connections
+DRAIN_NOTICE_SECONDS = 0.5  # during which new requests still get a 503 after SIGTERM
+FLUSH_SECONDS = 2  # for sending the last responses
 
 
-class Patient(H11Protocol):
-    """HTTP with an end to patience: who connects and says nothing, or says it letter by letter, is shown out."""
+def overloaded_response(retry_after: int) -> bytes:
+    """A 503 for a connection that is closed before its request is read."""
+    body = json.dumps({"error": f"{OVERLOADED}: {retry_hint(retry_after)}"})
+    return (
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        f"Retry-After: {retry_after}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
 
-    clock: asyncio.TimerHandle | None = None
-    unread: asyncio.TimerHandle | None = None
-    most = CONNECTIONS
+
+class TimeoutProtocol(H11Protocol):
+    """uvicorn's HTTP protocol with timeouts for slow clients and a limit of connections."""
+
+    head_timer: asyncio.TimerHandle | None = None
+    write_timer: asyncio.TimerHandle | None = None
+    max_connections = MAX_CONNECTIONS
 
     def connection_made(self, transport: Any) -> None:
-        """Start the clock; where there are too many, say so and hang up."""
+        """Start the timer; above the limit, respond with 503 and close."""
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            transport.write(FULL)
+        if len(self.connections) > self.max_connections:
+            transport.write(overloaded_response(retry_after=2))
             transport.close()
             return
-        self.clock = self.loop.call_later(HEAD, self.give_up)
+        self.head_timer = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self.close_if_idle)
 
-    def give_up(self) -> None:
-        """Nothing was asked in time."""
-        cycle: Any = self.cycle  # None until something was asked
+    def close_if_idle(self) -> None:
+        """Close the connection if no request is being answered."""
+        cycle: Any = self.cycle  # None before the first request
         if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """The clock starts again for the next request on this connection."""
-        self.stop()
-        self.clock = self.loop.call_later(HEAD, self.give_up)
+        """Restart the timer for the next request on this connection."""
+        self.cancel_timers()
+        self.head_timer = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self.close_if_idle)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly, or not at all."""
+        """The client does not read: start the write timer."""
         super().pause_writing()
-        self.unread = self.loop.call_later(STUCK, self.transport.abort)
+        self.write_timer = self.loop.call_later(WRITE_TIMEOUT_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read on."""
-        if self.unread is not None:
-            self.unread.cancel()
+        """The client reads again: cancel the write timer."""
+        if self.write_timer is not None:
+            self.write_timer.cancel()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
-        self.stop()
+        """Cancel the timers."""
+        self.cancel_timers()
         super().connection_lost(exc)
 
-    def stop(self) -> None:
-        """The clocks."""
-        for clock in (self.clock, self.unread):
-            if clock is not None:
-                clock.cancel()
+    def cancel_timers(self) -> None:
+        """Cancel both timers."""
+        for timer in (self.head_timer, self.write_timer):
+            if timer is not None:
+                timer.cancel()
 
 
-class Server(uvicorn.Server):
-    """One that finishes what it has begun: on SIGTERM or Ctrl-C nobody else is let in, all is served, and then it ends.
+class DrainingServer(uvicorn.Server):
+    """On SIGTERM or Ctrl-C, rejects new requests with 503 and finishes admitted ones; a second signal exits at once."""
 
-    Until then newcomers are answered, with 503 and when to come again. Asked twice, it ends at once.
-    """
-
-    def __init__(self, config: uvicorn.Config, batcher: Batcher, grace: float) -> None:
+    def __init__(self, config: uvicorn.Config, batcher: Batcher, grace_seconds: float) -> None:
         super().__init__(config)
-        self.batcher, self.grace = batcher, grace
-        self.asked = asyncio.Event()
+        self.batcher, self.grace_seconds = batcher, grace_seconds
+        self.stop_requested = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's face
-        """A signal; it is not raised again at the end, for what was asked has been done."""
-        if self.asked.is_set():
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's signature
+        """Handle the signal; unlike uvicorn, it is not raised again at the end."""
+        if self.stop_requested.is_set():
             self.should_exit = self.force_exit = True
-        self.asked.set()
+        self.stop_requested.set()
         self.loop.call_soon_threadsafe(lambda: None)  # wake up
 
-    async def drained(self) -> None:
-        """Wait for the signal, then for all who are in."""
-        await self.asked.wait()
-        until = time.monotonic() + self.grace
-        self.batcher.draining = True
-        await asyncio.sleep(min(GOING, self.grace))
-        await self.batcher.drain(until)
+    async def drain_on_signal(self) -> None:
+        """Wait for the signal, drain the queue, then let uvicorn exit."""
+        await self.stop_requested.wait()
+        deadline = time.monotonic() + self.grace_seconds
+        self.batcher.is_draining = True
+        await asyncio.sleep(min(DRAIN_NOTICE_SECONDS, self.grace_seconds))
+        await self.batcher.drain(deadline)
         self.should_exit = True
 
 
-def run(
-    folder: Path,
+def run_server(
+    model_dir: Path,
     host: str,
     port: int,
-    settings: Settings,
+    settings: ServerSettings,
     threads: int | None = None,
-    ready: Callable[[dict[str, Any]], None] = lambda _about: None,
+    on_ready: Callable[[dict[str, Any]], None] = lambda _model_info: None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what was admitted."""
-    asyncio.run(serve(folder, host, port, settings, threads, ready))
+    """Serve until SIGTERM or Ctrl-C, then finish admitted requests; `on_ready` gets the description of the model."""
+    asyncio.run(serve_until_stopped(model_dir, host, port, settings, threads, on_ready))
 
 
-async def serve(
-    folder: Path,
+async def serve_until_stopped(
+    model_dir: Path,
     host: str,
     port: int,
-    settings: Settings,
+    settings: ServerSettings,
     threads: int | None,
-    ready: Callable[[dict[str, Any]], None],
+    on_ready: Callable[[dict[str, Any]], None],
 ) -> None:
-    """The same, in a loop that is there already; `ready` is called with what the model speaks when it answers."""
-    Patient.most = connections()
-    engine = Engine(folder, threads=threads, most=settings.limits.tokens)
-    await engine.start()
-    app = create(engine, settings)
+    """`run_server` as a coroutine."""
+    TimeoutProtocol.max_connections = raise_connection_limit()
+    max_request_tokens = settings.limits.max_request_tokens
+    supervisor = WorkerSupervisor(model_dir, threads=threads, max_request_tokens=max_request_tokens)
+    await supervisor.start()
+    app = create_app(supervisor, settings)
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        http=Patient,
+        http=TimeoutProtocol,
         ws="none",
         log_level="error",
         access_log=False,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=FLUSH,
-        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # else anybody could say to be somebody
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=FLUSH_SECONDS,
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # otherwise a client could forge its address
         server_header=False,
     )
-    server = Server(config, app.served.batcher, settings.grace)
-    again = asyncio.Event()
+    server = DrainingServer(config, app.state.batcher, settings.shutdown_grace_seconds)
+    reload_requested = asyncio.Event()
     if hasattr(signal, "SIGHUP"):  # pragma: no branch  # Windows has none
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_requested.set)
 
-    async def announced() -> None:
+    async def call_when_ready() -> None:
         while not server.started:
             await asyncio.sleep(0.01)
-        ready(engine.about)
+        on_ready(supervisor.model_info)
 
-    tasks = [asyncio.create_task(one) for one in (watch(engine, folder, again), server.drained(), announced())]
+    coroutines = (watch_model(supervisor, model_dir, reload_requested), server.drain_on_signal(), call_when_ready())
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
 
     try:
         await server.serve()
     finally:
         for task in tasks:
             task.cancel()
-    counts = app.served.batcher.counts
-    say(f"stopped; {counts.admitted:,} requests let in, {counts.answered:,} answered")
+    counters = app.state.batcher.counters
+    print_status(f"stopped; {counters.admitted:,} requests admitted, {counters.answered:,} answered")
 
 
-def connections() -> int:
-    """How many connections can be open: as many as the system lets us have files, up to CONNECTIONS."""
+def raise_connection_limit() -> int:
+    """Raise the limit of open files as far as needed and allowed; returns how many connections fit, at most 1,024."""
     try:
         import resource
-    except ImportError:  # Windows, where there is no such limit
-        return CONNECTIONS
+    except ImportError:  # Windows, which has no such limit
+        return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + 64
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = MAX_CONNECTIONS + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(CONNECTIONS, soft - 64))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(8, min(MAX_CONNECTIONS, soft - SPARE_FILES))
 
 
-async def watch(engine: Engine, folder: Path, again: asyncio.Event) -> None:
-    """Another model in the same place (or SIGHUP): it is opened beside the old one, and then takes its place."""
-    seen, pause = version(folder), WATCH
+async def watch_model(supervisor: WorkerSupervisor, model_dir: Path, reload_requested: asyncio.Event) -> None:
+    """Swap the model when its directory changes or SIGHUP asks for it; the old one serves until the new one is open."""
+    served_stamp, poll_seconds = read_model_stamp(model_dir), MODEL_POLL_SECONDS
     while True:
         try:
-            await asyncio.wait_for(again.wait(), pause)
+            await asyncio.wait_for(reload_requested.wait(), poll_seconds)
         except TimeoutError:
-            if version(folder) in (seen, None):
-                pause = WATCH
+            if read_model_stamp(model_dir) in (served_stamp, None):
+                poll_seconds = MODEL_POLL_SECONDS
                 continue
-        again.clear()
-        now = version(folder)
+        reload_requested.clear()
+        new_stamp = read_model_stamp(model_dir)
         try:
-            await engine.swap(folder)
+            await supervisor.swap_model(model_dir)
         except HeedfulError as error:
-            pause = min(2 * pause, 60.0)  # it may still be on its way here: again, later and later
-            say(f"the new model is not taken, the old one goes on: {error}")
+            poll_seconds = min(2 * poll_seconds, MAX_MODEL_POLL_SECONDS)  # it may still be being copied: retry
+            print_status(f"keeping the old model, the new one cannot be opened: {error}")
         else:
-            seen, pause = now, WATCH
-            say(f"now serving {engine.about['model']}, version {engine.about['version']}")
+            served_stamp, poll_seconds = new_stamp, MODEL_POLL_SECONDS
+            info = supervisor.model_info
+            print_status(f"now serving {info['model']}, version {info['version']}")
 
 
-def say(what: str) -> None:
-    """To whoever reads the log, if anybody does."""
+def print_status(message: str) -> None:
+    """Print a line for the log; a closed stdout is ignored."""
     with contextlib.suppress(OSError):
-        print(f"heedful: {what}", flush=True)  # noqa: T201
+        print(f"heedful: {message}", flush=True)  # noqa: T201
 
 
-def version(folder: Path) -> tuple[int, int] | None:
-    """What changes when another export is put in place; None in the moment when there is none."""
+def read_model_stamp(model_dir: Path) -> tuple[int, int] | None:
+    """Modification time and inode of the manifest, which change with the export; None if there is none right now."""
     try:
-        state = (folder / INNER_FOLDER / MANIFEST).stat()
+        status = (model_dir / INNER_FOLDER / MANIFEST).stat()
     except OSError:
         return None
-    return state.st_mtime_ns, state.st_ino
+    return status.st_mtime_ns, status.st_ino

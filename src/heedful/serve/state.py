@@ -1,4 +1,4 @@
-"""What all requests share: the engine, the queue before it, and who has spent what."""
+"""What all requests share: the worker, the queue, rate limits and usage counts."""
 
 import asyncio
 import contextlib
@@ -9,171 +9,196 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heedful.serve.batcher import Batcher, Limits, Refused, size
-from heedful.serve.guard import Buckets, owner
-from heedful.serve.protocol import width
-from heedful.serve.supervisor import Ask, Engine
+from heedful.serve.auth import find_key_name
+from heedful.serve.batcher import Batcher
+from heedful.serve.protocol import TranslationJob, beam_cost_factor
+from heedful.serve.rate_limits import RateLimiter
+from heedful.serve.rejection import RATE_LIMITED, RequestRejected
+from heedful.serve.request_queue import QueueLimits, estimate_tokens
+from heedful.serve.supervisor import WorkerSupervisor
 
-CANARY = 10.0  # seconds between two signs that the engine translates
-DOCUMENTS = 8  # that may be open at once: each is held in memory
-OF_ONE = 2  # of them, of one client
-MUCH = "you have asked for much in a short time: wait a little"
-Leaving = Callable[[], Coroutine[Any, Any, None]]
+CANARY_SECONDS = 10.0  # without a translation, after which the engine is tested
+MAX_OPEN_DOCUMENTS = 8  # each is held in memory
+MAX_CLIENT_DOCUMENTS = 2  # open at once
+WaitForDisconnect = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How the server behaves; all of it is safe as it stands."""
+class ServerSettings:
+    """Limits and timeouts of the server; the defaults are safe."""
 
-    limits: Limits = field(default_factory=Limits)
-    keys: Mapping[str, str] = field(default_factory=dict)  # hash -> name; none: everybody may
-    hosts: frozenset[str] | None = None  # names under which it may be asked; None: any
-    body: int = 1 << 20  # bytes of a request
-    document: int = 16 << 20  # bytes of a document
-    lines: int = 200_000  # of a document
-    patience: float = 10.0  # seconds that a body may take to arrive; of a document, six times as long
-    timeout: float = 30.0  # seconds that a request may take, unless it says less
-    rate: float = 20_000.0  # tokens a second for one client
-    burst: float = 200_000.0
-    grace: float = 30.0  # seconds to finish in, after SIGTERM
-    inspects: Path | None = None  # the model directory that /inspect looks into
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    keys: Mapping[str, str] = field(default_factory=dict)  # hash -> name; empty: no key is needed
+    allowed_hosts: frozenset[str] | None = None  # Host headers that are served; None: any
+    max_body_bytes: int = 1 << 20
+    max_document_bytes: int = 16 << 20
+    max_document_lines: int = 200_000
+    body_timeout_seconds: float = 10.0  # for receiving a body; six times as long for a document
+    request_timeout_seconds: float = 30.0  # a request may ask for less
+    client_tokens_per_second: float = 20_000.0
+    client_burst_tokens: float = 200_000.0
+    shutdown_grace_seconds: float = 30.0  # to finish admitted requests after SIGTERM
+    inspect_dir: Path | None = None  # the model directory that /inspect opens
 
 
-class Served:
-    """A server's state."""
+class ServerState:
+    """The state of a running server."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
-        self.engine, self.settings = engine, settings
-        self.batcher = Batcher(engine, settings.limits)
-        self.buckets = Buckets(settings.rate, settings.burst)
-        self.began = time.monotonic()
-        self.statuses: dict[int, int] = {}
-        self.characters: Counter[str] = Counter()  # translated for each key, or (without keys) for all
-        self.documents: Counter[str] = Counter()  # open ones of each client
-        self.looking = asyncio.Lock()
+    def __init__(self, supervisor: WorkerSupervisor, settings: ServerSettings) -> None:
+        self.supervisor, self.settings = supervisor, settings
+        self.batcher = Batcher(supervisor, settings.limits)
+        self.rate_limiter = RateLimiter(settings.client_tokens_per_second, settings.client_burst_tokens)
+        self.start_time = time.monotonic()
+        self.responses_by_status: dict[int, int] = {}
+        self.characters_by_account: Counter[str] = Counter()
+        self.documents_by_client: Counter[str] = Counter()  # open ones
+        self.inspect_lock = asyncio.Lock()
 
-    async def sing(self) -> None:
-        """Where nothing is asked, translate something now and then: ready is who answers."""
+    async def run_canary(self) -> None:
+        """Translate a short text when idle, so that readiness reflects a working engine."""
+        job = TranslationJob(["a"], {"beam": 1, "tokens": False})
         while True:
-            if time.monotonic() - self.engine.answered > CANARY / 2:
+            if time.monotonic() - self.supervisor.last_result_time > CANARY_SECONDS / 2:
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(self.engine.ask([Ask(["a"], {"beam": 1, "tokens": False})]), CANARY)
-            await asyncio.sleep(CANARY / 4)
+                    await asyncio.wait_for(self.supervisor.translate([job]), CANARY_SECONDS)
+            await asyncio.sleep(CANARY_SECONDS / 4)
 
     @property
     def faults(self) -> list[str]:
-        """Why it is not ready. A full queue is no reason: were all servers full, nobody would be left to say so."""
-        silent = not self.batcher.batch and time.monotonic() - self.engine.answered > 3 * CANARY
-        found = {
-            "draining": self.batcher.draining,
-            "the engine is starting": not self.engine.ready.is_set(),
-            "the engine does not answer": silent,
-            "the queue stands still": self.batcher.runner is None or self.batcher.runner.done(),
+        """Why the server is not ready. A full queue is no fault: if all replicas were full, none would be left."""
+        silent_seconds = time.monotonic() - self.supervisor.last_result_time
+        runner = self.batcher.runner
+        checks = {
+            "draining": self.batcher.is_draining,
+            "the engine is starting": not self.supervisor.ready.is_set(),
+            "the engine does not answer": not self.batcher.queue.running and silent_seconds > 3 * CANARY_SECONDS,
+            "the queue is stalled": runner is None or runner.done(),
         }
-        return [why for why, so in found.items() if so]
+        return [fault for fault, is_present in checks.items() if is_present]
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What the model says of itself, and whether one can look inside here."""
-        return {**self.engine.about, "inspects": self.settings.inspects is not None}
+    def model_info(self) -> dict[str, Any]:
+        """The worker's description of the model, and whether /inspect is available."""
+        return {**self.supervisor.model_info, "inspects": self.settings.inspect_dir is not None}
 
-    def known(self, address: str, key: str | None) -> str | None:
-        """Who asks: the owner of a key or, where none are needed, an address; None where a key is none of ours."""
+    def identify_client(self, address: str, key: str | None) -> str | None:
+        """The client's id: its key's name or, without keys, its address; None if the key is unknown."""
         if not self.settings.keys:
             return f"address {address}"
-        name = owner(self.settings.keys, key or "")
+        name = find_key_name(self.settings.keys, key or "")
         return name and f"key {name}"
 
-    def client(self, address: str, key: str | None) -> str:
-        """The same; Refused where it is nobody."""
-        if client := self.known(address, key):
+    def require_client(self, address: str, key: str | None) -> str:
+        """The client's id; raises RequestRejected (401) if the key is unknown."""
+        if client := self.identify_client(address, key):
             return client
-        raise Refused(401, "a key is needed, and this is none: send the header Authorization: Bearer KEY")
+        raise RequestRejected(401, "missing or unknown API key: send the header Authorization: Bearer KEY")
 
-    def account(self, client: str) -> str:
-        """Under whose name characters are counted: there are few keys, and any number of addresses."""
+    def account_of(self, client: str) -> str:
+        """Under which name characters are counted: the key, or one for all addresses, of which there are many."""
         return client if self.settings.keys else ""
 
-    def width(self, options: Mapping[str, Any]) -> float:
-        """How much more than usual a token costs."""
-        return width(options, self.engine.about.get("beam", 1))
+    def cost_factor(self, options: Mapping[str, Any]) -> float:
+        """How much more a token costs than at the model's default beam."""
+        return beam_cost_factor(options, self.supervisor.model_info.get("beam", 1))
 
     async def translate(
-        self, client: str, texts: Sequence[str], options: Mapping[str, Any], left: Leaving, timeout: float | None = None
+        self,
+        client: str,
+        texts: Sequence[str],
+        options: Mapping[str, Any],
+        wait_for_disconnect: WaitForDisconnect,
+        timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Through the queue, the guard and the engine; `left` returns when the client has gone."""
-        ask = Ask(texts, options)
-        cost = self.batcher.check(ask, client, width=self.width(options))
-        if wait := self.buckets.spend(client, cost):  # who is refused for another reason does not pay
-            raise self.batcher.refused(429, MUCH, wait)
-        limit = min(timeout or self.settings.timeout, self.settings.timeout)
-        return await self.awaited(ask, client, cost, left, limit)
+        """Translate a request: admission, rate limit, queue, engine."""
+        job = TranslationJob(texts, options)
+        cost_tokens = self.batcher.check(job, client, cost_factor=self.cost_factor(options))
+        if retry_after := self.rate_limiter.spend(client, cost_tokens):  # last, so that other rejections are free
+            raise self.batcher.reject(429, RATE_LIMITED, retry_after)
+        max_seconds = self.settings.request_timeout_seconds
+        timeout_seconds = min(timeout_seconds or max_seconds, max_seconds)
+        return await self.queue_and_wait(job, client, cost_tokens, wait_for_disconnect, timeout_seconds)
 
-    async def awaited(self, ask: Ask, client: str, cost: int, left: Leaving, limit: float) -> dict[str, Any]:
-        """The answer to who was let in, unless he leaves or the time is over."""
-        answer = self.batcher.admit(ask, client, cost, limit).answer
-        gone = asyncio.create_task(left())
+    async def queue_and_wait(
+        self,
+        job: TranslationJob,
+        client: str,
+        cost_tokens: int,
+        wait_for_disconnect: WaitForDisconnect,
+        timeout_seconds: float,
+    ) -> dict[str, Any]:
+        """Queue a job and wait for its result, until the client disconnects or the timeout passes."""
+        result = self.batcher.admit(job, client, cost_tokens, timeout_seconds).result
+        disconnect = asyncio.create_task(wait_for_disconnect())
         try:
-            both: set[asyncio.Future[Any]] = {answer, gone}
-            done, _ = await asyncio.wait(both, timeout=limit + 1, return_when=asyncio.FIRST_COMPLETED)
-            if answer in done:
-                found: dict[str, Any] = answer.result()
-                self.characters[self.account(client)] += sum(len(one["source"]) for one in found["translations"])
-                return found
+            either: set[asyncio.Future[Any]] = {result, disconnect}
+            done, _ = await asyncio.wait(either, timeout=timeout_seconds + 1, return_when=asyncio.FIRST_COMPLETED)
+            if result in done:
+                answer: dict[str, Any] = result.result()
+                num_characters = sum(len(translation["source"]) for translation in answer["translations"])
+                self.characters_by_account[self.account_of(client)] += num_characters
+                return answer
             if done:
-                raise Refused(499, "the client left")
-            raise self.batcher.refused(504, "it took too long: send less at once, or again later", self.batcher.wait)
+                raise RequestRejected(499, "the client disconnected")
+            raise self.batcher.reject(504, "timed out, send less text at once", self.batcher.queue.wait_seconds)
         finally:
-            gone.cancel()
-            if not answer.done():
-                answer.cancel()
+            disconnect.cancel()
+            if not result.done():
+                result.cancel()
 
     # ------------------------------------------------------------------------------------------------ documents
 
-    def open(self, client: str) -> None:
-        """Room for a document, before it is read; Refused where there is none."""
-        if self.batcher.draining or self.batcher.open >= DOCUMENTS or self.documents[client] >= OF_ONE:
-            raise self.batcher.refused(503, "other documents are being translated: send this one later", 5.0)
-        self.batcher.open += 1
-        self.documents[client] += 1
+    def acquire_document_slot(self, client: str) -> None:
+        """Reserve memory for a document before it is read; raises RequestRejected if too many are open."""
+        if (
+            self.batcher.is_draining
+            or self.batcher.num_open_documents >= MAX_OPEN_DOCUMENTS
+            or self.documents_by_client[client] >= MAX_CLIENT_DOCUMENTS
+        ):
+            raise self.batcher.reject(503, "too many documents are open", 5.0)
+        self.batcher.num_open_documents += 1
+        self.documents_by_client[client] += 1
 
-    def close(self, client: str) -> None:
-        """It is over."""
-        self.batcher.open -= 1
-        self.documents -= Counter([client])
+    def release_document_slot(self, client: str) -> None:
+        """Free what `acquire_document_slot` reserved."""
+        self.batcher.num_open_documents -= 1
+        self.documents_by_client -= Counter([client])
 
-    async def document(
-        self, client: str, lines: Iterable[str], options: Mapping[str, Any], left: Leaving
+    async def translate_document(
+        self, client: str, lines: Iterable[str], options: Mapping[str, Any], wait_for_disconnect: WaitForDisconnect
     ) -> AsyncIterator[dict[str, Any]]:
-        """The translations of many lines, as they come: part by part, each in its turn among the other clients.
+        """Translate lines part by part and yield their translations; each part is queued like a request.
 
-        Once the first part was let in the others follow, also while the server is busy or goes down; who asks for more
-        than his share waits instead of being refused. The parts are small, so that also what is cut into more tokens
-        than was guessed is not too much. Every line says which model it was: another may take over in between.
+        Once the first part is admitted the others follow, even if the queue is full or the server is draining; over the
+        rate limit they wait. Parts are small, so that text with more tokens than estimated stays below the limit of a
+        request. Every translation names the model's version, which may change between parts.
         """
-        limits, wide, begun = self.settings.limits, self.width(options), False
-        for part in parts(lines, int(min(limits.batch, limits.tokens / 4) / wide)):
-            ask = Ask(part, options)
-            cost = self.batcher.check(ask, client, width=wide, inside=begun)
-            while wait := self.buckets.spend(client, cost):
-                if not begun:
-                    raise self.batcher.refused(429, MUCH, wait)
-                await asyncio.sleep(wait)
-            begun = True
-            found = await self.awaited(ask, client, cost, left, self.settings.timeout)
-            for one in found["translations"]:
-                yield {**one, "version": found["version"]}
+        limits, cost_factor, has_started = self.settings.limits, self.cost_factor(options), False
+        max_part_tokens = int(min(limits.max_batch_tokens, limits.max_request_tokens / 4) / cost_factor)
+        for part in split_lines(lines, max_part_tokens):
+            job = TranslationJob(part, options)
+            cost_tokens = self.batcher.check(job, client, cost_factor=cost_factor, continues_document=has_started)
+            while wait_seconds := self.rate_limiter.spend(client, cost_tokens):
+                if not has_started:
+                    raise self.batcher.reject(429, RATE_LIMITED, wait_seconds)
+                await asyncio.sleep(wait_seconds)
+            has_started = True
+            answer = await self.queue_and_wait(
+                job, client, cost_tokens, wait_for_disconnect, self.settings.request_timeout_seconds
+            )
+            for translation in answer["translations"]:
+                yield {**translation, "version": answer["version"]}
 
 
-def parts(lines: Iterable[str], most: int, texts: int = 128) -> Iterator[list[str]]:
-    """Lines in order, together as long as they have about `most` tokens; one that has more stands alone."""
-    part, room = list[str](), most
+def split_lines(lines: Iterable[str], max_tokens: int, max_lines: int = 128) -> Iterator[list[str]]:
+    """Split lines into parts of at most about `max_tokens` tokens; a longer line is a part of its own."""
+    part, remaining_tokens = list[str](), max_tokens
     for line in lines:
-        tokens = size([line])
-        if part and (tokens > room or len(part) == texts):
+        num_tokens = estimate_tokens([line])
+        if part and (num_tokens > remaining_tokens or len(part) == max_lines):
             yield part
-            part, room = [], most
+            part, remaining_tokens = [], max_tokens
         part.append(line)
-        room -= tokens
+        remaining_tokens -= num_tokens
     if part:
         yield part

@@ -1,12 +1,12 @@
-"""The engine as the server sees it: a process that is watched, killed when it hangs, and started again when it dies.
+"""Supervises the worker process: kills it when it hangs, restarts it when it dies, replaces it for another model.
 
-    engine = Engine(Path("my-model"), threads=2)
-    await engine.start()
-    answers = await engine.ask([Ask(["Good morning"], {"beam": 5})])
+    supervisor = WorkerSupervisor(Path("my-model"), threads=2)
+    await supervisor.start()
+    results = await supervisor.translate([TranslationJob(["Good morning"], {"beam": 5})])
 
-Nothing of a model is opened on this side. A process that gives no sign of life for SILENT seconds is taken for dead.
-Of the jobs that a dead process had, the first was at work and may have been its end (`Crashed`); the others had not
-begun, and are given to the next process as if nothing had happened.
+The server process never opens a model. A worker without a heartbeat for HEARTBEAT_TIMEOUT_SECONDS counts as dead. Of
+the batches that a dead worker had, the first was running and may have caused the crash (`WorkerCrashed`); the others
+had not started and are sent to the next worker.
 """
 
 import asyncio
@@ -16,133 +16,132 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import HeedfulError
-from heedful.serve.protocol import LARGEST, LENGTH, framed
+from heedful.serve.protocol import LENGTH_BYTES, MAX_FRAME_BYTES, TranslationJob, encode_frame
 
-SILENT = 1.0  # seconds without a sign of life
-LONGEST = 600.0  # seconds that one job may take
-STARTING = 120.0  # seconds that opening a model may take
-PAUSES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # before the next try, after so many failures in a row
-
-
-class Crashed(Exception):
-    """The process died over these asks."""
+HEARTBEAT_TIMEOUT_SECONDS = 1.0
+MAX_BATCH_SECONDS = 600.0
+START_TIMEOUT_SECONDS = 120.0  # for opening a model
+RESTART_DELAYS_SECONDS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # by the number of failed starts in a row
 
 
-class Untouched(Exception):
-    """The process died before it came to these asks."""
+class WorkerCrashed(Exception):
+    """The worker died while it translated this batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Some texts that belong together, and how to translate them."""
-
-    texts: Sequence[str]
-    options: Mapping[str, Any]
+class NotStarted(Exception):
+    """The worker died before it started this batch."""
 
 
-class Child:
-    """One process: it opens a model, or refuses to, and then answers jobs in the order they come."""
+class WorkerProcess:
+    """One process that opens a model and then translates batches in order."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.about: dict[str, Any] = {}
-        self.jobs: dict[int, asyncio.Future[list[Any]]] = {}  # in the order they came
-        self.last_beat = self.last_answer = time.monotonic()
-        self.number = 0
+        self.model_info: dict[str, Any] = {}
+        self.results_by_batch: dict[int, asyncio.Future[list[Any]]] = {}  # pending, in the order they were sent
+        self.last_heartbeat = self.last_result = time.monotonic()
+        self.last_batch_id = 0
         self.ended = asyncio.Event()
-        self.listener: asyncio.Task[None] | None = None
+        self.reader: asyncio.Task[None] | None = None
 
     @classmethod
-    async def born(cls, folder: Path, threads: int | None, most: int) -> "Child":
-        """A process that has opened the model and answered once; a HeedfulError says why there is none."""
-        command = [sys.executable, "-m", "heedful.serve.worker", str(folder), "--most", str(most)]
+    async def launch(cls, model_dir: Path, threads: int | None, max_request_tokens: int) -> "WorkerProcess":
+        """Start a process and wait until the model is open; raises HeedfulError if that fails."""
+        command = [sys.executable, "-m", "heedful.serve.worker", str(model_dir)]
+        command += ["--max-request-tokens", str(max_request_tokens)]
         command += ["--threads", str(threads)] if threads else []
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
-        except OSError as error:  # no memory, no more processes or files
-            raise HeedfulError(f"{folder} cannot be served: no process for it: {error.strerror}") from None
-        child = cls(process)
+        except OSError as error:  # out of memory, processes or files
+            raise HeedfulError(f"{model_dir} cannot be served: cannot start a process: {error.strerror}") from None
+        worker = cls(process)
         try:
-            first = await asyncio.wait_for(child.message(), STARTING)
+            first = await asyncio.wait_for(worker.read_message(), START_TIMEOUT_SECONDS)
         except TimeoutError:
-            first = {"refused": f"opening it took more than {STARTING:.0f} seconds"}
+            first = {"error": f"opening it took more than {START_TIMEOUT_SECONDS:.0f} seconds"}
         except asyncio.CancelledError:
-            child.kill()
+            worker.kill()
             raise
         if first is None or "ready" not in first:
-            child.kill()
+            worker.kill()
             await process.wait()
-            told = first.get("refused") if first else f"its process ended with {process.returncode}"
-            raise HeedfulError(f"{folder} cannot be served: {told}")
-        child.about = first["ready"]
-        child.last_beat = time.monotonic()
-        child.listener = asyncio.create_task(child.listen())
-        return child
+            reason = first.get("error") if first else f"its process ended with {process.returncode}"
+            raise HeedfulError(f"{model_dir} cannot be served: {reason}")
+        worker.model_info = first["ready"]
+        worker.last_heartbeat = time.monotonic()
+        worker.reader = asyncio.create_task(worker.read_results())
+        return worker
 
-    async def message(self) -> dict[str, Any] | None:
-        """The next frame; None where there will be none."""
+    async def read_message(self) -> dict[str, Any] | None:
+        """The next frame; None at the end of the stream."""
         stream = self.process.stdout
         assert stream is not None
         try:
-            size = int.from_bytes(await stream.readexactly(LENGTH), "big")
-            found: dict[str, Any] | None = json.loads(await stream.readexactly(size)) if size <= LARGEST else None
+            num_bytes = int.from_bytes(await stream.readexactly(LENGTH_BYTES), "big")
+            if num_bytes > MAX_FRAME_BYTES:
+                return None
+            message: dict[str, Any] = json.loads(await stream.readexactly(num_bytes))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
             return None
-        return found
+        return message
 
-    async def listen(self) -> None:
-        """Hand answers to those who wait; at the end, all who still wait learn what became of their asks."""
-        while (message := await self.message()) is not None:
-            self.last_beat = time.monotonic()
-            if "job" in message and (waiting := self.jobs.pop(message["job"], None)):
-                self.last_answer = self.last_beat
-                if not waiting.done():
-                    waiting.set_result(message["answers"])
+    async def read_results(self) -> None:
+        """Resolve pending batches until the process ends; those that are left then fail."""
+        while (message := await self.read_message()) is not None:
+            self.last_heartbeat = time.monotonic()
+            if "batch" in message and (pending := self.results_by_batch.pop(message["batch"], None)):
+                self.last_result = self.last_heartbeat
+                if not pending.done():
+                    pending.set_result(message["results"])
         self.kill()
         await self.process.wait()
         self.ended.set()
-        for place, waiting in enumerate(self.jobs.values()):
-            if not waiting.done():
-                told = f"the engine ended with {self.process.returncode}"
-                waiting.set_exception(Untouched(told) if place else Crashed(told))
-        self.jobs.clear()
+        for position, pending in enumerate(self.results_by_batch.values()):
+            if not pending.done():
+                reason = f"the worker ended with {self.process.returncode}"
+                pending.set_exception(NotStarted(reason) if position else WorkerCrashed(reason))
+        self.results_by_batch.clear()
 
-    async def ask(self, asks: Sequence[Ask]) -> list[Any]:
-        """The answers, in order; Crashed or Untouched where the process does not live to give them."""
+    async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
+        """One result per job; raises WorkerCrashed or NotStarted if the process dies first."""
         if self.ended.is_set() or self.process.stdin is None:
-            raise Untouched("the engine is gone")
-        if not self.jobs:
-            self.last_answer = time.monotonic()
-        self.number += 1
-        plain = [{"texts": list(ask.texts), "options": dict(ask.options)} for ask in asks]
-        data = framed({"job": self.number, "asks": plain})
-        waiting: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self.jobs[self.number] = waiting
+            raise NotStarted("the worker has ended")
+        if not self.results_by_batch:
+            self.last_result = time.monotonic()
+        self.last_batch_id += 1
+        frame = encode_frame(
+            {
+                "batch": self.last_batch_id,
+                "jobs": [{"texts": list(job.texts), "options": dict(job.options)} for job in jobs],
+            }
+        )
+        pending: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.results_by_batch[self.last_batch_id] = pending
         try:
-            self.process.stdin.write(data)
+            self.process.stdin.write(frame)
             await self.process.stdin.drain()
         except (ConnectionError, RuntimeError):
             self.kill()
-        return await waiting
+        return await pending
 
     @property
-    def hangs(self) -> bool:
-        """Whether it gives no sign of life, or no end to a job."""
+    def is_hung(self) -> bool:
+        """Whether heartbeats are missing or a batch takes too long."""
         now = time.monotonic()
-        return now - self.last_beat > SILENT or (bool(self.jobs) and now - self.last_answer > LONGEST)
+        return now - self.last_heartbeat > HEARTBEAT_TIMEOUT_SECONDS or (
+            bool(self.results_by_batch) and now - self.last_result > MAX_BATCH_SECONDS
+        )
 
     def kill(self) -> None:
-        """At once, stopped or not.
+        """Kill the process at once, even if it is stopped.
 
-        Not by `process.kill` where one can do without: it asks for the dead first, and then asyncio cannot say how
-        they died.
+        Not with `process.kill` where possible: it polls the process first, and then asyncio cannot read its exit code.
         """
         if self.process.returncode is not None:
             return
@@ -152,10 +151,10 @@ class Child:
             else:  # Windows
                 self.process.kill()
 
-    async def leave(self, limit: float = LONGEST) -> None:
-        """Hang up; it ends when it has answered. A process that hangs meanwhile, or takes longer, is killed."""
-        end = time.monotonic() + limit
-        while self.jobs and not self.ended.is_set() and not self.hangs and time.monotonic() < end:
+    async def retire(self, timeout_seconds: float = MAX_BATCH_SECONDS) -> None:
+        """Wait for pending batches, then end the process; it is killed if it hangs or the timeout passes."""
+        deadline = time.monotonic() + timeout_seconds
+        while self.results_by_batch and not self.ended.is_set() and not self.is_hung and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -164,89 +163,94 @@ class Child:
         self.kill()
 
 
-class Engine:
-    """The child of the day: another one after a crash, and another model on request, while the old one finishes."""
+class WorkerSupervisor:
+    """Keeps one worker running: restarts it after a crash, and swaps it for another model without a pause."""
 
-    def __init__(self, folder: Path, *, threads: int | None = None, most: int = 4096) -> None:
-        self.folder, self.threads, self.most = folder.resolve(), threads, most  # a link may point elsewhere later
-        self.child: Child | None = None
+    def __init__(self, model_dir: Path, *, threads: int | None = None, max_request_tokens: int = 4096) -> None:
+        self.model_dir = model_dir.resolve()  # a link may point elsewhere later
+        self.threads, self.max_request_tokens = threads, max_request_tokens
+        self.worker: WorkerProcess | None = None
         self.ready = asyncio.Event()
-        self.changing = asyncio.Lock()  # one new child at a time, whether for a dead one or for another model
-        self.restarts = 0
-        self.swaps = 0
-        self.answered = 0.0  # when it last did, by the monotonic clock
-        self.keeper: asyncio.Task[None] | None = None
-        self.leaving: set[asyncio.Task[None]] = set()
+        self.replace_lock = asyncio.Lock()  # one new worker at a time, after a crash or for another model
+        self.num_restarts = 0
+        self.num_swaps = 0
+        self.last_result_time = 0.0  # monotonic clock
+        self.monitor: asyncio.Task[None] | None = None
+        self.retiring: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Open the model; a HeedfulError where that cannot be."""
-        self.child = await Child.born(self.folder, self.threads, self.most)
-        self.answered = time.monotonic()  # once, to be here
+        """Open the model; raises HeedfulError if that fails."""
+        self.worker = await self.launch_worker()
+        self.last_result_time = time.monotonic()  # a worker translates once before it is ready
         self.ready.set()
-        self.keeper = asyncio.create_task(self.keep())
+        self.monitor = asyncio.create_task(self.monitor_worker())
 
-    async def keep(self) -> None:
-        """As long as we serve: see that the child lives, and have another where it does not."""
-        failures = 0
+    async def launch_worker(self) -> WorkerProcess:
+        """A new worker for the current model."""
+        return await WorkerProcess.launch(self.model_dir, self.threads, self.max_request_tokens)
+
+    async def monitor_worker(self) -> None:
+        """Kill the worker when it hangs, and restart it when it has ended."""
+        num_failures = 0
         while True:
-            child = self.child
-            assert child is not None
+            worker = self.worker
+            assert worker is not None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(child.ended.wait(), 0.1)
-            if not child.ended.is_set():
-                if child.hangs:
-                    child.kill()
+                await asyncio.wait_for(worker.ended.wait(), 0.1)
+            if not worker.ended.is_set():
+                if worker.is_hung:
+                    worker.kill()
                 continue
-            async with self.changing:
-                if child is not self.child:
-                    continue  # it was swapped, and may end
+            async with self.replace_lock:
+                if worker is not self.worker:
+                    continue  # swapped meanwhile
                 self.ready.clear()
-                self.restarts += 1
-                await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+                self.num_restarts += 1
+                await asyncio.sleep(RESTART_DELAYS_SECONDS[min(num_failures, len(RESTART_DELAYS_SECONDS) - 1)])
                 try:
-                    self.child = await Child.born(self.folder, self.threads, self.most)
+                    self.worker = await self.launch_worker()
                 except HeedfulError:
-                    failures += 1
+                    num_failures += 1
                     continue
-                failures = 0
+                num_failures = 0
                 self.ready.set()
 
-    async def swap(self, folder: Path) -> None:
-        """Another model: opened first, and only then asked; what the old one has begun it also ends."""
-        async with self.changing:
-            folder = folder.resolve()
-            new = await Child.born(folder, self.threads, self.most)
-            old, self.child, self.folder = self.child, new, folder
-            self.swaps += 1
+    async def swap_model(self, model_dir: Path) -> None:
+        """Open another model, then send new batches to it; the old worker finishes what it has."""
+        async with self.replace_lock:
+            model_dir = model_dir.resolve()
+            new_worker = await WorkerProcess.launch(model_dir, self.threads, self.max_request_tokens)
+            old_worker, self.worker, self.model_dir = self.worker, new_worker, model_dir
+            self.num_swaps += 1
             self.ready.set()
-        if old is not None:
-            task = asyncio.create_task(old.leave())
-            self.leaving.add(task)
-            task.add_done_callback(self.leaving.discard)
+        if old_worker is not None:
+            task = asyncio.create_task(old_worker.retire())
+            self.retiring.add(task)
+            task.add_done_callback(self.retiring.discard)
 
-    async def ask(self, asks: Sequence[Ask]) -> list[Any]:
-        """The answers of whichever child there is; one job is one child's, so versions never mix."""
+    async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
+        """One result per job, all from the same worker, so versions of a model never mix."""
         while True:
             await self.ready.wait()
-            assert self.child is not None
+            assert self.worker is not None
             try:
-                answers = await self.child.ask(asks)
-            except Untouched:
-                await asyncio.sleep(0.01)  # until the keeper has seen it too
+                results = await self.worker.translate(jobs)
+            except NotStarted:
+                await asyncio.sleep(0.01)  # until the monitor has noticed
             else:
-                self.answered = time.monotonic()
-                return answers
+                self.last_result_time = time.monotonic()
+                return results
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What the model says of itself."""
-        return self.child.about if self.child else {}
+    def model_info(self) -> dict[str, Any]:
+        """The worker's description of the model."""
+        return self.worker.model_info if self.worker else {}
 
     async def close(self) -> None:
-        """End; who had to be answered has been."""
-        if self.keeper:
-            self.keeper.cancel()
-        if self.child:
-            await self.child.leave(0.0)
-        for task in self.leaving:
+        """End the worker; call it after draining, as it waits for no batch."""
+        if self.monitor:
+            self.monitor.cancel()
+        if self.worker:
+            await self.worker.retire(0.0)
+        for task in self.retiring:
             task.cancel()

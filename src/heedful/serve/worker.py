@@ -1,7 +1,7 @@
-"""The engine's process: `python -m heedful.serve.worker FOLDER` reads asks from its standard input and answers them.
+"""The worker process: `python -m heedful.serve.worker FOLDER` reads batches from stdin and writes results to stdout.
 
-It alone opens the model, so a model that crashes native code takes nothing else with it. A thread tells now and then
-that the process lives; engines let go of the interpreter while they compute.
+Only this process opens the model, so a crash in native code does not take the server down. A thread sends heartbeats;
+engines release the interpreter lock while they compute.
 """
 
 import argparse
@@ -16,46 +16,54 @@ from typing import Any, BinaryIO
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256
-from heedful.serve.protocol import BEAT, PER_LINE, framed, received, too_much, width
+from heedful.serve.protocol import (
+    HEARTBEAT_SECONDS,
+    LINE_OVERHEAD_TOKENS,
+    beam_cost_factor,
+    encode_frame,
+    read_frame,
+    too_many_tokens,
+)
 from heedful.text.normalize import normalize
 from heedful.translation.translator import TranslationOptions, Translator, load
 from heedful.types import Translation
 
 
 def main() -> None:
-    """Open the model, say so, then answer until the other side hangs up."""
+    """Open the model, report it, then translate until stdin is closed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--most", type=int, default=4096, help="tokens of one ask")
-    given = parser.parse_args()
+    parser.add_argument("--max-request-tokens", type=int, default=4096)
+    args = parser.parse_args()
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints must not get among the frames
-    mouth = Mouth(out)
+    os.dup2(2, 1)  # what a library prints must not get between the frames
+    writer = FrameWriter(out)
     try:
-        translator = load(given.folder, threads=given.threads)
-        translator("a")  # the first answer is slow: not at a user's expense
+        translator = load(args.folder, threads=args.threads)
+        translator("a")  # the first translation is slow: warm up before the first request
     except HeedfulError as error:
-        mouth.say({"refused": str(error)})
+        writer.write({"error": str(error)})
         sys.exit(1)
-    told = about(translator)
-    mouth.say({"ready": told})
-    threading.Thread(target=mouth.beat, daemon=True).start()
-    by = {name: told[name] for name in ("model", "version")}  # which model it was goes with every answer
-    while (message := received(sys.stdin.buffer)) is not None:
-        answers = answered(translator, message["asks"], given.most)
-        mouth.say({"job": message["job"], "answers": [one if "error" in one else one | by for one in answers]})
+    model_info = describe_model(translator)
+    writer.write({"ready": model_info})
+    threading.Thread(target=writer.send_heartbeats, daemon=True).start()
+    model_version = {name: model_info[name] for name in ("model", "version")}  # part of every result
+    while (message := read_frame(sys.stdin.buffer)) is not None:
+        results = translate_jobs(translator, message["jobs"], args.max_request_tokens)
+        results = [result if "error" in result else result | model_version for result in results]
+        writer.write({"batch": message["batch"], "results": results})
 
 
-class Mouth:
-    """One frame at a time, from whichever thread."""
+class FrameWriter:
+    """Writes whole frames to a stream, from any thread."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.lock = stream, threading.Lock()
 
-    def say(self, message: dict[str, Any]) -> None:
-        """Send a message; where nobody listens any more, it is over."""
-        data = memoryview(framed(message))
+    def write(self, message: dict[str, Any]) -> None:
+        """Write a message; end the process if the server is gone."""
+        data = memoryview(encode_frame(message))
         try:
             with self.lock:
                 while data:
@@ -63,15 +71,15 @@ class Mouth:
         except OSError:
             os._exit(0)
 
-    def beat(self) -> None:
-        """Tell that we live."""
+    def send_heartbeats(self) -> None:
+        """Write a heartbeat every HEARTBEAT_SECONDS, forever."""
         while True:
-            time.sleep(BEAT)
-            self.say({"beat": 0})
+            time.sleep(HEARTBEAT_SECONDS)
+            self.write({"heartbeat": True})
 
 
-def about(translator: Translator) -> dict[str, Any]:
-    """What the server should know."""
+def describe_model(translator: Translator) -> dict[str, Any]:
+    """What /readyz and the page say about the model."""
     described = translator.bundle.description
     return {
         "source": described.source,
@@ -85,44 +93,47 @@ def about(translator: Translator) -> dict[str, Any]:
     }
 
 
-def answered(translator: Translator, asks: Sequence[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The answers to several asks: those with the same options are translated together."""
-    found: list[dict[str, Any]] = [{}] * len(asks)
+def translate_jobs(
+    translator: Translator, jobs: Sequence[Mapping[str, Any]], max_request_tokens: int
+) -> list[dict[str, Any]]:
+    """One result per job; jobs with the same options are translated together."""
+    results: list[dict[str, Any]] = [{}] * len(jobs)
     groups: dict[str, list[int]] = {}
-    for number, ask in enumerate(asks):
-        tokens = count(translator, ask["texts"], ask["options"].get("prefix", ""))
-        wide = width(ask["options"], translator.bundle.generation.beam)
-        if tokens * wide > most:
-            found[number] = {"error": too_much(tokens, wide, most), "code": 413}
+    for index, job in enumerate(jobs):
+        num_tokens = count_tokens(translator, job["texts"], job["options"].get("prefix", ""))
+        cost_factor = beam_cost_factor(job["options"], translator.bundle.generation.beam)
+        if num_tokens * cost_factor > max_request_tokens:
+            results[index] = {"error": too_many_tokens(num_tokens, cost_factor, max_request_tokens), "code": 413}
             continue
-        groups.setdefault(repr(sorted(ask["options"].items())), []).append(number)
-    for numbers in groups.values():
-        options = TranslationOptions(**asks[numbers[0]]["options"])
-        texts = [text for number in numbers for text in asks[number]["texts"]]
+        groups.setdefault(repr(sorted(job["options"].items())), []).append(index)
+    for indices in groups.values():
+        fields = dict(jobs[indices[0]]["options"])
+        options = TranslationOptions(best=fields.pop("num_best", 1), **fields)
+        texts = [text for index in indices for text in jobs[index]["texts"]]
         try:
-            told = iter([plain(one) for one in translator.stream([texts], options)])
+            translations = iter([translation_as_dict(each) for each in translator.stream([texts], options)])
         except HeedfulError as error:
-            for number in numbers:
-                found[number] = {"error": str(error), "code": 422}
+            for index in indices:
+                results[index] = {"error": str(error), "code": 422}
             continue
-        for number in numbers:
-            found[number] = {"translations": [next(told) for _ in asks[number]["texts"]]}
-    return found
+        for index in indices:
+            results[index] = {"translations": [next(translations) for _ in jobs[index]["texts"]]}
+    return results
 
 
-def count(translator: Translator, texts: Sequence[str], prefix: str) -> int:
-    """How many tokens some texts have, each line counted for some more: a character may be many."""
+def count_tokens(translator: Translator, texts: Sequence[str], prefix: str) -> int:
+    """The tokens of texts, with LINE_OVERHEAD_TOKENS and the prefix for each line."""
     lines = [normalize(line)[0] for text in texts for line in text.split("\n")]
-    each = PER_LINE + len(translator.target.encode([prefix])[0])
-    return sum(each + len(ids) for ids in translator.source.encode([line for line in lines if line]))
+    line_tokens = LINE_OVERHEAD_TOKENS + len(translator.target.encode([prefix])[0])
+    return sum(line_tokens + len(ids) for ids in translator.source.encode([line for line in lines if line]))
 
 
-def plain(found: Translation) -> dict[str, Any]:
-    """A translation as plain values."""
-    tree = asdict(replace(found, alternatives=()))
-    tree["alternatives"] = [one.text for one in found.alternatives]
-    del tree["weights"]
-    return tree
+def translation_as_dict(translation: Translation) -> dict[str, Any]:
+    """A translation as plain values, its alternatives as texts."""
+    fields = asdict(replace(translation, alternatives=()))
+    fields["alternatives"] = [alternative.text for alternative in translation.alternatives]
+    del fields["weights"]
+    return fields
 
 
 if __name__ == "__main__":

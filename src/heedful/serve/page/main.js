@@ -1,361 +1,360 @@
-// The page: two panes, what is lit, what is said when something is wrong.
+// The page: two panes, highlighted words, status messages.
 
-const data = (id) => JSON.parse(document.getElementById(id).textContent);
-const glossary = data("words"), LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark"], PAUSE = 250;
-let about = data("about"), tint = true, tongue = "en";
-let lines = [""], drawn = [], open = null;  // `open`: the line whose alternatives are shown
-const answers = new Map(), chosen = new Map();  // by the text of a line
-const parts = {};  // the nodes that live on
+const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
+const wordsByLanguage = readJson("words"), LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark"], TYPING_PAUSE_MS = 250;
+let model = readJson("about"), isTinted = true, language = "en";
+let lines = [""], rows = [], openRow = null;  // `openRow`: the line whose alternatives are shown
+const results = new Map(), chosenTexts = new Map();  // by the text of a line
+const nodes = {};  // replaced when the page is rendered again
 
-const given = el("textarea", { id: "given", dir: "auto", rows: "1", autocomplete: "off", "aria-labeledby": "source-title", "aria-describedby": "hint" });
+const input = el("textarea", { id: "source-text", dir: "auto", rows: "1", autocomplete: "off", "aria-labelledby": "source-title", "aria-describedby": "hint" });
 const mirror = el("div", { class: "mirror", "aria-hidden": "true" });
-const said = el("div", { id: "said", role: "group", "aria-labeledby": "target-title" });
-const spoken = el("div", { class: "unseen", "aria-live": "polite", lang: "" });
+const output = el("div", { id: "translation", role: "group", "aria-labelledby": "target-title" });
+const announcer = el("div", { class: "visually-hidden", "aria-live": "polite", lang: "" });
 
-// ------------------------------------------------------------------------------------------------------ the frame
+// -------- the frame
 
 function languageName(code) {
   try {
-    const name = new Intl.DisplayNames([tongue], { type: "language" }).of(code);
-    return name.charAt(0).toLocaleUpperCase(tongue) + name.slice(1);
+    const name = new Intl.DisplayNames([language], { type: "language" }).of(code);
+    return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
   } catch {
     return code || "?";
   }
 }
-const theme = () => kept.get("heedful.theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const currentTheme = () => localStore.get("heedful.theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 
-function frame() {
-  words = { ...glossary.en, ...glossary[tongue] };
-  const focused = document.activeElement, key = focused?.dataset?.key, place = [given.selectionStart, given.selectionEnd];
-  const names = [languageName(about.source), languageName(about.target)];
-  document.documentElement.lang = tongue;
-  document.documentElement.dataset.theme = theme();
+function renderPage() {
+  words = { ...wordsByLanguage.en, ...wordsByLanguage[language] };
+  const focused = document.activeElement, key = focused?.dataset?.key, selection = [input.selectionStart, input.selectionEnd];
+  const names = [languageName(model.source), languageName(model.target)];
+  document.documentElement.lang = language;
+  document.documentElement.dataset.theme = currentTheme();
   document.title = `${names.join(" \u2192 ")} \u00b7 heedful`;
-  given.placeholder = t("type-here");
-  given.lang = about.source ?? "";
-  said.lang = spoken.lang = about.target ?? "";
-  parts.count = el("span", { class: "count" });
-  parts.readout = el("p", { class: "readout", id: "readout" });
-  parts.state = el("span", { role: "status" });
-  parts.work = el("span", { class: "quiet" });
-  parts.clock = el("span", { "aria-hidden": "true" });
-  parts.more = el("div", { class: "more" });
-  parts.clear = button(t("clear"), clear, { "data-key": "clear" });
-  parts.copy = button(t("copy"), () => copy(translation(), parts.copy), { "data-key": "copy" });
+  input.placeholder = t("type-here");
+  input.lang = model.source ?? "";
+  output.lang = announcer.lang = model.target ?? "";
+  nodes.count = el("span", { class: "count" });
+  nodes.readout = el("p", { class: "readout", id: "readout" });
+  nodes.problem = el("span", { role: "status" });
+  nodes.progress = el("span", { class: "quiet" });
+  nodes.countdown = el("span", { "aria-hidden": "true" });
+  nodes.more = el("div", { class: "more" });
+  nodes.clear = button(t("clear"), clear, { "data-key": "clear" });
+  nodes.copy = button(t("copy"), () => copy(fullTranslation(), nodes.copy), { "data-key": "copy" });
   document.getElementById("app").replaceChildren(
     el("header", null, el("h1", null, "heedful"),
       el("div", { class: "controls" },
-        toggles(t("language"), LANGUAGES.map((one) => [one, one.toUpperCase()]), tongue, (one) => { kept.put("heedful.language", one); tongue = one; frame(); }),
-        toggles(t("look"), THEMES.map((one) => [one, t(one)]), theme(), (one) => { kept.put("heedful.theme", one); frame(); }))),
+        toggles(t("language"), LANGUAGES.map((code) => [code, code.toUpperCase()]), language, (code) => { localStore.put("heedful.language", code); language = code; renderPage(); }),
+        toggles(t("look"), THEMES.map((theme) => [theme, t(theme)]), currentTheme(), (theme) => { localStore.put("heedful.theme", theme); renderPage(); }))),
     el("main", null,
-      el("section", { class: "pane", "aria-labeledby": "source-title" },
-        el("div", { class: "bar" }, el("h2", { id: "source-title", text: names[0] }), parts.clear),
-        el("div", { class: "sheet" }, mirror, given),
-        el("div", { class: "foot" }, el("span", { class: "unseen", id: "hint", text: t("hint-source") }), parts.count)),
-      el("div", { class: "trouble" }, el("p", null, parts.state, parts.clock), parts.more),
-      el("section", { class: "pane", "aria-labeledby": "target-title" },
-        el("div", { class: "bar" }, el("h2", { id: "target-title", text: names[1] }), parts.work, parts.copy),
-        said, el("div", { class: "foot" }, parts.readout)),
+      el("section", { class: "pane", "aria-labelledby": "source-title" },
+        el("div", { class: "bar" }, el("h2", { id: "source-title", text: names[0] }), nodes.clear),
+        el("div", { class: "sheet" }, mirror, input),
+        el("div", { class: "foot" }, el("span", { class: "visually-hidden", id: "hint", text: t("hint-source") }), nodes.count)),
+      el("div", { class: "problem" }, el("p", null, nodes.problem, nodes.countdown), nodes.more),
+      el("section", { class: "pane", "aria-labelledby": "target-title" },
+        el("div", { class: "bar" }, el("h2", { id: "target-title", text: names[1] }), nodes.progress, nodes.copy),
+        output, el("div", { class: "foot" }, nodes.readout)),
       el("div", { class: "legend" },
-        button(t("tint"), () => { tint = !tint; frame(); }, { "aria-pressed": String(tint), "data-key": "tint" }),
-        el("span", { class: "scale", "aria-label": t("tint-scale"), role: "img" }, ...["80\u2013100", "50\u201380", "20\u201350", "0\u201320"].map((text, at) => el("span", { class: `word sure-${at}`, text: `${text}\u202f%` }))),
+        button(t("tint"), () => { isTinted = !isTinted; renderPage(); }, { "aria-pressed": String(isTinted), "data-key": "tint" }),
+        el("span", { class: "scale", "aria-label": t("tint-scale"), role: "img" }, ...["80\u2013100", "50\u201380", "20\u201350", "0\u201320"].map((text, level) => el("span", { class: `word sure-${level}`, text: `${text}\u202f%` }))),
         el("span", { class: "quiet", text: t("tint-note") }))),
-    el("footer", { class: "quiet" }, el("p", { text: t("hint-target") }), el("p", { text: t("private") })), spoken);
-  said.classList.toggle("tinted", tint);
-  drawn = [];
-  draw();
-  tell(...told);
-  if (focused === given) {
-    given.focus({ preventScroll: true });
-    given.setSelectionRange(...place);
+    el("footer", { class: "quiet" }, el("p", { text: t("hint-target") }), el("p", { text: t("private") })), announcer);
+  output.classList.toggle("tinted", isTinted);
+  rows = [];
+  renderLines();
+  setStatus(...status);
+  if (focused === input) {
+    input.focus({ preventScroll: true });
+    input.setSelectionRange(...selection);
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
-// ------------------------------------------------------------------------------------------------------ the lines
+// -------- the lines
 
-const shown = (line) => chosen.get(line) ?? answers.get(line)?.text ?? "";
-const translation = () => lines.map(shown).join("\n");
-const word = (number, text, given) => el("span", { class: "word", "data-word": String(number), text, ...given });
+const shownText = (line) => chosenTexts.get(line) ?? results.get(line)?.text ?? "";
+const fullTranslation = () => lines.map(shownText).join("\n");
+const wordNode = (index, text, attributes) => el("span", { class: "word", "data-word": String(index), text, ...attributes });
 
-function mirrored(line) {
-  const found = answers.get(line);
-  const inside = found?.links && !chosen.has(line) ? partsOf(line).map(([number, part]) => (number === null ? part : word(number, part))) : [line || "\u200b"];
-  return el("div", null, ...inside);
+function renderMirror(line) {
+  const isAligned = results.get(line)?.links && !chosenTexts.has(line);
+  return el("div", null, ...(isAligned ? splitParts(line).map(([index, part]) => (index === null ? part : wordNode(index, part))) : [line || "\u200b"]));
 }
-function answered(at, before) {
-  const line = lines[at], found = answers.get(line);
+function renderLine(row, oldText) {
+  const line = lines[row], result = results.get(line);
   if (!line.trim()) return el("div", { class: "line blank", text: "\u200b" });
-  if (!found) return el("div", { class: "line" }, el("p", { class: "stale", dir: "auto", text: before || "\u2026" }));
-  if (found.refused) return el("div", { class: "line" }, el("p", { class: "refused" }, t(found.refused === 413 ? "too-long" : "refused"), " ", el("span", { class: "quiet", lang: "en", text: found.why })));
-  const other = chosen.get(line), text = other ?? found.text;
-  const sure = other === undefined ? found.sure : null;
-  const inside = partsOf(text).map(([number, part]) => (number === null ? part : word(number, part, { tabindex: "-1", class: `word sure-${sure ? level(sure[number]) : 0}` })));
-  const many = lines.filter((one) => one.trim()).length > 1, label = many ? `${t("alternatives")}, ${t("line")} ${at + 1}` : t("alternatives");
+  if (!result) return el("div", { class: "line" }, el("p", { class: "stale", dir: "auto", text: oldText || "\u2026" }));
+  if (result.rejected) return el("div", { class: "line" }, el("p", { class: "rejected" }, t(result.rejected === 413 ? "too-long" : "refused"), " ", el("span", { class: "quiet", lang: "en", text: result.message })));
+  const chosen = chosenTexts.get(line), text = chosen ?? result.text;
+  const probabilities = chosen === undefined ? result.probabilities : null;
+  const parts = splitParts(text).map(([index, part]) => (index === null ? part : wordNode(index, part, { tabindex: "-1", class: `word sure-${probabilities ? tintLevel(probabilities[index]) : 0}` })));
+  const isOneOfMany = lines.filter((other) => other.trim()).length > 1, label = isOneOfMany ? `${t("alternatives")}, ${t("line")} ${row + 1}` : t("alternatives");
   return el("div", { class: "line" },
-    el("p", { dir: "auto" }, ...inside, " ",
-      button("\u25be", () => unfold(at), { class: "small", lang: tongue, "aria-expanded": String(open === at), "aria-label": label, title: label, "data-key": `more-${at}` })),
-    ...found.flags.map((flag) => flagged(flag)), open === at && details(at, found, text));
+    el("p", { dir: "auto" }, ...parts, " ",
+      button("\u25be", () => toggleDetails(row), { class: "small", lang: language, "aria-expanded": String(openRow === row), "aria-label": label, title: label, "data-key": `more-${row}` })),
+    ...result.flags.map((flag) => renderFlag(flag)), openRow === row && renderDetails(row, result, text));
 }
-function flagged({ name, detail, message }) {
-  const numbers = detail ?? message ?? "", title = words[`flag-${name}`] ?? words.flag, english = el("span", { class: "quiet", lang: "en", text: ` ${numbers}` });
-  const lost = /^Not in the output: (.*)\.$/.exec(numbers)?.[1];
-  return el("details", { class: "flag", lang: tongue }, el("summary", null, lost ? [title.replace(/\.$/, ": "), el("bdi", { text: lost })] : title, tongue === "en" && !lost && english),
-    el("p", null, words[`why-${name}`] ?? name, tongue !== "en" && !lost && english));
+function renderFlag({ name, detail, message }) {
+  const reason = detail ?? message ?? "", title = words[`flag-${name}`] ?? words.flag, english = el("span", { class: "quiet", lang: "en", text: ` ${reason}` });
+  const lost = /^Not in the output: (.*)\.$/.exec(reason)?.[1];
+  return el("details", { class: "flag", lang: language }, el("summary", null, lost ? [title.replace(/\.$/, ": "), el("bdi", { text: lost })] : title, language === "en" && !lost && english),
+    el("p", null, words[`why-${name}`] ?? name, language !== "en" && !lost && english));
 }
-function details(at, found, text) {
-  const options = [found.text, ...found.others];
-  return el("div", { class: "details", role: "group", "aria-label": t("alternatives"), lang: tongue },
-    found.others.length ? el("ul", null, ...options.map((one) => el("li", null,
-      button(one === found.text ? one : differing(one, found.text).map((part, middle) => (middle === 1 ? el("b", { text: part }) : part)), () => choose(at, one),
-        { dir: "auto", lang: about.target, "aria-pressed": String(one === text), class: "option" })))) : note(t("no-alternatives")),
-    inside(lines[at]));
+function renderDetails(row, result, text) {
+  const options = [result.text, ...result.alternatives];
+  return el("div", { class: "details", role: "group", "aria-label": t("alternatives"), lang: language },
+    result.alternatives.length ? el("ul", null, ...options.map((option) => el("li", null,
+      button(option === result.text ? option : splitByDifference(option, result.text).map((part, i) => (i === 1 ? el("b", { text: part }) : part)), () => chooseText(row, option),
+        { dir: "auto", lang: model.target, "aria-pressed": String(option === text), class: "option" })))) : note(t("no-alternatives")),
+    renderInspect(lines[row]));
 }
-function inside(line) {
-  if (about.inspects) return el("p", null, el("a", { href: `inspect?text=${encodeURIComponent(line)}`, target: "_blank", rel: "noopener", text: t("inspect") }));
-  const command = `heedful inspect MODEL ${quoted(line)}`;
-  const act = button(t("copy"), () => copy(command, act), { class: "small" });
-  return el("div", { class: "command" }, el("span", { text: t("inspect-with") }), el("code", { dir: "ltr", text: command }), act);
+function renderInspect(line) {
+  if (model.inspects) return el("p", null, el("a", { href: `inspect?text=${encodeURIComponent(line)}`, target: "_blank", rel: "noopener", text: t("inspect") }));
+  const command = `heedful inspect MODEL ${quoteForShell(line)}`;
+  const copyButton = button(t("copy"), () => copy(command, copyButton), { class: "small" });
+  return el("div", { class: "command" }, el("span", { text: t("inspect-with") }), el("code", { dir: "ltr", text: command }), copyButton);
 }
 
-// Only lines that changed are drawn anew, so that focus and selection stay.
-function draw() {
-  const old = drawn;
-  drawn = lines.map((line, at) => {
-    const found = answers.get(line), was = old[at];
-    const same = was && was.line === line && was.found === found && was.other === chosen.get(line) && was.open === (open === at);
-    if (same) return was;
-    const text = found || !line.trim() ? shown(line) : old.length === lines.length ? was?.text ?? "" : "";
-    return { line, found, text, other: chosen.get(line), open: open === at, node: answered(at, text), mirror: mirrored(line) };
+// Only lines that changed are replaced, so that focus and selection stay.
+function renderLines() {
+  const oldRows = rows;
+  rows = lines.map((line, row) => {
+    const result = results.get(line), old = oldRows[row];
+    if (old && old.line === line && old.result === result && old.chosen === chosenTexts.get(line) && old.isOpen === (openRow === row)) return old;
+    const text = result || !line.trim() ? shownText(line) : oldRows.length === lines.length ? old?.text ?? "" : "";
+    return { line, result, text, chosen: chosenTexts.get(line), isOpen: openRow === row, node: renderLine(row, text), mirror: renderMirror(line) };
   });
-  place(said, drawn.map((one) => one.node));
-  place(mirror, drawn.map((one) => one.mirror));
-  if (!lines.some((line) => line.trim())) said.replaceChildren(el("p", { class: "quiet", lang: tongue, text: t("appears-here") }));
-  if (!said.querySelector(".word[tabindex='0']")) said.querySelector(".word")?.setAttribute("tabindex", "0");
-  parts.count.textContent = `${t("characters")}: ${Array.from(given.value).length.toLocaleString(tongue)}`;
-  parts.clear.disabled = !given.value;
-  parts.copy.disabled = !translation().trim();
-  light(null);
+  replaceChanged(output, rows.map((row) => row.node));
+  replaceChanged(mirror, rows.map((row) => row.mirror));
+  if (!lines.some((line) => line.trim())) output.replaceChildren(el("p", { class: "quiet", lang: language, text: t("appears-here") }));
+  if (!output.querySelector(".word[tabindex='0']")) output.querySelector(".word")?.setAttribute("tabindex", "0");
+  nodes.count.textContent = `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
+  nodes.clear.disabled = !input.value;
+  nodes.copy.disabled = !fullTranslation().trim();
+  highlight(null);
 }
-function place(box, nodes) {
-  nodes.forEach((node, at) => { if (box.childNodes[at] !== node) box.insertBefore(node, box.childNodes[at] ?? null); });
-  while (box.childNodes.length > nodes.length) box.lastChild.remove();
+function replaceChanged(box, children) {
+  children.forEach((child, i) => { if (box.childNodes[i] !== child) box.insertBefore(child, box.childNodes[i] ?? null); });
+  while (box.childNodes.length > children.length) box.lastChild.remove();
 }
-function unfold(at, focus = false) {
-  open = open === at ? null : at;
+function toggleDetails(row, focus = false) {
+  openRow = openRow === row ? null : row;
   const word = document.activeElement?.dataset?.word, key = document.activeElement?.dataset?.key;
-  draw();
-  const node = drawn[at].node;
-  if (focus && open === at) node.querySelector(".option[aria-pressed=true], .details button, .details a")?.focus();
+  renderLines();
+  const node = rows[row].node;
+  if (focus && openRow === row) node.querySelector(".option[aria-pressed=true], .details button, .details a")?.focus();
   else (word ? node.querySelector(`[data-word="${word}"]`) : key ? node.querySelector(`[data-key="${key}"]`) : null)?.focus();
 }
-function choose(at, text) {
-  const line = lines[at];
-  if (text === answers.get(line).text) chosen.delete(line);
-  else chosen.set(line, text);
-  draw();
-  drawn[at].node.querySelector(".option[aria-pressed=true]")?.focus();
+function chooseText(row, text) {
+  const line = lines[row];
+  if (text === results.get(line).text) chosenTexts.delete(line);
+  else chosenTexts.set(line, text);
+  renderLines();
+  rows[row].node.querySelector(".option[aria-pressed=true]")?.focus();
 }
 
-// ------------------------------------------------------------------------------------------------ words that belong
+// -------- aligned words
 
-function light(side, at, number) {
-  for (const one of document.querySelectorAll(".here, .lit")) one.classList.remove("here", "lit");
-  const line = lines[at], found = side && answers.get(line);
-  if (!found?.text) { parts.readout.textContent = "\u00a0"; return; }
-  const nodes = { source: drawn[at].mirror, target: drawn[at].node.firstChild }, other = side === "source" ? "target" : "source";
-  const pick = (of, one) => nodes[of].querySelector(`[data-word="${one}"]`);
-  pick(side, number)?.classList.add("here");
-  if (chosen.has(line)) { parts.readout.textContent = t("chosen-note"); return; }
-  const partners = found.links?.[side][number] ?? [];
-  for (const one of partners) pick(other, one)?.classList.add("lit");
-  const texts = { source: wordsOf(line), target: wordsOf(found.text) };
-  const joined = (of, list) => list.map((one) => texts[of][one]).join(" ");
-  const [from, to] = side === "source" ? [[number], partners] : [partners, [number]];
-  const chance = side === "target" && found.sure ? `${t("sure")} ${percent(found.sure[number])}` : "";
-  parts.readout.replaceChildren(el("bdi", { text: joined("source", from) || "\u2013" }), " \u2192 ", el("bdi", { text: joined("target", to) || "\u2013" }), chance && ` \u00b7 ${chance}`);
+function highlight(side, row, index) {
+  for (const node of document.querySelectorAll(".current, .linked")) node.classList.remove("current", "linked");
+  const line = lines[row], result = side && results.get(line);
+  if (!result?.text) { nodes.readout.textContent = "\u00a0"; return; }
+  const boxes = { source: rows[row].mirror, target: rows[row].node.firstChild }, otherSide = side === "source" ? "target" : "source";
+  const find = (where, i) => boxes[where].querySelector(`[data-word="${i}"]`);
+  find(side, index)?.classList.add("current");
+  if (chosenTexts.has(line)) { nodes.readout.textContent = t("chosen-note"); return; }
+  const linked = result.links?.[side][index] ?? [];
+  for (const i of linked) find(otherSide, i)?.classList.add("linked");
+  const texts = { source: splitWords(line), target: splitWords(result.text) };
+  const join = (where, indices) => indices.map((i) => texts[where][i]).join(" ") || "\u2013";
+  const [from, to] = side === "source" ? [[index], linked] : [linked, [index]];
+  const probability = side === "target" && result.probabilities ? `${t("sure")} ${percent(result.probabilities[index])}` : "";
+  nodes.readout.replaceChildren(el("bdi", { text: join("source", from) }), " \u2192 ", el("bdi", { text: join("target", to) }), probability && ` \u00b7 ${probability}`);
 }
-const spot = (node) => {
-  const one = node?.closest?.("[data-word]"), at = one ? drawn.findIndex((some) => some.node.contains(one) || some.mirror.contains(one)) : -1;
-  return at < 0 ? null : [at, Number(one.dataset.word)];
+// The [row, index of the word] of a node, or null.
+const locateWord = (node) => {
+  const word = node?.closest?.("[data-word]"), row = word ? rows.findIndex((each) => each.node.contains(word) || each.mirror.contains(word)) : -1;
+  return row < 0 ? null : [row, Number(word.dataset.word)];
 };
-const lightIf = (side, found) => light(found ? side : null, ...(found ?? []));
+const highlightAt = (side, location) => highlight(location ? side : null, ...(location ?? []));
 
-said.addEventListener("pointerover", (event) => lightIf("target", spot(event.target)));
-said.addEventListener("pointerleave", () => lightIf("target", spot(document.activeElement)));
-said.addEventListener("focusin", (event) => {
-  const found = spot(event.target);
-  lightIf("target", found);
-  if (!found) return;
-  for (const one of said.querySelectorAll(".word[tabindex='0']")) one.setAttribute("tabindex", "-1");
+output.addEventListener("pointerover", (event) => highlightAt("target", locateWord(event.target)));
+output.addEventListener("pointerleave", () => highlightAt("target", locateWord(document.activeElement)));
+output.addEventListener("focusin", (event) => {
+  const location = locateWord(event.target);
+  highlightAt("target", location);
+  if (!location) return;
+  for (const word of output.querySelectorAll(".word[tabindex='0']")) word.setAttribute("tabindex", "-1");
   event.target.setAttribute("tabindex", "0");
 });
-said.addEventListener("focusout", () => light(null));
-said.addEventListener("click", (event) => {
-  const at = drawn.findIndex((one) => one.node.firstChild.contains?.(event.target));
-  if (at >= 0 && !event.target.closest("button") && getSelection().isCollapsed && answers.get(lines[at])?.text) unfold(at);
+output.addEventListener("focusout", () => highlight(null));
+output.addEventListener("click", (event) => {
+  const row = rows.findIndex((each) => each.node.firstChild.contains?.(event.target));
+  if (row >= 0 && !event.target.closest("button") && getSelection().isCollapsed && results.get(lines[row])?.text) toggleDetails(row);
 });
-said.addEventListener("keydown", (event) => {
+output.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && open !== null) {
-    const at = open;
-    unfold(at);
-    drawn[at].node.querySelector("[data-key]")?.focus();
+  if (event.key === "Escape" && openRow !== null) {
+    const row = openRow;
+    toggleDetails(row);
+    rows[row].node.querySelector("[data-key]")?.focus();
     return;
   }
-  const one = event.target.closest(".word");
-  if (!one) return;
-  const all = [...said.querySelectorAll(".word")], at = all.indexOf(one), row = spot(one)[0];
-  const turned = getComputedStyle(one.parentNode).direction === "rtl" ? -1 : 1;
-  const beside = (by) => all[at + by];
-  const above = (by) => { for (let i = row + by; drawn[i]; i += by) { const found = drawn[i].node.querySelector(".word"); if (found) return found; } return null; };
-  const ends = [...drawn[row].node.querySelectorAll(".word")];
-  const to = { ArrowRight: () => beside(turned), ArrowLeft: () => beside(-turned), ArrowDown: () => above(1), ArrowUp: () => above(-1), Home: () => ends[0], End: () => ends.at(-1) }[event.key];
-  if (to) to()?.focus();
-  else if (event.key === "Enter" || event.key === " ") unfold(row, true);
+  const word = event.target.closest(".word");
+  if (!word) return;
+  const all = [...output.querySelectorAll(".word")], position = all.indexOf(word), row = locateWord(word)[0];
+  const forward = getComputedStyle(word.parentNode).direction === "rtl" ? -1 : 1;
+  const beside = (step) => all[position + step];
+  const above = (step) => { for (let i = row + step; rows[i]; i += step) { const first = rows[i].node.querySelector(".word"); if (first) return first; } return null; };
+  const inRow = [...rows[row].node.querySelectorAll(".word")];
+  const target = { ArrowRight: () => beside(forward), ArrowLeft: () => beside(-forward), ArrowDown: () => above(1), ArrowUp: () => above(-1), Home: () => inRow[0], End: () => inRow.at(-1) }[event.key];
+  if (target) target()?.focus();
+  else if (event.key === "Enter" || event.key === " ") toggleDetails(row, true);
   else return;
   event.preventDefault();
 });
 
-// The source is a text area: its words lie in the mirror beneath it.
-given.addEventListener("pointermove", (event) => lightIf("source", spot(document.elementsFromPoint(event.clientX, event.clientY).find((one) => mirror.contains(one) && one.dataset.word))));
-given.addEventListener("pointerleave", caret);
-given.addEventListener("blur", () => light(null));
-document.addEventListener("selectionchange", caret);
-function caret() {
-  if (document.activeElement !== given || !parts.readout) return;
-  const before = given.value.slice(0, given.selectionStart), at = before.split("\n").length - 1;
-  const number = lines[at] && answers.get(lines[at])?.links ? wordAt(lines[at], before.length - before.lastIndexOf("\n") - 1) : null;
-  lightIf("source", number === null ? null : [at, number]);
+// The source is a text area: its words are in the mirror beneath it.
+input.addEventListener("pointermove", (event) => highlightAt("source", locateWord(document.elementsFromPoint(event.clientX, event.clientY).find((node) => mirror.contains(node) && node.dataset.word))));
+input.addEventListener("pointerleave", highlightAtCursor);
+input.addEventListener("blur", () => highlight(null));
+document.addEventListener("selectionchange", highlightAtCursor);
+function highlightAtCursor() {
+  if (document.activeElement !== input || !nodes.readout) return;
+  const before = input.value.slice(0, input.selectionStart), row = before.split("\n").length - 1;
+  const index = lines[row] && results.get(lines[row])?.links ? wordIndexAt(lines[row], before.length - before.lastIndexOf("\n") - 1) : null;
+  highlightAt("source", index === null ? null : [row, index]);
 }
 
-// ------------------------------------------------------------------------------------------------------- the asking
+// -------- translating
 
-let turn = 0, running = null, asking = null, pausing = null, clock = null, resume = 0, failures = 0, told = [];
+let runId = 0, controller = null, pendingLines = null, nextRun = null, countdown = null, resumeAt = 0, failures = 0, status = [];
 
-function tell(key, options = {}) {
-  told = key ? [key, options] : [];
-  clearInterval(clock);
-  const { seconds, why, more } = options, box = document.querySelector(".trouble");
+function setStatus(key, options = {}) {
+  status = key ? [key, options] : [];
+  clearInterval(countdown);
+  const { seconds, message, more } = options, box = document.querySelector(".problem");
   const text = key && key !== "working" ? t(key) : "";
-  parts.work.textContent = key === "working" ? t(key) : "";
-  box.classList.toggle("bad", Boolean(text));
-  if (parts.state.textContent !== text) parts.state.textContent = text;
-  parts.clock.textContent = "";
-  parts.more.replaceChildren(...(why ? [el("p", { class: "quiet", lang: "en", text: why })] : []), ...(more ? [more()] : []));
+  nodes.progress.textContent = key === "working" ? t(key) : "";
+  box.classList.toggle("shown", Boolean(text));
+  if (nodes.problem.textContent !== text) nodes.problem.textContent = text;
+  nodes.countdown.textContent = "";
+  nodes.more.replaceChildren(...(message ? [el("p", { class: "quiet", lang: "en", text: message })] : []), ...(more ? [more()] : []));
   if (!seconds) return;
-  const count = () => { parts.clock.textContent = ` ${t("again-in", Math.max(1, Math.ceil((resume - Date.now()) / 1000)))}`; };
-  count();
-  clock = setInterval(count, 250);
+  const showSeconds = () => { nodes.countdown.textContent = ` ${t("again-in", Math.max(1, Math.ceil((resumeAt - Date.now()) / 1000)))}`; };
+  showSeconds();
+  countdown = setInterval(showSeconds, 250);
 }
-const again = () => button(t("again"), translate, { "data-key": "again" });
+const retryButton = () => button(t("again"), translate, { "data-key": "again" });
 function keyForm() {  // a header carries visible ASCII only, and keys are that
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": t("key"), "data-key": "key" });
-  return el("form", { onsubmit: (event) => { event.preventDefault(); passing.put("heedful.key", field.value.replace(/[^!-~]/g, "")); translate(); } }, field, el("button", { text: t("use-key") }));
+  return el("form", { onsubmit: (event) => { event.preventDefault(); sessionStore.put("heedful.key", field.value.replace(/[^!-~]/g, "")); translate(); } }, field, el("button", { text: t("use-key") }));
 }
 
-// What is wrong, and what happens next.
-function refused({ status, why, after }) {
+// Show what is wrong; retry if that may help.
+function handleError({ status, message, retryAfter }) {
   if (status === 401) {
-    const wrong = passing.get("heedful.key") !== null;
-    passing.put("heedful.key", null);
-    tell(wrong ? "key-wrong" : "key-needed", { more: keyForm });
-    if (document.activeElement !== given) document.querySelector("[data-key=key]").focus();
+    const isWrong = sessionStore.get("heedful.key") !== null;
+    sessionStore.put("heedful.key", null);
+    setStatus(isWrong ? "key-wrong" : "key-needed", { more: keyForm });
+    if (document.activeElement !== input) document.querySelector("[data-key=key]").focus();
   } else if (status === 503 || status === 429 || status === 0) {
-    const seconds = after ?? Math.min(30, 2 ** ++failures);
-    resume = Date.now() + 1000 * seconds;
-    tell(status ? "busy" : "offline", { seconds });
-    clearTimeout(pausing);
-    pausing = setTimeout(translate, 1000 * seconds);
-  } else tell(status === 504 ? "slow" : "broken", { why: `${status} ${why}`, more: again });
+    const seconds = retryAfter ?? Math.min(30, 2 ** ++failures);
+    resumeAt = Date.now() + 1000 * seconds;
+    setStatus(status ? "busy" : "offline", { seconds });
+    clearTimeout(nextRun);
+    nextRun = setTimeout(translate, 1000 * seconds);
+  } else setStatus(status === 504 ? "slow" : "broken", { message: `${status} ${message}`, more: retryButton });
 }
 
-const unknown = () => [...new Set(lines)].filter((line) => line.trim() && !answers.has(line));
+const untranslatedLines = () => [...new Set(lines)].filter((line) => line.trim() && !results.has(line));
 async function translate() {
-  if (asking?.every((line) => lines.includes(line))) return;  // still wanted: what is new is asked next
-  const mine = ++turn;
-  clearTimeout(pausing);
-  running?.abort();
-  running = new AbortController();
-  resume = 0;
-  const slow = setTimeout(() => { if (mine === turn) tell("working"); }, told[1]?.seconds ? 0 : 400);
-  let alone = 0, trouble = null;  // how many lines are asked one by one, as one of them is to blame
-  for (let waiting = unknown(); waiting.length && !trouble; waiting = unknown()) {
-    const asked = asking = alone-- > 0 ? waiting.slice(0, 1) : some(waiting);
+  if (pendingLines?.every((line) => lines.includes(line))) return;  // still needed: new lines are sent next
+  const ownId = ++runId;
+  clearTimeout(nextRun);
+  controller?.abort();
+  controller = new AbortController();
+  resumeAt = 0;
+  const slow = setTimeout(() => { if (ownId === runId) setStatus("working"); }, status[1]?.seconds ? 0 : 400);
+  let singles = 0, failure = null;  // how many lines are sent one by one, because one of them was rejected
+  for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
+    const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
-      const found = await ask(asked, running.signal);
-      if (mine !== turn) break;  // a newer one is under way
-      asked.forEach((line, at) => answers.set(line, found[at]));
+      const translations = await requestTranslations(part, controller.signal);
+      if (ownId !== runId) break;  // replaced by a newer run
+      part.forEach((line, i) => results.set(line, translations[i]));
       failures = 0;
     } catch (error) {
-      if (mine !== turn) break;
-      if (error.status !== 413 && error.status !== 422) trouble = error.status === undefined ? new Refusal("", String(error.message)) : error;
-      else if (asked.length > 1) alone = asked.length;
-      else answers.set(asked[0], { refused: error.status, why: error.why, flags: [], others: [] });
+      if (ownId !== runId) break;
+      if (error.status !== 413 && error.status !== 422) failure = error.status === undefined ? new RequestError("", String(error.message)) : error;
+      else if (part.length > 1) singles = part.length;
+      else results.set(part[0], { rejected: error.status, message: error.message, flags: [], alternatives: [] });
     }
-    draw();
+    renderLines();
   }
   clearTimeout(slow);
-  if (mine !== turn) return;
-  asking = null;
-  if (trouble) { refused(trouble); return; }
-  tell();
+  if (ownId !== runId) return;
+  pendingLines = null;
+  if (failure) { handleError(failure); return; }
+  setStatus();
   announce();
-  if (answers.size > 2000) for (const line of [...answers.keys()]) if (!lines.includes(line)) { answers.delete(line); chosen.delete(line); }
+  if (results.size > 2000) for (const line of [...results.keys()]) if (!lines.includes(line)) { results.delete(line); chosenTexts.delete(line); }
 }
 
-// Screen readers hear what is new, once it stands still.
-let heard = new Set(), hush = null;
+// Screen readers read new lines, once typing has stopped.
+let announcedLines = new Set(), announceTimer = null;
 function announce() {
-  clearTimeout(hush);
-  hush = setTimeout(() => {
-    const fresh = lines.filter((line) => line.trim() && !heard.has(line)).map(shown).filter(Boolean);
-    if (fresh.length) spoken.textContent = fresh.join("\n");
-    heard = new Set(lines);
+  clearTimeout(announceTimer);
+  announceTimer = setTimeout(() => {
+    const texts = lines.filter((line) => line.trim() && !announcedLines.has(line)).map(shownText).filter(Boolean);
+    if (texts.length) announcer.textContent = texts.join("\n");
+    announcedLines = new Set(lines);
   }, 600);
 }
 
-given.addEventListener("input", () => {
-  lines = linesOf(given.value);
-  open = null;
-  draw();
-  if (Date.now() < resume) return;  // the server asked for a pause: what is there then will be sent
-  clearTimeout(pausing);
-  pausing = setTimeout(translate, PAUSE);
+input.addEventListener("input", () => {
+  lines = splitLines(input.value);
+  openRow = null;
+  renderLines();
+  if (Date.now() < resumeAt) return;  // the server asked for a pause: the text is sent after it
+  clearTimeout(nextRun);
+  nextRun = setTimeout(translate, TYPING_PAUSE_MS);
 });
 function clear() {
-  given.value = "";
-  given.dispatchEvent(new Event("input"));
-  given.focus();
+  input.value = "";
+  input.dispatchEvent(new Event("input"));
+  input.focus();
 }
-async function copy(text, sign) {
+async function copy(text, copyButton) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // pages that came without TLS have no clipboard
-    const field = el("textarea", { class: "unseen", value: text });
+  } catch {  // without TLS there is no clipboard
+    const field = el("textarea", { class: "visually-hidden", value: text });
     document.body.append(field);
     field.select();
     document.execCommand("copy");
     field.remove();
-    sign.focus();
+    copyButton.focus();
   }
-  sign.textContent = t("copied");
-  setTimeout(() => { sign.textContent = t("copy"); }, 1500);
+  copyButton.textContent = t("copied");
+  setTimeout(() => { copyButton.textContent = t("copy"); }, 1500);
 }
 
-async function meet() {
+async function updateModel() {
   try {
     const now = await (await fetch("readyz")).json();
-    if (["source", "target", "inspects"].some((one) => now[one] !== about[one]) && now.source) { about = { ...about, ...now }; frame(); }
-  } catch { /* the first translation will tell */ }
+    if (["source", "target", "inspects"].some((field) => now[field] !== model[field]) && now.source) { model = { ...model, ...now }; renderPage(); }
+  } catch { /* the first translation shows the error */ }
 }
-addEventListener("online", () => { if (told[0] === "offline") translate(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", frame);
+addEventListener("online", () => { if (status[0] === "offline") translate(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renderPage);
 {
-  const wanted = [kept.get("heedful.language"), ...(navigator.languages ?? [navigator.language])].map((one) => (one ?? "").slice(0, 2));
-  tongue = wanted.find((one) => LANGUAGES.includes(one)) ?? "en";
-  frame();
-  if (matchMedia("(hover: hover)").matches) given.focus();
-  if (given.value) given.dispatchEvent(new Event("input"));  // a browser that remembers what stood here
-  meet();
+  const preferred = [localStore.get("heedful.language"), ...(navigator.languages ?? [navigator.language])].map((code) => (code ?? "").slice(0, 2));
+  language = preferred.find((code) => LANGUAGES.includes(code)) ?? "en";
+  renderPage();
+  if (matchMedia("(hover: hover)").matches) input.focus();
+  if (input.value) input.dispatchEvent(new Event("input"));  // text that the browser restored
+  updateModel();
   document.documentElement.dataset.ready = performance.now().toFixed(0);
 }

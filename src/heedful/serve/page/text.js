@@ -1,72 +1,72 @@
-// Text: lines, words, which word goes with which, and how sure the model is. Nothing is drawn or asked here.
+// Text without drawing or requests: lines, words, alignment, probabilities of words.
 
-const whole = (text) => text.replace(/\p{Cs}/gu, "\ufffd");  // half a character cannot be sent
-const linesOf = (text) => whole(text).split("\n");
-const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
+const replaceSurrogates = (text) => text.replace(/\p{Cs}/gu, "\ufffd");  // half a character cannot be sent
+const splitLines = (text) => replaceSurrogates(text).split("\n");
+const splitWords = (text) => text.split(/\s+/).filter(Boolean);
 
-// A line in order, as [number of the word or null, text].
-function partsOf(line) {
+// Words and spaces of a line in order, as [index of the word or null, text].
+function splitParts(line) {
   let count = 0;
   return line.split(/(\s+)/).filter(Boolean).map((part) => [part.trim() ? count++ : null, part]);
 }
 
-// The probability of each word: the product over its pieces. A bare space belongs to the next word. Null where pieces
-// and words do not agree in number.
-function sureness(tokens, count) {
-  const totals = [];
-  let inside = false, carried = 0;
+// The probability of each word: the product over its tokens. A bare space belongs to the next word. Null if tokens and
+// words do not match.
+function wordProbabilities(tokens, numWords) {
+  const logs = [];
+  let insideWord = false, carried = 0;
   for (const { text, log_probability: value } of tokens ?? []) {
-    const inner = wordsOf(text);
-    if (!inner.length) {
+    const words = splitWords(text);
+    if (!words.length) {
       carried += value;
-      inside = false;
+      insideWord = false;
       continue;
     }
-    const begins = inner.length - (inside && !/^\s/.test(text) ? 1 : 0);
-    for (let i = 0; i < begins; i++) totals.push(i ? 0 : carried);
-    if (begins) carried = 0;
-    totals[totals.length - 1] += value;
-    inside = !/\s$/.test(text);
+    const newWords = words.length - (insideWord && !/^\s/.test(text) ? 1 : 0);
+    for (let i = 0; i < newWords; i++) logs.push(i ? 0 : carried);
+    if (newWords) carried = 0;
+    logs[logs.length - 1] += value;
+    insideWord = !/\s$/.test(text);
   }
-  return totals.length === count ? totals.map(Math.exp) : null;
+  return logs.length === numWords ? logs.map(Math.exp) : null;
 }
-const LEVELS = [0.8, 0.5, 0.2];  // a word is marked more strongly below each
-const level = (p) => LEVELS.filter((one) => p < one).length;
+const TINT_THRESHOLDS = [0.8, 0.5, 0.2];  // a word is tinted more strongly below each
+const tintLevel = (probability) => TINT_THRESHOLDS.filter((threshold) => probability < threshold).length;
 
-// What the server said of a line, as the page needs it.
-function read(said) {
-  const words = wordsOf(said.text), source = wordsOf(said.source);
-  const links = { source: source.map(() => []), target: words.map(() => []) };
-  for (const [from, to] of said.alignment ?? []) {
+// A translation of the API as the page needs it; `links` has the aligned words of each word, by side.
+function parseTranslation({ source, text, alignment, tokens, flags, alternatives }) {
+  const words = splitWords(text);
+  const links = { source: splitWords(source).map(() => []), target: words.map(() => []) };
+  for (const [from, to] of alignment ?? []) {
     if (!links.source[from] || !links.target[to]) continue;
     links.source[from].push(to);
     links.target[to].push(from);
   }
-  return { text: said.text, sure: sureness(said.tokens, words.length), links: said.alignment ? links : null,
-    flags: said.flags ?? [], others: [...new Set(said.alternatives ?? [])].filter((one) => one !== said.text) };
+  return { text, probabilities: wordProbabilities(tokens, words.length), links: alignment ? links : null,
+    flags: flags ?? [], alternatives: [...new Set(alternatives ?? [])].filter((other) => other !== text) };
 }
 
-// Where a text differs from another: [the same, different, the same], by words.
-function differing(text, from) {
-  const ours = text.split(/(?<=\s)/), theirs = from.split(/(?<=\s)/);
+// Where a text differs from another: [common start, difference, common end], by words.
+function splitByDifference(text, other) {
+  const words = text.split(/(?<=\s)/), otherWords = other.split(/(?<=\s)/);
   let first = 0, last = 0;
-  const most = Math.min(ours.length, theirs.length);
-  while (first < most && ours[first] === theirs[first]) first++;
-  while (last < most - first && ours.at(-1 - last) === theirs.at(-1 - last)) last++;
-  const end = ours.length - last;
-  return [ours.slice(0, first), ours.slice(first, end), ours.slice(end)].map((some) => some.join(""));
+  const max = Math.min(words.length, otherWords.length);
+  while (first < max && words[first] === otherWords[first]) first++;
+  while (last < max - first && words.at(-1 - last) === otherWords.at(-1 - last)) last++;
+  const end = words.length - last;
+  return [words.slice(0, first), words.slice(first, end), words.slice(end)].map((part) => part.join(""));
 }
 
-// The number of the word that a place in a line is in, or beside; null where there is none.
-function wordAt(line, place) {
+// The index of the word at or beside an offset in a line; null if there is none.
+function wordIndexAt(line, offset) {
   let begin = 0;
-  for (const [number, part] of partsOf(line)) {
+  for (const [index, part] of splitParts(line)) {
     const end = begin + part.length;
-    if (number !== null && place >= begin && place <= end) return number;
+    if (index !== null && offset >= begin && offset <= end) return index;
     begin = end;
   }
   return null;
 }
 
-// A text as one word of a command, for the shells that people have.
-const quoted = (text) => (/["$`!\\%]/.test(text) ? `'${text.replaceAll("'", "'\\''")}'` : `"${text}"`);
+// A text as one argument of a shell command.
+const quoteForShell = (text) => (/["$`!\\%]/.test(text) ? `'${text.replaceAll("'", "'\\''")}'` : `"${text}"`);

@@ -1,0 +1,65 @@
+"""API keys: a file of `name:sha256-of-the-key` lines; `heedful serve --new-key NAME` adds a line and shows the key."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest
+from pathlib import Path
+
+from heedful.errors import ConfigError
+
+KEY_NAME = re.compile(r"[\w.@-]{1,64}")
+
+
+def hash_key(key: str) -> str:
+    """SHA-256 of a key in hexadecimal, the only form in which it is stored."""
+    return sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """Read a keys file: hash -> name of the key."""
+    names_by_hash: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"--keys {path} cannot be read: there is no such file. Make one: heedful serve MODEL --keys {path} "
+            "--new-key NAME"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"--keys {path} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, key_hash = line.strip().partition(":")
+        if not (name and colon) or len(key_hash) != 64 or set(key_hash) - set("0123456789abcdef"):
+            raise ConfigError(f"{path}, line {number}: write NAME:SHA256, or let heedful serve --new-key NAME do it")
+        names_by_hash[key_hash] = name
+    if not names_by_hash:
+        raise ConfigError(f"{path} holds no keys: heedful serve --keys {path} --new-key NAME")
+    return names_by_hash
+
+
+def create_key(path: Path, name: str) -> str:
+    """Add a new key to the file and return it; the file holds only its hash."""
+    if not KEY_NAME.fullmatch(name):
+        raise ConfigError(f"--new-key `{name}`: a name is made of letters, digits, dots and dashes")
+    key = secrets.token_urlsafe(32)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" * (before[-1:] not in ("", "\n")) + f"{name}:{hash_key(key)}\n")
+    path.chmod(0o600)
+    return key
+
+
+def find_key_name(names_by_hash: Mapping[str, str], key: str) -> str | None:
+    """The name of a key, or None if it is unknown.
+
+    Every stored hash is compared, each in constant time, so the duration reveals nothing.
+    """
+    key_hash, key_name = hash_key(key), None
+    for stored_hash, name in names_by_hash.items():
+        if compare_digest(key_hash, stored_hash):
+            key_name = name
+    return key_name

@@ -1,0 +1,67 @@
+"""DeepL's API."""
+
+from typing import Annotated, Any
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+
+from heedful.serve.compat.common import LanguageCode, as_list, check_languages, language_name, translate_texts
+from heedful.serve.native import Text
+from heedful.serve.rejection import RequestRejected
+from heedful.serve.requests import client_address, endpoint, has_form_body, parse_body, read_authorization, read_request
+from heedful.serve.state import ServerState
+
+UNLIMITED_CHARACTERS = 1_000_000_000_000  # DeepL's value for accounts without a limit
+
+
+class DeepLRequest(BaseModel):
+    """The body of /v2/translate."""
+
+    text: Annotated[list[Text], Field(min_length=1)] | Text
+    target_lang: LanguageCode
+    source_lang: LanguageCode | None = None
+    formality: str | None = None
+    glossary_id: str | None = None
+    tag_handling: str | None = None
+
+
+@endpoint
+async def translate(request: Request, state: ServerState) -> Any:
+    """DeepL's /v2/translate."""
+    body = await read_request(DeepLRequest, request, state)
+    for option, value in (("glossary_id", body.glossary_id), ("tag_handling", body.tag_handling)):
+        if value:
+            raise RequestRejected(400, f"{option} is not supported: leave it out")
+    if body.formality in ("more", "less"):
+        raise RequestRejected(400, "formality is not supported: leave it out, or use prefer_more or prefer_less")
+    check_languages(state, body.source_lang, body.target_lang)
+    translations = await translate_texts(request, state, None, as_list(body.text))
+    source = str(state.supervisor.model_info.get("source")).upper()
+    return {
+        "translations": [
+            {
+                "detected_source_language": source,
+                "text": translation["text"],
+                "billed_characters": len(translation["source"]),
+            }
+            for translation in translations
+        ]
+    }
+
+
+@endpoint
+async def languages(request: Request, state: ServerState) -> Any:
+    """DeepL's /v2/languages; its own client sends a form, even with GET."""
+    state.require_client(client_address(request), read_authorization(request.headers))
+    form = await parse_body(request, state) if has_form_body(request) else {}
+    side = "target" if "target" in (request.query_params.get("type"), form.get("type")) else "source"
+    code = str(state.supervisor.model_info.get(side))
+    return [{"language": code.upper(), "name": language_name(code), "supports_formality": False}]
+
+
+@endpoint
+async def usage(request: Request, state: ServerState) -> Any:
+    """DeepL's /v2/usage."""
+    client = state.require_client(client_address(request), read_authorization(request.headers))
+    num_characters = state.characters_by_account[state.account_of(client)]
+    return {"character_count": num_characters, "character_limit": UNLIMITED_CHARACTERS}

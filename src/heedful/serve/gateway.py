@@ -1,0 +1,123 @@
+"""ASGI middleware in front of FastAPI: rejects requests before they are parsed, and counts responses."""
+
+import asyncio
+import contextlib
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected, body_too_large
+from heedful.serve.requests import error_response, read_authorization
+from heedful.serve.state import ServerState
+
+DOCUMENT_PATH = "/v1/document"
+DRAIN_SECONDS = 5.0  # for reading the rest of a body that is too large
+
+
+class Gateway:
+    """Checks origin, load and body size of a request from its head alone.
+
+    It wraps the whole framework because a rejection must cost next to nothing, or an overloaded server collapses. Only
+    a new batch frees capacity, so a client that was rejected and sends as much again before the next batch starts is
+    rejected without reading its body.
+    """
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self.app, self.state = app, state
+        self.refused_at_batch = 0  # the batch since which `refused_bytes` is collected
+        self.refused_bytes = dict[tuple[str, str], int]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI interface."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        head = RequestHead(scope, self.state) if scope["method"] == "POST" else None
+
+        async def count_and_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self.state.responses_by_status[status] = self.state.responses_by_status.get(status, 0) + 1
+                if status == 503 and head:
+                    self.remember_refusal(head)
+            await send(message)
+
+        rejection = self.check_origin(scope) or (self.check_load(head) if head else None)
+        if rejection is None:
+            await self.app(scope, receive, count_and_send)
+            return
+        if rejection.status == 413:
+            await drain_body(receive, 8 * self.state.settings.max_body_bytes)
+        await error_response(scope["path"], rejection)(scope, receive, count_and_send)
+
+    def check_origin(self, scope: Scope) -> RequestRejected | None:
+        """Reject a foreign Host (DNS rebinding) and requests that another site's page made in the browser."""
+        allowed_hosts, headers = self.state.settings.allowed_hosts, dict(scope["headers"])
+        if allowed_hosts is None:
+            return None
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        host = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] == "/"
+        is_cross_site = headers.get(b"sec-fetch-site") == b"cross-site" and not follows_link
+        if host not in allowed_hosts or is_cross_site:
+            message = "this server accepts requests from this machine only: start it with --keys or --no-auth"
+            return self.state.batcher.reject(403, message)
+        return None
+
+    def check_load(self, head: "RequestHead") -> RequestRejected | None:
+        """Reject a request while draining or overloaded, or if its body is too large."""
+        batcher, settings = self.state.batcher, self.state.settings
+        max_bytes = settings.max_document_bytes if head.path == DOCUMENT_PATH else settings.max_body_bytes
+        if batcher.is_draining:
+            return batcher.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
+        if batcher.queue.is_full(head.client) or self.already_refused(head):
+            return batcher.reject(503, OVERLOADED, batcher.queue.wait_seconds)
+        if head.num_bytes is None or head.num_bytes > max_bytes:
+            return batcher.reject(413, body_too_large(max_bytes))
+        return None
+
+    @property
+    def smallest_refused_bytes(self) -> dict[tuple[str, str], int]:
+        """(client, path) -> size of the smallest body that was refused since the last batch was taken."""
+        if self.refused_at_batch != self.state.batcher.num_batches_taken:
+            self.refused_at_batch, self.refused_bytes = self.state.batcher.num_batches_taken, {}
+        return self.refused_bytes
+
+    def already_refused(self, head: "RequestHead") -> bool:
+        """Whether a body of this client that is no larger was refused, and no batch has been taken since."""
+        min_bytes = self.smallest_refused_bytes.get((head.client or "", head.path))
+        is_queue_empty = self.state.batcher.queue.queued_tokens == 0
+        return not is_queue_empty and min_bytes is not None and (head.num_bytes or 0) >= min_bytes
+
+    def remember_refusal(self, head: "RequestHead") -> None:
+        """Record a request that got 503, before or after its body was read."""
+        if head.client and head.num_bytes:
+            key = head.client, head.path
+            self.smallest_refused_bytes[key] = min(head.num_bytes, self.smallest_refused_bytes.get(key, head.num_bytes))
+
+
+class RequestHead:
+    """What the head of a request says.
+
+    num_bytes   Content-Length; 0 if it is missing, None if it is no number
+    client      None if the key is missing in Authorization, or unknown
+    """
+
+    def __init__(self, scope: Scope, state: ServerState) -> None:
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        self.path: str = scope["path"]
+        self.num_bytes = int(length) if length.isascii() and length.isdigit() else None
+        address = scope["client"][0] if scope["client"] else "?"
+        self.client = state.identify_client(address, read_authorization(headers))
+
+
+async def drain_body(receive: Receive, max_bytes: int) -> None:
+    """Read and discard a body, within limits: a client that is still sending does not read the response."""
+    has_more, num_bytes = True, 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while has_more and num_bytes < max_bytes:
+                message = await receive()
+                num_bytes += len(message.get("body", b""))
+                has_more = message.get("more_body", False)

@@ -1,0 +1,57 @@
+// Requests to the server: texts in, one translation each out, or a RequestError.
+
+const MAX_LINES = 32, MAX_CHARACTERS = 3000;  // of one request: long texts are sent in parts
+class RequestError extends Error {
+  constructor(status, message, retryAfter) {
+    super(message);
+    Object.assign(this, { status, retryAfter });
+  }
+}
+
+// Browsers may forbid storage; then nothing is remembered.
+const storage = (name) => ({
+  get: (key) => { try { return window[name].getItem(key); } catch { return null; } },
+  put: (key, value) => { try { if (value === null) window[name].removeItem(key); else window[name].setItem(key, value); } catch { /* not stored */ } },
+});
+const localStore = storage("localStorage"), sessionStore = storage("sessionStorage");
+
+let requestsAlignment = true, hasAligned = false;
+async function post(texts, signal) {
+  const headers = { "Content-Type": "application/json" }, key = sessionStore.get("heedful.key");
+  if (key) headers.Authorization = `Bearer ${key}`;
+  const request = { texts, tokens: true, alternatives: 3, ...(requestsAlignment ? { alignment: "best" } : {}) };
+  let response, body = {};
+  try {
+    response = await fetch("v1/translate", { method: "POST", headers, body: JSON.stringify(request), signal });
+    body = await response.json().catch(() => ({}));
+  } catch (error) {
+    throw signal.aborted ? error : new RequestError(0, "");
+  }
+  if (response.ok && body.translations?.length === texts.length) {
+    hasAligned ||= requestsAlignment;
+    return body.translations.map(parseTranslation);
+  }
+  throw new RequestError(response.status, String(body.error ?? ""), Number(response.headers.get("Retry-After")) || null);
+}
+
+// Not every model can align: if the first request is rejected, it is repeated without alignment.
+async function requestTranslations(texts, signal) {
+  try {
+    return await post(texts, signal);
+  } catch (error) {
+    if (error.status !== 422 || !requestsAlignment || hasAligned) throw error;
+  }
+  requestsAlignment = false;
+  try {
+    return await post(texts, signal);
+  } catch (error) {
+    requestsAlignment = true;
+    throw error;
+  }
+}
+
+function firstPart(lines) {
+  let count = 0, characters = 0;
+  while (count < Math.min(lines.length, MAX_LINES) && (!count || characters + lines[count].length <= MAX_CHARACTERS)) characters += lines[count++].length;
+  return lines.slice(0, count);
+}

@@ -1,0 +1,28 @@
+"""The exception that becomes an HTTP error response."""
+
+from math import ceil
+
+OVERLOADED = "overloaded"
+SHUTTING_DOWN = "the server is shutting down"
+RATE_LIMITED = "rate limit exceeded"
+DEFAULT_RETRY_SECONDS = 2.0  # where the wait is not known
+
+
+class RequestRejected(Exception):
+    """A request that is not served: HTTP status, message and, where a retry may succeed, Retry-After in seconds."""
+
+    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
+        self.status = status
+        self.retry_after = None if retry_after is None else max(1, ceil(retry_after))
+        self.message = message if self.retry_after is None else f"{message}: {retry_hint(self.retry_after)}"
+        super().__init__(self.message)
+
+
+def retry_hint(seconds: int) -> str:
+    """`retry after N seconds`."""
+    return f"retry after {seconds} second{'s' * (seconds != 1)}"
+
+
+def body_too_large(max_bytes: int) -> str:
+    """The message of a 413."""
+    return f"the body is larger than {max_bytes:,} bytes: send less text per request"

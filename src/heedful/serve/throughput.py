@@ -1,0 +1,31 @@
+"""How many tokens the engine translates per second, measured from its batches."""
+
+from math import exp
+
+DECAY_SECONDS = 10.0  # of work, after which a batch weighs 1/e
+MAX_SPEEDUP = 4.0  # of one batch over the estimate
+
+
+class ThroughputEstimate:
+    """Tokens per second: both sums decay exponentially, so a single odd batch has little weight."""
+
+    def __init__(self) -> None:
+        self.weighted_tokens = self.weighted_seconds = 0.0
+
+    def record_batch(self, num_tokens: float, seconds: float, batch_budget_tokens: float) -> None:
+        """Add a batch. One below half the budget is slow for its size, so it counts only if it raises the estimate.
+
+        Tokens above MAX_SPEEDUP times the estimate are ignored: some cost no work (e.g. characters that are removed).
+        """
+        num_tokens = (
+            min(num_tokens, MAX_SPEEDUP * self.tokens_per_second * seconds) if self.weighted_seconds else num_tokens
+        )
+        if num_tokens >= batch_budget_tokens / 2 or num_tokens > self.tokens_per_second * seconds:
+            decay = exp(-seconds / DECAY_SECONDS)
+            self.weighted_tokens = decay * self.weighted_tokens + num_tokens
+            self.weighted_seconds = decay * self.weighted_seconds + seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The estimate; 0 before the first batch."""
+        return self.weighted_tokens / self.weighted_seconds if self.weighted_seconds else 0.0
