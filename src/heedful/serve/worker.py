@@ -107,8 +107,7 @@ def translate_jobs(
             continue
         groups.setdefault(repr(sorted(job["options"].items())), []).append(index)
     for indices in groups.values():
-        fields = dict(jobs[indices[0]]["options"])
-        options = TranslationOptions(best=fields.pop("num_best", 1), **fields)
+        options = TranslationOptions(**jobs[indices[0]]["options"])
         texts = [text for index in indices for text in jobs[index]["texts"]]
         try:
             translations = iter([translation_as_dict(each) for each in translator.stream([texts], options)])
