@@ -159,8 +159,8 @@ def storm(folder: Path, quick: bool) -> Claims:
         found, decisions = outcome(whole), [skips(one) for one in (whole, run)]
         equal += tally.code == 0 and outcome(run) == found and decisions[0] == decisions[1]
         killed += tally.kills
-        skipped += found["guard"]["skipped"]
-        rolled += found["guard"]["rolled"]
+        skipped += found["spike_guard"]["skipped"]
+        rolled += found["spike_guard"]["has_rolled_back"]
         finite = finite and all_finite(whole) and all_finite(run)
     print(f"storm: {runs} runs, {skipped} steps skipped, {rolled} roll-backs, {killed} kills")
     return [

@@ -34,10 +34,10 @@ def test_weights_stay_finite_and_every_decision_is_the_same_after_a_kill(corpus,
         train(settings_of(corpus, tmp_path / "whole", **same), on_event=at(100, lambda: None))
     whole = outcome(tmp_path / "whole")
     assert finite(tmp_path / "whole")
-    assert whole["guard"]["rolled"]
+    assert whole["spike_guard"]["has_rolled_back"]
     verdicts = [one["why"] for one in events(tmp_path / "whole", "skipped")]
     assert {"not finite", "roll back", "spike"} == set(verdicts)
-    assert whole["guard"]["skipped"] == len(verdicts)
+    assert whole["spike_guard"]["skipped"] == len(verdicts)
 
     run = tmp_path / "killed"
     settings = settings_of(corpus, run, **same)
