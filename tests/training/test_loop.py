@@ -203,6 +203,18 @@ def test_memory_does_not_grow(corpus, tmp_path):
     assert held[400] - held[160] < 4e6, held
 
 
+def test_the_number_of_threads_is_a_setting_of_the_run_alone(corpus, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    during = []
+    try:
+        settings = settings_of(corpus, tmp_path / "run", steps=2, validate_pairs=2, threads=1)
+        train(settings, on_event=on_step(2, lambda: during.append(torch.get_num_threads())))
+        assert (during, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_out_of_memory_says_what_to_change():
     batch = collate([([4, 5], [6, 7, 8])] * 3, bos=1, eos=2, pad=0)
     for error in (torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("can't allocate memory: 1 bytes")):
