@@ -25,15 +25,24 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful.training import checkpoint
-from support.checkpoint_damage import FAILED, FELL_BACK, KEEP, WELL, break_saves, broken_saves, damaged, why_not
+from support.checkpoint_damage import (
+    FAILED,
+    FELL_BACK,
+    KEEP,
+    WELL,
+    break_saves,
+    broken_saves,
+    damage_file,
+    strace_problem,
+)
 from support.training_runs import (
     SERVER,
     events,
+    kill_repeatedly,
     outcome,
     random_faults,
     settings_of,
-    survive,
-    train_child,
+    start_training,
     write_corpus,
 )
 
@@ -43,7 +52,7 @@ ENDS = {WELL: "well", FELL_BACK: "well, from the one before", FAILED: "saying so
 
 def calls(folder: Path, quick: bool) -> Claims:
     """Every call with a file that a save makes, in every way to fail."""
-    if reason := why_not():
+    if reason := strace_problem():
         print(f"calls: left out, {reason}")
         return []
     result = folder / "calls.jsonl"
@@ -69,12 +78,12 @@ def calls(folder: Path, quick: bool) -> Claims:
 def files(folder: Path, quick: bool) -> Claims:
     """Random damage to the files of a real run's checkpoints."""
     run = folder / "files"
-    ended(train_child(settings_of(folder, run, steps=8, validate_every=4)), run)
+    ended(start_training(settings_of(folder, run, steps=8, validate_every=4)), run)
     new, old = checkpoint.checkpoint_folders(run)
     draw, kinds, missed, silent = random.Random(1), Counter[str](), 0, 0
     count = 200 if quick else 1000
     for _ in range(count):
-        what, mend = damaged(new, old, draw)
+        what, mend = damage_file(new, old, draw)
         said: list[str] = []
         found = checkpoint.find_newest(run, said.append)
         kinds[what.split()[0]] += 1
@@ -101,13 +110,13 @@ def disk(folder: Path, quick: bool) -> Claims:
     run, draw = place / "run", random.Random(1)
     same = {"steps": steps, "save_every": 2, "validate_every": steps // 2}
     try:
-        ended(train_child(settings_of(folder, folder / "enough", **same)), folder / "enough")
+        ended(start_training(settings_of(folder, folder / "enough", **same)), folder / "enough")
         settings = settings_of(folder, run, **same)
         fills = starts = lost = 0
         code: int | None = 1
         while code != 0 and starts < 30:  # to write the finished model it needs the disk, and says so
             starts += 1
-            child = train_child(settings)
+            child = start_training(settings)
             while child.poll() is None:
                 time.sleep(draw.uniform(0.1, 0.5))
                 fills += fill(place / "filler")
@@ -115,7 +124,7 @@ def disk(folder: Path, quick: bool) -> Claims:
                 lost += bool(checkpoint.checkpoint_folders(run)) and checkpoint.find_newest(run) is None
                 (place / "filler").unlink()
             code = child.wait()
-        ended(train_child(settings), run)  # with room, whatever its last save came to
+        ended(start_training(settings), run)  # with room, whatever its last save came to
         said = run.with_suffix(".log").read_text()
         warned = said.count("could not be written")
         print(f"disk: filled {fills} times, {warned} checkpoints could not be written, started {starts} times")
@@ -151,16 +160,16 @@ def storm(folder: Path, quick: bool) -> Claims:
         faults = random_faults(random.Random(number), steps, 2)
         whole, run = folder / f"storm-{number}", folder / f"storm-{number}-killed"
         begin = time.perf_counter()
-        ended(train_child(settings_of(folder, whole, **same), faults), whole)
+        ended(start_training(settings_of(folder, whole, **same), faults), whole)
         seconds = time.perf_counter() - begin
         settings, draw = settings_of(folder, run, **same), random.Random(number)
-        start = lambda: train_child(settings, faults)  # noqa: E731, B023
-        tally = survive(start, run, kills=kills, steps=steps, seconds=seconds, draw=draw)
+        start = lambda: start_training(settings, faults)  # noqa: E731, B023
+        tally = kill_repeatedly(start, run, kills=kills, steps=steps, seconds=seconds, draw=draw)
         found, decisions = outcome(whole), [skips(one) for one in (whole, run)]
         equal += tally.code == 0 and outcome(run) == found and decisions[0] == decisions[1]
         killed += tally.kills
-        skipped += found["guard"]["skipped"]
-        rolled += found["guard"]["rolled"]
+        skipped += found["spike_guard"]["skipped"]
+        rolled += found["spike_guard"]["has_rolled_back"]
         finite = finite and all_finite(whole) and all_finite(run)
     print(f"storm: {runs} runs, {skipped} steps skipped, {rolled} roll-backs, {killed} kills")
     return [

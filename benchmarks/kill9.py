@@ -26,7 +26,16 @@ from report import header, verdict
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from heedful.config import Settings
-from support.training_runs import Tally, Torchrun, events, outcome, settings_of, survive, write_multi30k, write_settings
+from support.training_runs import (
+    Tally,
+    Torchrun,
+    events,
+    kill_repeatedly,
+    outcome,
+    settings_of,
+    write_multi30k,
+    write_settings,
+)
 
 PIECES = {"vocab_size": 1000}
 LAYER = {"kind": "transformer", "layers": 1, "heads": 2, "feedforward_size": 64, "dropout": 0.1}
@@ -85,7 +94,9 @@ class Case:
         """Run it once more, and kill it."""
         run = folder / f"{self.name}-{number}"
         start = self.start(self.settings(run))
-        tally = survive(start, run, kills=kills, steps=self.steps, seconds=self.seconds, draw=random.Random(number))
+        tally = kill_repeatedly(
+            start, run, kills=kills, steps=self.steps, seconds=self.seconds, draw=random.Random(number)
+        )
         same = tally.code == 0 and digest_of(run) == self.digest
         if not same:
             print(run.with_suffix(".log").read_text()[-4000:])
@@ -131,18 +142,18 @@ def main() -> int:
 
         single = Case("one process", settings, alone, steps)
         single.undisturbed(folder)
-        claims = told(single, [single.killed(folder, number, kills) for number in range(runs)], runs, kills)
+        claims = make_claims(single, [single.killed(folder, number, kills) for number in range(runs)], runs, kills)
         exact = Case("two processes", settings, by_two, steps, single.digest, single.seconds)
         sharded = Case("two, sharded", lambda run: settings(run, parallel="fsdp", exact=False), by_two, steps)
         for case in (exact,) if given.quick else (exact, sharded):
             if not case.digest:
                 case.undisturbed(folder)
             tallies = [case.killed(folder, number, fewer_kills) for number in range(fewer_runs)]
-            claims += told(case, tallies, fewer_runs, fewer_kills)
+            claims += make_claims(case, tallies, fewer_runs, fewer_kills)
         return verdict(claims)
 
 
-def told(case: Case, tallies: list[Tally], runs: int, kills: int) -> list[tuple[str, float, float]]:
+def make_claims(case: Case, tallies: list[Tally], runs: int, kills: int) -> list[tuple[str, float, float]]:
     """The claims about one way to train."""
     return [
         (f"{case.name}: kills", sum(one.kills for one in tallies), runs * kills),

@@ -8,8 +8,8 @@ import pytest
 from heedful.errors import HeedfulError
 from heedful.training import checkpoint
 from heedful.training.api import train
-from support.checkpoint_damage import damaged
-from support.training_runs import at, events, outcome, settings_of
+from support.checkpoint_damage import damage_file
+from support.training_runs import events, on_step, outcome, settings_of
 
 
 class Crash(Exception):
@@ -25,7 +25,7 @@ def half(corpus, tmp_path_factory):
     """A run that crashed at step 30, with checkpoints of steps 24 and 28."""
     run = tmp_path_factory.mktemp("half") / "run"
     with pytest.raises(Crash):
-        train(settings_of(corpus, run, log_every=1), on_event=at(30, crash))
+        train(settings_of(corpus, run, log_every=1), on_event=on_step(30, crash))
     assert [one.name for one in checkpoint.checkpoint_folders(run)] == ["step-00000028", "step-00000024"]
     return run
 
@@ -35,7 +35,7 @@ def test_no_damage_goes_unnoticed(half, tmp_path):
     new, old = checkpoint.checkpoint_folders(run)
     draw = random.Random(1)
     for _ in range(100):
-        what, mend = damaged(new, old, draw)
+        what, mend = damage_file(new, old, draw)
         said = []
         found = checkpoint.find_newest(run, said.append)
         assert found is not None, what
@@ -53,7 +53,7 @@ def copied(half, run):
 
 def test_a_run_goes_on_from_the_one_before_and_says_so(corpus, half, tmp_path, uninterrupted):
     run = copied(half, tmp_path / "run")
-    what, _ = damaged(run / "step-00000028", run / "step-00000024", random.Random(2))
+    what, _ = damage_file(run / "step-00000028", run / "step-00000024", random.Random(2))
     train(settings_of(corpus, run, log_every=1))
     assert outcome(run) == uninterrupted
     warned = [one["text"] for one in events(run, "note") if one["level"] == "warning"]
@@ -78,7 +78,7 @@ def test_damage_while_it_runs_does_not_stop_it(corpus, half, tmp_path, uninterru
         for path in (*run.glob("step-*/state.json"), *run.glob("best-*/model.safetensors")):
             path.write_bytes(path.read_bytes()[:10])
 
-    train(settings_of(corpus, run, log_every=1), on_event=at(33, harm))
+    train(settings_of(corpus, run, log_every=1), on_event=on_step(33, harm))
     assert outcome(run) == uninterrupted
 
 
@@ -99,7 +99,7 @@ def test_weights_that_are_gone_in_the_end_are_left_out(corpus, tmp_path):
         "average_checkpoints": 3,
     }
     settings = settings_of(corpus, run, steps=16, validate_every=4, validate_pairs=2, log_every=1, **hopeless)
-    assert train(settings, on_event=at(15, harm)).is_dir()
+    assert train(settings, on_event=on_step(15, harm)).is_dir()
     assert outcome(run)["best"]["step"] < 16
     left_out = [one["text"] for one in events(run, "note") if one["text"].endswith("it is left out")]
     assert [("best-" in text, "step-00000012" in text) for text in left_out] == [(True, False), (False, True)]

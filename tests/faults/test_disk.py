@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from support.checkpoint_damage import train_squeezed
+from support.checkpoint_damage import train_with_full_disk
 from support.training_runs import SERVER, events, outcome, settings_of, write_settings
 
 
@@ -12,7 +12,7 @@ from support.training_runs import SERVER, events, outcome, settings_of, write_se
 def test_a_full_disk_costs_checkpoints_and_nothing_else(corpus, tmp_path, uninterrupted):
     run = tmp_path / "run"
     path = write_settings(settings_of(corpus, run))
-    child = SERVER.Process(target=train_squeezed, args=(str(path), str(tmp_path / "said"), 4096, 12, 28))
+    child = SERVER.Process(target=train_with_full_disk, args=(str(path), str(tmp_path / "said"), 4096, 12, 28))
     child.start()
     child.join()
     assert child.exitcode == 0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from support.training_runs import events, outcome, settings_of, survive, train_child
+from support.training_runs import events, kill_repeatedly, outcome, settings_of, start_training
 
 STEPS, KILLS = 40, 3
 
@@ -14,8 +14,13 @@ STEPS, KILLS = 40, 3
 def test_killed_again_and_again_it_ends_with_the_same_bits(corpus, tmp_path, uninterrupted, seed):
     # Saving after every step: half of the time is spent in saves. What was saved when does not change a bit.
     settings = settings_of(corpus, tmp_path / "run", save_every=1)
-    tally = survive(
-        lambda: train_child(settings), tmp_path / "run", kills=KILLS, steps=STEPS, seconds=1.5, draw=random.Random(seed)
+    tally = kill_repeatedly(
+        lambda: start_training(settings),
+        tmp_path / "run",
+        kills=KILLS,
+        steps=STEPS,
+        seconds=1.5,
+        draw=random.Random(seed),
     )
     assert tally.kills == KILLS, (tmp_path / "run.log").read_text()
     assert tally.unloadable == 0

@@ -16,14 +16,14 @@ from support.free_ports import free_port
 from support.timeouts import PATIENCE
 from support.training_runs import (
     SERVER,
-    Crew,
+    RankProcesses,
     Torchrun,
     events,
+    kill_repeatedly,
     outcome,
     random_faults,
     settings_of,
-    survive,
-    train_child,
+    start_training,
 )
 
 pytestmark = [
@@ -51,17 +51,17 @@ def test_other_numbers_of_processes_give_the_same_bits(corpus, tmp_path, uninter
     run, draw = tmp_path / "run", random.Random(1)
     settings = settings_of(corpus, run)
     for ranks, step in ((1, 8), (2, 16), (4, 28)):
-        crew = Crew(ranks, settings, draw)
+        crew = RankProcesses(ranks, settings, draw)
         reached(crew, run, step)
         crew.kill_all()
-    assert ended(Crew(1, settings, draw), run) == uninterrupted
+    assert ended(RankProcesses(1, settings, draw), run) == uninterrupted
     assert [one["ranks"] for one in events(run, "began")] == [1, 2, 4, 1]
 
 
 def test_one_of_two_is_killed_and_the_other_ends_by_itself(corpus, tmp_path, uninterrupted):
     run, draw = tmp_path / "run", random.Random(2)
     settings = settings_of(corpus, run, save_every=1)
-    tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
+    tally = kill_repeatedly(lambda: RankProcesses(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
     assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == uninterrupted
 
@@ -72,7 +72,7 @@ def test_torchrun_starts_again_what_was_killed(corpus, tmp_path, uninterrupted):
     run, draw = tmp_path / "run", random.Random(6)
     settings = settings_of(corpus, run, save_every=1)
     start = cache(lambda: Torchrun(2, settings, draw, restarts=10))
-    tally = survive(start, run, kills=3, steps=40, seconds=2.0, draw=draw)
+    tally = kill_repeatedly(start, run, kills=3, steps=40, seconds=2.0, draw=draw)
     assert (tally.kills, tally.unloadable, tally.code) == (3, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == uninterrupted
 
@@ -82,7 +82,7 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
     """Their bits depend on the number of processes, and on nothing else."""
     chosen = {"parallel": parallel, "exact": False}
     draw = random.Random(3)
-    crew = Crew(2, settings_of(corpus, tmp_path / "whole", **chosen), draw)
+    crew = RankProcesses(2, settings_of(corpus, tmp_path / "whole", **chosen), draw)
     reached(crew, tmp_path / "whole", 4)
     (tmp_path / "whole" / ".tmp-step-00000036").touch()  # the first process cannot make its folder there
     whole = ended(crew, tmp_path / "whole")
@@ -90,12 +90,12 @@ def test_runs_that_are_not_exact_survive_too(corpus, tmp_path, parallel):
 
     run = tmp_path / "killed"
     settings = settings_of(corpus, run, save_every=1, **chosen)
-    tally = survive(lambda: Crew(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
+    tally = kill_repeatedly(lambda: RankProcesses(2, settings, draw), run, kills=2, steps=40, seconds=2.0, draw=draw)
     assert (tally.kills, tally.unloadable, tally.code) == (2, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == whole
     if parallel == "fsdp":
         assert {"model-00000-of-00002.safetensors", "ema-00001-of-00002.safetensors"} < whole.keys()
-        assert train_child(settings).wait(PATIENCE) == 1
+        assert start_training(settings).wait(PATIENCE) == 1
         assert "has 2 shards: start as many processes" in run.with_suffix(".log").read_text()
 
 
@@ -106,7 +106,7 @@ def test_bad_batches_of_one_process_are_skipped_by_all(corpus, tmp_path):
     found = []
     for ranks in (1, 2):
         settings = settings_of(corpus, tmp_path / str(ranks), tokenizer=pieces)
-        found.append(ended(Crew(ranks, settings, random.Random(5), faults), tmp_path / str(ranks)))
+        found.append(ended(RankProcesses(ranks, settings, random.Random(5), faults), tmp_path / str(ranks)))
     assert found[0] == found[1]
     assert found[0]["spike_guard"]["has_rolled_back"]
     assert found[0]["spike_guard"]["skipped"] > 6

@@ -8,7 +8,16 @@ import torch
 from heedful.training import checkpoint
 from heedful.training.api import train
 from heedful.training.spikes import MIN_NORMS
-from support.training_runs import at, events, outcome, random_faults, settings_of, storm, survive, train_child
+from support.training_runs import (
+    events,
+    kill_repeatedly,
+    on_step,
+    outcome,
+    random_faults,
+    settings_of,
+    start_training,
+    storm,
+)
 
 STEPS = 120
 
@@ -31,18 +40,18 @@ def test_weights_stay_finite_and_every_decision_is_the_same_after_a_kill(corpus,
     faults = random_faults(random.Random(7), STEPS, 2)
     same = {"steps": STEPS, "micro_batches": 2, "validate_every": 60, "validate_pairs": 4, "log_every": 1}
     with storm(faults):
-        train(settings_of(corpus, tmp_path / "whole", **same), on_event=at(100, lambda: None))
+        train(settings_of(corpus, tmp_path / "whole", **same), on_event=on_step(100, lambda: None))
     whole = outcome(tmp_path / "whole")
     assert finite(tmp_path / "whole")
-    assert whole["guard"]["rolled"]
+    assert whole["spike_guard"]["has_rolled_back"]
     verdicts = [one["why"] for one in events(tmp_path / "whole", "skipped")]
     assert {"not finite", "roll back", "spike"} == set(verdicts)
-    assert whole["guard"]["skipped"] == len(verdicts)
+    assert whole["spike_guard"]["skipped"] == len(verdicts)
 
     run = tmp_path / "killed"
     settings = settings_of(corpus, run, **same)
-    tally = survive(
-        lambda: train_child(settings, faults), run, kills=3, steps=STEPS, seconds=2.0, draw=random.Random(8)
+    tally = kill_repeatedly(
+        lambda: start_training(settings, faults), run, kills=3, steps=STEPS, seconds=2.0, draw=random.Random(8)
     )
     assert (tally.kills, tally.unloadable, tally.code) == (3, 0, 0), run.with_suffix(".log").read_text()
     assert outcome(run) == whole
@@ -68,7 +77,7 @@ def test_a_spike_is_known_right_after_a_resume(corpus, tmp_path):
     with storm({(spike, 0): "gradient is huge"}):
         settings = settings_of(corpus, tmp_path / "run", validate_pairs=2, **same)
         with pytest.raises(Crash):
-            train(settings, on_event=at(spike - 1, crash))
+            train(settings, on_event=on_step(spike - 1, crash))
         train(settings)
     assert [(one["step"], one["why"]) for one in events(tmp_path / "run", "skipped")] == [(spike, "spike")]
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from support.checkpoint_damage import FAILED, break_saves, broken_saves, order, why_not
+from support.checkpoint_damage import FAILED, break_saves, broken_saves, strace_problem, sync_order
 from support.training_runs import SERVER
 
 WRITING = ("openat", "mkdir", "write", "fsync", "rename", "unlink", "unlinkat", "rmdir")
@@ -22,13 +22,13 @@ def disk_first(acts, run):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(why_not()), reason=why_not() or "strace is there")
+@pytest.mark.skipif(bool(strace_problem()), reason=strace_problem() or "strace is there")
 def test_a_save_broken_at_any_call_leaves_a_checkpoint_that_loads(tmp_path):
     child = SERVER.Process(target=break_saves, args=(tmp_path, tmp_path / "result", 4, WRITING))
     child.start()
     child.join()
     assert child.exitcode == 0
-    disk_first(order(tmp_path / "clean"), str(tmp_path / "run"))
+    disk_first(sync_order(tmp_path / "clean"), str(tmp_path / "run"))
     every = list(broken_saves(tmp_path / "result"))
     assert not [one for one in every if one.wrong]
     codes = Counter(one.code for one in every)

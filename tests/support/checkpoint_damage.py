@@ -73,7 +73,7 @@ DAMAGES: dict[str, Callable[[bytes, bytes, random.Random], bytes] | None] = {
 }  # fmt: skip
 
 
-def damaged(folder: Path, other: Path, draw: random.Random) -> tuple[str, Callable[[], None]]:
+def damage_file(folder: Path, other: Path, draw: random.Random) -> tuple[str, Callable[[], None]]:
     """Harm one file of a checkpoint in one way; gives what was done, and how to undo it."""
     path = draw.choice(sorted(folder.iterdir()))
     data = path.read_bytes()
@@ -93,7 +93,7 @@ def damaged(folder: Path, other: Path, draw: random.Random) -> tuple[str, Callab
 # ------------------------------------------------------------------------------------------------ a full disk
 
 
-def train_squeezed(settings_file: str, warnings: str, largest: int, first: int, last: int) -> None:
+def train_with_full_disk(settings_file: str, warnings: str, largest: int, first: int, last: int) -> None:
     """Train while, from one step to another, no file may grow beyond so many bytes; what it warned of, to a file."""
     import resource
 
@@ -101,23 +101,23 @@ def train_squeezed(settings_file: str, warnings: str, largest: int, first: int, 
     from heedful.training.events import Event, Note, Stepped
 
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    said = []
+    warned = []
 
-    def watch(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, Stepped):
             tight = first <= event.step < last
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest if tight else most, most))
         if isinstance(event, Note) and event.level == "warning":
-            said.append(event.text)
+            warned.append(event.text)
 
-    train(settings_file, on_event=watch)
-    Path(warnings).write_text("\n".join(said), encoding="utf-8")
+    train(settings_file, on_event=on_event)
+    Path(warnings).write_text("\n".join(warned), encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------------ system calls
 
 
-def why_not() -> str:
+def strace_problem() -> str:
     """Why no system call can be made to fail here; empty if it can."""
     if sys.platform != "linux":
         return "system calls are made to fail by strace, on Linux"
@@ -134,12 +134,12 @@ FAILURES = ("error=ENOSPC", "error=EIO", "signal=SIGKILL")
 OTHER = {"mmap", "exit_group"}
 
 
-def state_of(step: int) -> dict[str, Any]:
+def make_state(step: int) -> dict[str, Any]:
     """What a checkpoint says besides its tensors."""
     return {"step": step, "seen": [step] * 100}
 
 
-def tensors_of(step: int) -> Any:
+def make_tensors(step: int) -> Any:
     """What a checkpoint of a step holds: each step adds one to everything."""
     import torch
 
@@ -150,7 +150,7 @@ def tensors_of(step: int) -> Any:
 WELL, FELL_BACK, FAILED = 0, 4, 3  # how a step may end
 
 
-def step_on(run: Path) -> int:
+def take_step(run: Path) -> int:
     """Restore the newest checkpoint, take a step, save it, forget the oldest: as a run does it. How it ended."""
     said: list[str] = []
     try:
@@ -158,14 +158,14 @@ def step_on(run: Path) -> int:
         assert found is not None
         step = found.state["step"] + 1
         moved = {name: {key: one + 1 for key, one in found.tensors(name).items()} for name in ("model", "optimizer")}
-        checkpoint.save(run, step, moved, state_of(step))
+        checkpoint.save(run, step, moved, make_state(step))
         checkpoint.prune(run, KEEP)
     except (OSError, checkpoint.DamagedCheckpoint):
         return FAILED
     return FELL_BACK if said else WELL
 
 
-def traced(work: Callable[[], int], log: Path, inject: str | None = None) -> int:
+def run_traced(work: Callable[[], int], log: Path, inject: str | None = None) -> int:
     """Do something in a fork under strace, which may make a call of it fail; gives the exit code."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     child = os.fork()
@@ -192,14 +192,14 @@ def traced(work: Callable[[], int], log: Path, inject: str | None = None) -> int
     return os.waitstatus_to_exitcode(status)
 
 
-def calls(log: Path) -> Counter[str]:
+def count_calls(log: Path) -> Counter[str]:
     """How often each system call was made."""
     lines = log.read_text(errors="replace").splitlines()
     names = [found[1] for line in lines if (found := re.match(r"\d+ +(\w+)\(", line))]
     return Counter(name for name in names if name not in OTHER)
 
 
-def order(log: Path) -> list[tuple[str, str]]:
+def sync_order(log: Path) -> list[tuple[str, str]]:
     """What was synced to the disk and what was renamed, one after the other: ("sync", path), ("rename", new path)."""
     opened: dict[str, str] = {}
     found = []
@@ -230,13 +230,13 @@ def break_saves(folder: Path, result: Path, every: int = 1, only: tuple[str, ...
     """
     whole, run, log = folder / "whole", folder / "run", folder / "strace"
     for step in range(1, KEEP + 1):
-        checkpoint.save(whole, step, tensors_of(step), state_of(step))
+        checkpoint.save(whole, step, make_tensors(step), make_state(step))
     shutil.copytree(whole, run)
-    if traced(lambda: step_on(run), folder / "clean") != WELL:
+    if run_traced(lambda: take_step(run), folder / "clean") != WELL:
         raise RuntimeError("the save failed without help")
     plan = [
         (call, number, failure)
-        for call, count in sorted(calls(folder / "clean").items())
+        for call, count in sorted(count_calls(folder / "clean").items())
         for number in range(1, count + 1)
         for failure in FAILURES
         if not only or call in only
@@ -245,7 +245,7 @@ def break_saves(folder: Path, result: Path, every: int = 1, only: tuple[str, ...
         for call, number, failure in plan[::every]:
             shutil.rmtree(run)
             shutil.copytree(whole, run)
-            code = traced(lambda: step_on(run), log, f"{call}:{failure}:when={number}")
+            code = run_traced(lambda: take_step(run), log, f"{call}:{failure}:when={number}")
             broken = Broken(f"{call} {number} {failure}", code, None)
             examine(run, broken)
             stream.write(json.dumps(vars(broken)) + "\n")
@@ -272,7 +272,7 @@ def examine(run: Path, broken: Broken) -> None:
         broken.wrong = f"ended with {broken.code}"
     else:
         checkpoint.remove_unfinished(run)
-        step_on(run)
+        take_step(run)
         again = checkpoint.find_newest(run)
         if again is None or not holds(again, step + 1) or any(run.glob(".tmp-*")):
             broken.wrong = "the next save did not work"
@@ -280,9 +280,9 @@ def examine(run: Path, broken: Broken) -> None:
 
 def holds(found: checkpoint.Checkpoint, step: int) -> bool:
     """Whether a checkpoint holds exactly what was saved of a step."""
-    return found.state == state_of(step) and all(
+    return found.state == make_state(step) and all(
         found.tensors(name).keys() == some.keys() and all(found.tensors(name)[key].equal(some[key]) for key in some)
-        for name, some in tensors_of(step).items()
+        for name, some in make_tensors(step).items()
     )
 
 

@@ -126,7 +126,7 @@ def events(run: Path, name: str) -> list[dict[str, Any]]:
 
 def outcome(run: Path) -> dict[str, Any]:
     """Hashes of weights, moments, mean and model, and every decision: all but the wall clock."""
-    found = checkpoint.find_newest(run, refuse)
+    found = checkpoint.find_newest(run, fail_on_warning)
     assert found is not None, f"{run} has no checkpoint"
     files = json.loads((found.folder / checkpoint.MANIFEST).read_bytes())["files"]
     hashes = {name: facts["sha256"] for name, facts in files.items() if name.endswith(".safetensors")}
@@ -135,29 +135,29 @@ def outcome(run: Path) -> dict[str, Any]:
     return hashes | {key: found.state[key] for key in STATE}
 
 
-def refuse(text: str) -> None:
+def fail_on_warning(text: str) -> None:
     """Nothing may be wrong with any checkpoint."""
     raise AssertionError(text)
 
 
-def at(step: int, act: Callable[[], Any], time: int = 1) -> Callable[[Any], None]:
-    """A watch that acts when it is told of a step, for the first or a later time."""
+def on_step(step: int, act: Callable[[], Any], time: int = 1) -> Callable[[Any], None]:
+    """An event handler that acts on a step, when it is logged for the first or a later time."""
     seen = 0
 
-    def watch(event: Any) -> None:
+    def handle(event: Any) -> None:
         nonlocal seen
         if isinstance(event, Stepped) and event.step == step:
             seen += 1
             if seen == time:
                 act()
 
-    return watch
+    return handle
 
 
 # ------------------------------------------------------------------------------------------------ who trains it
 
 
-def command(arguments: Sequence[str], log: str, environment: Mapping[str, str], faults: "Faults") -> None:
+def run_command(arguments: Sequence[str], log: str, environment: Mapping[str, str], faults: "Faults") -> None:
     """`heedful ...`, in a process of its own; what it says goes to a file."""
     with Path(log).open("ab") as stream:
         os.dup2(stream.fileno(), 1)
@@ -170,12 +170,12 @@ def command(arguments: Sequence[str], log: str, environment: Mapping[str, str], 
         main()
 
 
-class Child:
+class TrainingProcess:
     """A process that runs `heedful ...`, with the face of `subprocess.Popen`."""
 
     def __init__(self, *arguments: str, log: Path, faults: "Faults | None" = None, **environment: str) -> None:
         given = (arguments, str(log), environment, faults or {})
-        self.process = SERVER.Process(target=command, args=given, daemon=True)  # it does not outlive a failed test
+        self.process = SERVER.Process(target=run_command, args=given, daemon=True)  # it does not outlive a failed test
         self.process.start()
         self.pid = self.process.pid or 0
 
@@ -196,20 +196,20 @@ class Child:
     kill_all = kill
 
 
-def train_child(settings: config.Settings, faults: "Faults | None" = None, **environment: str) -> Child:
+def start_training(settings: config.Settings, faults: "Faults | None" = None, **environment: str) -> TrainingProcess:
     """`heedful train heedful.toml`"""
     path = write_settings(settings)
-    return Child("train", str(path), log=path.with_suffix(".log"), faults=faults, **environment)
+    return TrainingProcess("train", str(path), log=path.with_suffix(".log"), faults=faults, **environment)
 
 
-class Crew:
+class RankProcesses:
     """Several processes of one run, as torchrun would start them; to kill it is to kill one of them."""
 
     def __init__(self, ranks: int, settings: config.Settings, draw: random.Random, faults: "Faults | None" = None):
         port = free_port()
         self.draw = draw
         self.ranks = [
-            train_child(
+            start_training(
                 settings, faults,
                 RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks),
                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
@@ -282,7 +282,7 @@ class Tally:
 PATIENCE = 300.0  # seconds until a start that does not get anywhere is called one that hangs
 
 
-def survive(
+def kill_repeatedly(
     start: Callable[[], Any], run: Path, *, kills: int, steps: int, seconds: float, draw: random.Random
 ) -> Tally:
     """Start, kill at a random moment, look whether a checkpoint loads, start again; at last let it end.

@@ -16,7 +16,7 @@ from heedful.training.loop import Interrupted
 from heedful.training.machine import explain_out_of_memory
 from heedful.training.metrics_log import METRICS
 from support import process_memory as memory
-from support.training_runs import RECURRENT, at, events, outcome, random_faults, settings_of, storm
+from support.training_runs import RECURRENT, events, on_step, outcome, random_faults, settings_of, storm
 
 
 class Crash(Exception):
@@ -48,7 +48,7 @@ def test_a_crash_changes_nothing(corpus, tmp_path, kind):
     settings = settings_of(corpus, tmp_path / "broken", **short)
     for step in (3, 13, 14, 22):
         with pytest.raises(Crash):
-            train(settings, on_event=at(step, crash))
+            train(settings, on_event=on_step(step, crash))
     train(settings)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
     told = [[one["step"] for one in events(tmp_path / run, "stepped")] for run in ("whole", "broken")]
@@ -127,7 +127,7 @@ def test_rolling_back_does_not_depend_on_when_someone_asked_to_stop(corpus, tmp_
         settings = settings_of(corpus, tmp_path / "asked", **same)
         for step in (16, 18):
             with pytest.raises(Interrupted):
-                train(settings, on_event=at(step, ask))
+                train(settings, on_event=on_step(step, ask))
         train(settings)
     assert outcome(tmp_path / "asked") == outcome(tmp_path / "whole")
     assert outcome(tmp_path / "whole")["offset"] == 24 - 16
@@ -143,11 +143,11 @@ def test_what_happens_soon_after_rolling_back_changes_nothing(corpus, tmp_path):
         train(settings_of(corpus, tmp_path / "whole", **same))
         settings = settings_of(corpus, tmp_path / "broken", **same)
         with pytest.raises(Crash):
-            train(settings, on_event=at(13, crash, time=2))
+            train(settings, on_event=on_step(13, crash, time=2))
         with pytest.raises(Interrupted, match="stopped after step 14"):
-            train(settings, on_event=at(13, ask, time=2))
+            train(settings, on_event=on_step(13, ask, time=2))
         with pytest.raises(Crash):
-            train(settings, on_event=at(17, crash))
+            train(settings, on_event=on_step(17, crash))
         train(settings)
     assert outcome(tmp_path / "broken") == outcome(tmp_path / "whole")
     for name in ("skipped", "stepped"):
@@ -202,6 +202,18 @@ def test_memory_does_not_grow(corpus, tmp_path):
         on_event=watch,
     )  # fmt: skip
     assert held[400] - held[160] < 4e6, held
+
+
+def test_the_number_of_threads_is_a_setting_of_the_run_alone(corpus, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    during = []
+    try:
+        settings = settings_of(corpus, tmp_path / "run", steps=2, validate_pairs=2, threads=1)
+        train(settings, on_event=on_step(2, lambda: during.append(torch.get_num_threads())))
+        assert (during, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_out_of_memory_says_what_to_change():

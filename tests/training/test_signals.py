@@ -15,7 +15,7 @@ from heedful.training import checkpoint
 from heedful.training.api import train
 from heedful.training.loop import Interrupted
 from heedful.training.signals import EXIT_CODES, catch_signals
-from support.training_runs import at, events, outcome, settings_of, train_child
+from support.training_runs import events, on_step, outcome, settings_of, start_training
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send these signals to a process")
 
@@ -28,7 +28,7 @@ def test_every_signal_saves_and_the_same_command_goes_on(corpus, tmp_path, unint
     for step, (name, code) in zip((6, 22, 31), EXIT_CODES.items(), strict=True):
         ask = partial(signal.raise_signal, getattr(signal, name))
         with pytest.raises(Interrupted, match=f"stopped after step {step + 1}, which is saved") as told:
-            train(settings, on_event=at(step, ask))
+            train(settings, on_event=on_step(step, ask))
         assert told.value.exit_code == code
         assert checkpoint.find_newest(tmp_path / "run").state["step"] == step + 1
     train(settings)
@@ -40,7 +40,7 @@ def test_every_signal_saves_and_the_same_command_goes_on(corpus, tmp_path, unint
 @POSIX
 def test_the_command_ends_with_the_code(corpus, tmp_path):
     settings = settings_of(corpus, tmp_path / "run", steps=10_000)
-    child = train_child(settings)
+    child = start_training(settings)
     while not events(tmp_path / "run", "stepped"):
         assert child.poll() is None
         time.sleep(0.05)
@@ -89,7 +89,7 @@ def test_the_checkpoint_says_that_it_was_not_a_regular_one(corpus, tmp_path):
     """Where one rolls back to must not depend on when someone asked."""
     settings = settings_of(corpus, tmp_path / "run", steps=8, validate_every=8, log_every=1)
     with pytest.raises(Interrupted):
-        train(settings, on_event=at(1, partial(signal.raise_signal, signal.SIGINT)))
+        train(settings, on_event=on_step(1, partial(signal.raise_signal, signal.SIGINT)))
     assert checkpoint.find_newest(tmp_path / "run").state["regular"] is False
     train(settings)
     assert checkpoint.find_newest(tmp_path / "run").state["regular"] is True

@@ -7,7 +7,7 @@ from heedful.cli.app import app
 from heedful.errors import MissingExtra
 from heedful.training.api import train
 from heedful.training.tensorboard import FOLDER, TRAINING_FIELDS, VALIDATION_FIELDS, TensorBoard
-from support.training_runs import at, events, settings_of, write_settings
+from support.training_runs import events, on_step, settings_of, write_settings
 
 event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -31,7 +31,7 @@ def test_a_run_that_crashed_has_every_step_once(corpus, tmp_path):
 
     for crashing in (True, False):
         with TensorBoard(run / FOLDER) as board:
-            stop = at(7, crash) if crashing else lambda _event: None
+            stop = on_step(7, crash) if crashing else lambda _event: None
 
             def watch(event, board=board, stop=stop):
                 board(event)

@@ -128,6 +128,15 @@ def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
     return collate([(source.tolist(), target.tolist()) for source, target in pairs], bos=BOS, eos=EOS, pad=PAD)
 
 
+def line_numbers(micro_batches: Sequence[MicroBatch], corpora: Corpora) -> tuple[tuple[str, int], ...]:
+    """The pairs of micro-batches, as corpus and line number."""
+    lines: list[tuple[str, int]] = []
+    for micro_batch in micro_batches:
+        corpus = corpora[micro_batch.corpus]
+        lines += [(corpus.name, line) for line in stored_corpus(corpus).line_numbers(micro_batch.rows.tolist())]
+    return tuple(lines)
+
+
 def mean_epoch(positions: Sequence[EpochPosition], corpora: Corpora, num_pairs: int) -> float:
     """Passes over the data, the mean over all corpora by their size."""
     passes = (

@@ -56,7 +56,9 @@ def finish(
         if world.is_first and not (run / REPORT).is_file():
             write_report(run)
         return open_bundle(folder).folder
-    candidates = candidate_weights(settings, world, device, log, result)
+    candidates = candidate_weights(
+        run, world, device, log, result, init_from=settings.init_from, num_average=settings.train.average_checkpoints
+    )
     if not world.is_first:
         for _ in candidates:
             pass
@@ -88,22 +90,28 @@ def has_ended(metrics: Path) -> bool:
 
 
 def candidate_weights(
-    settings: Settings, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
+    run: Path,
+    world: World,
+    device: torch.device,
+    log: MetricsLog,
+    result: TrainingResult,
+    *,
+    init_from: str | None,
+    num_average: int,
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Weights that may be the best, with their names: all processes take part in gathering, the first gets them."""
-    run, model, ema = Path(settings.train.output_dir), result.model_state.model, result.model_state.ema
+    model, ema = result.model_state.model, result.model_state.ema
     yield "last", gather_weights(model, named_weights(model), world)
     if ema:
         yield "ema", gather_weights(model, ema.tensors, world)
     if not world.is_first:
         return
-    if settings.init_from:  # fine-tuning on little data may make a model worse
-        initial = load_initial_weights(settings.init_from)
+    if init_from:  # fine-tuning on little data may make a model worse
+        initial = load_initial_weights(init_from)
         yield "start", {name: initial[name].to(device) for name in named_weights(model)}
     if result.best_step not in (None, result.step):
         for weights in load_weights([run / checkpoint_name(result.best_step, "best")], log, result.step):
             yield "best", weights
-    num_average = settings.train.average_checkpoints
     if num_average and not result.model_state.is_sharded:
         yield "average", average_weights(load_weights(checkpoint_folders(run)[:num_average], log, result.step))
 

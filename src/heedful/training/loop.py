@@ -15,6 +15,7 @@ the bits of an uninterrupted one.
 import hashlib
 import json
 import math
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.training.checkpoint import checkpoint_folders
 from heedful.training.clock import Clock
-from heedful.training.data import Corpora, TrainingData, load_batch, make_plan, mean_epoch, stored_corpus
+from heedful.training.data import Corpora, TrainingData, line_numbers, load_batch, make_plan, mean_epoch
 from heedful.training.distributed import World, make_reducer
 from heedful.training.events import Began, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights
@@ -70,7 +71,6 @@ class Trainer:
         self.options, self.seed, self.data = settings.train, settings.seed, data
         self.world, self.device, self.log, self.budget = world, device, log, budget
         options, folder = self.options, Path(self.options.output_dir)
-
         is_new = not checkpoint_folders(folder)
         initial_weights = load_initial_weights(settings.init_from) if settings.init_from and is_new else None
         self.plan = self.make_plan(data.corpora)
@@ -112,9 +112,8 @@ class Trainer:
                     self.saver.save(self.budget.elapsed, regular=regular)
             if self.exit_code and state.end_reason is None:
                 raise Interrupted(self.exit_code, state.step)
-        return TrainingResult(
-            state.step, state.end_reason, state.best.step, self.model_state, self.budget, was_finished
-        )
+        best_step = state.best.step
+        return TrainingResult(state.step, state.end_reason, best_step, self.model_state, self.budget, was_finished)
 
     def train_step(self, stop_request: StopRequest) -> Verdict:
         """SnapshotSentence one step, unless its gradient is a spike."""
@@ -175,8 +174,7 @@ class Trainer:
 
     def make_plan(self, corpora: Corpora) -> Plan:
         """Which pairs of some corpora are in which batch."""
-        options = self.options
-        sizes = {"batch_tokens": options.batch_tokens, "micro_batches": options.micro_batches or 1}
+        sizes = {"batch_tokens": self.options.batch_tokens, "micro_batches": self.options.micro_batches or 1}
         return make_plan(self.data.prepared, corpora, seed=self.seed, **sizes)
 
     @property
@@ -191,8 +189,8 @@ class Trainer:
 
     def skip_step(self, verdict: Verdict, loss: float, norm: float) -> None:
         """Leave the weights alone and log the batch; roll back or stop if that is the verdict."""
-        step = self.state.step
-        self.log(Skipped(step, verdict, loss, norm, self.batch_lines()[:MAX_SHOWN_LINES]))
+        step, lines = self.state.step, line_numbers(self.plan.batch(self.state.batch_index), self.data.corpora)
+        self.log(Skipped(step, verdict, loss, norm, lines[:MAX_SHOWN_LINES]))
         if verdict == "roll back":
             self.saver.roll_back()
         elif verdict == "stop":
@@ -201,14 +199,6 @@ class Trainer:
                 f"train.learning_rate (now {self.options.learning_rate}) or train.clip_norm, and check the lines "
                 f'listed in {Path(self.options.output_dir) / METRICS} under "skipped"'
             )
-
-    def batch_lines(self) -> tuple[tuple[str, int], ...]:
-        """The pairs of this step's batch, as corpus and line number."""
-        lines: list[tuple[str, int]] = []
-        for micro_batch in self.plan.batch(self.state.batch_index):
-            corpus = self.data.corpora[micro_batch.corpus]
-            lines += [(corpus.name, line) for line in stored_corpus(corpus).line_numbers(micro_batch.rows.tolist())]
-        return tuple(lines)
 
     def log_start(self) -> None:
         """Log what is about to happen."""
@@ -238,22 +228,19 @@ class Trainer:
         averages, remaining = self.throughput.take_averages(), self.budget.remaining
         if remaining is None:
             remaining = (state.clock.end - state.step) / pace if pace else 0.0
+        positions = self.plan.epoch_positions(state.step + state.offset)
         self.log(
             Stepped(
                 step=state.step,
                 steps=state.clock.end,
-                loss=averages.loss,
-                perplexity=averages.perplexity,
-                norm=averages.norm,
-                learning_rate=averages.learning_rate,
                 tokens=state.tokens,
-                tokens_per_second=averages.tokens_per_second,
                 epoch=mean_epoch(
                     self.plan.epoch_positions(state.step + state.offset), self.data.corpora, self.data.num_pairs
                 ),
                 skipped=state.spike_guard.skipped,
                 elapsed=self.budget.elapsed,
                 remaining=max(0.0, remaining),
+                **asdict(averages),
             )
         )
 
