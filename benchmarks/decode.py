@@ -30,7 +30,7 @@ from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, DecodingLimits, Greedy
 from report import header, verdict
-from step import SIZES, ours
+from step import SIZES, heedful_model
 
 PAD, BOS, EOS = 0, 1, 2
 STEPS = 15
@@ -168,7 +168,7 @@ def engine(name: str, size: str, beam: int, folder: str) -> Decode:
     shape: dict[str, Any] = SIZES[size]
     torch.manual_seed(0)
     if name == "heedful":
-        return heedful(ours(**shape).eval(), beam)
+        return heedful(heedful_model(**shape).eval(), beam)
     if name == "bare":
         return bare(Bare(**shape).eval())
     if name == "hf":

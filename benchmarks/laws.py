@@ -25,14 +25,14 @@ from support.zoo import FACTORS, SEARCH_CASES, Case, every_case
 Model = tuple[str, str, str, str, str]
 
 
-def models() -> list[Model]:
+def all_models() -> list[Model]:
     """Every model of the product, without the search; of its variants of heads, each product takes the next."""
     variants: dict[tuple[str, ...], list[Model]] = {}
     for case in every_case():
         if case.search == FACTORS[-1][0]:
             model = (case.encoder, case.decoder, case.heads, case.score, case.normalizer)
             variants.setdefault((case.encoder, case.decoder, case.score, case.normalizer), []).append(model)
-    return [some[turn % len(some)] for turn, some in enumerate(variants.values())]
+    return [choices[turn % len(choices)] for turn, choices in enumerate(variants.values())]
 
 
 def examine(model: Model) -> list[str]:
@@ -40,15 +40,15 @@ def examine(model: Model) -> list[str]:
     torch.set_num_threads(1)
     failed = []
     with torch.no_grad():
-        made = Case(*model, "greedy").model()
+        seq2seq = Case(*model, "greedy").model()
         for law in MODEL_LAWS:
             try:
-                law(made)
+                law(seq2seq)
             except AssertionError as error:
                 failed.append(f"{'/'.join(model)}: {law.__name__}: {str(error).splitlines()[0]}")
         for search in SEARCH_CASES:
             try:
-                check_search(Case(*model, search), made)
+                check_search(Case(*model, search), seq2seq)
             except AssertionError as error:
                 failed.append(f"{'/'.join(model)}/{search}: {str(error).splitlines()[:1]}")
     return failed
@@ -58,19 +58,19 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="every 40th model")
     options.add_argument("--workers", type=int, default=2)
-    given = options.parse_args()
+    arguments = options.parse_args()
     header(__file__)
-    some = models()[:: 40 if given.quick else 1]
-    total = len(some) * len(SEARCH_CASES)
-    print(f"{len(some)} models x {len(SEARCH_CASES)} searches, {len(MODEL_LAWS)} laws of models", flush=True)
+    models = all_models()[:: 40 if arguments.quick else 1]
+    total = len(models) * len(SEARCH_CASES)
+    print(f"{len(models)} models x {len(SEARCH_CASES)} searches, {len(MODEL_LAWS)} laws of models", flush=True)
     begin, broken = time.perf_counter(), 0
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for done, failed in zip(itertools.count(1), pool.imap_unordered(examine, some, chunksize=8), strict=False):
+    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
+        for done, failed in zip(itertools.count(1), pool.imap_unordered(examine, models, chunksize=8), strict=False):
             broken += len(failed)
             for line in failed[: max(0, 50 - broken)]:
                 print("BROKEN", line)
             if done % 1000 == 0:
-                print(f"{done} of {len(some)} models, {time.perf_counter() - begin:.0f} s", flush=True)
+                print(f"{done} of {len(models)} models, {time.perf_counter() - begin:.0f} s", flush=True)
     print(f"{total} combinations in {time.perf_counter() - begin:.0f} s, {broken} laws broken")
     return verdict([("minus laws broken", -broken, 0)])
 

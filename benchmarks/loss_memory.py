@@ -27,9 +27,9 @@ def status(field: str) -> float:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="1024 tokens; the same claim")
-    given = options.parse_args()
+    arguments = options.parse_args()
     header(__file__)
-    tokens = 1024 if given.quick else 4096
+    tokens = 1024 if arguments.quick else 4096
     torch.manual_seed(0)
     output = nn.Linear(512, 256_000, bias=False)
     states = torch.randn(tokens, 512, requires_grad=True)

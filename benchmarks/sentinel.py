@@ -305,12 +305,12 @@ FAULTS = {
 }  # fmt: skip
 
 
-def planted(fault: Fault, given: Sequence[Course], each: int, seed: int) -> list[tuple[Course, Pair]]:
-    """So many spoilt pairs, drawn from all courses alike, none twice."""
+def plant_faults(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> list[tuple[Course, Pair]]:
+    """`each` damaged pairs, drawn from all courses, no pair twice."""
     draw, drawn = Random(seed), set[Pair]()
     spoilt: list[tuple[Course, Pair]] = []
     for _ in range(1_000 * each):
-        course = draw.choice(given)
+        course = draw.choice(courses)
         pair = draw.choice(course.pairs)
         other = None if pair in drawn else fault.spoil(draw, pair, course)
         drawn.add(pair)
@@ -324,9 +324,9 @@ def planted(fault: Fault, given: Sequence[Course], each: int, seed: int) -> list
 # ---------------------------------------------------------------------------------------------------------------- exam
 
 
-def recall(fault: Fault, given: Sequence[Course], each: int, seed: int) -> tuple[int, int, list[Pair]]:
+def recall(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> tuple[int, int, list[Pair]]:
     """How many faults were planted, how many found, and those that were not."""
-    spoilt = planted(fault, given, each, seed)
+    spoilt = plant_faults(fault, courses, each, seed)
     missed = [
         pair
         for course, pair in spoilt
@@ -335,13 +335,13 @@ def recall(fault: Fault, given: Sequence[Course], each: int, seed: int) -> tuple
     return len(spoilt), len(spoilt) - len(missed), missed
 
 
-def sampled(given: Sequence[Course], good: int) -> list[Course]:
+def sample_courses(courses: Sequence[Course], good: int) -> list[Course]:
     """Of every family as many pairs, of every course of a family too."""
-    families = Counter(course.family for course in given)
-    shares = [good // len(families) // families[course.family] for course in given]
+    families = Counter(course.family for course in courses)
+    shares = [good // len(families) // families[course.family] for course in courses]
     return [
-        replace(one, pairs=tuple(Random(seed).sample(one.pairs, share)))
-        for seed, (one, share) in enumerate(zip(given, shares, strict=True))
+        replace(course, pairs=tuple(Random(seed).sample(course.pairs, share)))
+        for seed, (course, share) in enumerate(zip(courses, shares, strict=True))
     ]
 
 
@@ -368,9 +368,9 @@ def clipped(text: str, most: int = 110) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
-def microseconds(given: Sequence[Course]) -> float:
+def microseconds(courses: Sequence[Course]) -> float:
     """Time of the processor per pair, input and output; the best of twenty rounds, as others use the machine too."""
-    work = [(course.statistics, pair) for course in given for pair in course.pairs[:100]]
+    work = [(course.statistics, pair) for course in courses for pair in course.pairs[:100]]
     rounds = []
     for _ in range(20):
         begin = time.process_time()
@@ -403,7 +403,7 @@ def examine_good(chosen: Sequence[Course], examined: Sequence[Course], good: int
     print(f"\n{'good translations':20} pairs  false alarms  (where thresholds were chosen)")
     total = alarms = alarms_before = 0
     examples: list[str] = []
-    for course, other in zip(sampled(examined, good), sampled(chosen, good), strict=True):
+    for course, other in zip(sample_courses(examined, good), sample_courses(chosen, good), strict=True):
         flags, size = course.flags(course.pairs), len(course.pairs)
         (count, listed), (before, _) = counted(flags), counted(other.flags(other.pairs))
         total, alarms, alarms_before = total + size, alarms + count, alarms_before + before

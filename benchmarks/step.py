@@ -31,7 +31,7 @@ SIZES = {
 }
 
 
-def ours(vocabulary: int, layers: int, width: int, inner: int, heads: int, dropout: float) -> Seq2Seq:
+def heedful_model(vocabulary: int, layers: int, width: int, inner: int, heads: int, dropout: float) -> Seq2Seq:
     table = nn.Embedding(vocabulary, width)
     embed = Embed(table, positions=Sinusoidal(256, width), scale_embeddings=True, dropout=dropout)
     output = output_layer(width, vocabulary, tied_to=table)
@@ -45,10 +45,10 @@ def ours(vocabulary: int, layers: int, width: int, inner: int, heads: int, dropo
     return model
 
 
-def batches(vocabulary: int, count: int, tokens: int = 4096) -> list[Batch]:
+def make_batches(vocabulary: int, count: int, tokens: int = 4096) -> list[Batch]:
     """Length-bucketed batches like Multi30k's: 8 to 24 target tokens, sources a little shorter or longer."""
     draw = torch.Generator().manual_seed(1)
-    made = []
+    batches = []
     for index in range(count):
         length = 8 + 16 * index // max(count - 1, 1)
         rows = tokens // (length + 1)
@@ -60,12 +60,12 @@ def batches(vocabulary: int, count: int, tokens: int = 4096) -> list[Batch]:
             )
             for n in lengths
         ]
-        made.append(collate(pairs, bos=1, eos=2, pad=0))
-    return made
+        batches.append(collate(pairs, bos=1, eos=2, pad=0))
+    return batches
 
 
 class Runner:
-    """One model with its optimizer; `go` takes steps and gives target tokens per second."""
+    """One model with its optimizer; `run_steps` trains on batches and returns target tokens per second."""
 
     def __init__(self, name: str, model: nn.Module, low: torch.dtype) -> None:
         self.name, self.model, self.low = name, model.train(), low
@@ -79,30 +79,30 @@ class Runner:
             call: Callable[..., torch.Tensor] = self.model.loss  # type: ignore[assignment]
             return call(*batch.source, batch.inputs, batch.targets, batch.target_positions, self.low)
 
-    def go(self, some: list[Batch]) -> float:
+    def run_steps(self, batches: list[Batch]) -> float:
         start = time.perf_counter()
-        for batch in some:
+        for batch in batches:
             loss = self.loss(batch) / len(batch.targets)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
-        return sum(len(batch.targets) for batch in some) / (time.perf_counter() - start)
+        return sum(len(batch.targets) for batch in batches) / (time.perf_counter() - start)
 
 
 def measure(size: str, low: torch.dtype, rounds: int, steps: int) -> dict[str, list[float]]:
     shape = SIZES[size]
-    some = batches(int(shape["vocabulary"]), steps)
+    batches = make_batches(int(shape["vocabulary"]), steps)
     torch.manual_seed(0)
     runners = [
-        Runner("heedful", ours(**shape), low),  # type: ignore[arg-type]
+        Runner("heedful", heedful_model(**shape), low),  # type: ignore[arg-type]
         Runner("bare", Bare(**shape), low),  # type: ignore[arg-type]
         Runner("nn.Transformer", Plain(**shape), low),  # type: ignore[arg-type]
     ]
     for runner in runners:
-        runner.go(some[:2])
+        runner.run_steps(batches[:2])
     for turn in range(rounds):
         for runner in runners[turn % 3 :] + runners[: turn % 3]:
-            runner.rates.append(runner.go(some))
+            runner.rates.append(runner.run_steps(batches))
     return {runner.name: runner.rates for runner in runners}
 
 
@@ -111,18 +111,19 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="tiny only, fewer rounds, a looser bound for the noise")
     options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
-    given = options.parse_args()
+    arguments = options.parse_args()
     header(__file__)
-    sizes, rounds = (["tiny"], 2) if given.quick else (given.sizes, given.rounds)
-    slack = 0.9 if given.quick else 1.0
+    sizes, rounds = (["tiny"], 2) if arguments.quick else (arguments.sizes, arguments.rounds)
+    slack = 0.9 if arguments.quick else 1.0
     claims = []
     print(f"{'model':5} {'type':5} {'engine':15} {'tokens/s':>9}  spread")
     for size in sizes:
         for low in (torch.float32, torch.bfloat16):
             kind = "bf16" if low is torch.bfloat16 else "fp32"
             rates = measure(size, low, rounds, steps=4 if size == "tiny" else 2)
-            for name, some in rates.items():
-                print(f"{size:5} {kind:5} {name:15} {statistics.median(some):9.0f}  {min(some):.0f} to {max(some):.0f}")
+            for name, speeds in rates.items():
+                median, spread = statistics.median(speeds), f"{min(speeds):.0f} to {max(speeds):.0f}"
+                print(f"{size:5} {kind:5} {name:15} {median:9.0f}  {spread}")
             to_bare = statistics.median(a / b for a, b in zip(rates["heedful"], rates["bare"], strict=True))
             to_plain = statistics.median(a / b for a, b in zip(rates["heedful"], rates["nn.Transformer"], strict=True))
             claims.append((f"{size} {kind} heedful / bare", to_bare, 0.95 * slack))

@@ -12,7 +12,9 @@
 | fused_loss | logits of all tokens, and autograd through them | equal within rounding |
 | dropout_masks | a Bernoulli draw per element | equal in distribution |
 
-The tests in tests/performance compare the results with and without each of them.
+The tests in tests/performance compare the results with and without each of them. The gains in the docstrings were
+measured on one thread of a Xeon with AVX-512 and PyTorch 2.13, with both ways in turn in one process. Two smaller ones
+are next to the code that they belong to: `heedful.nn.attention.mask_if_any` and the block-wise `heedful.search.topk`.
 """
 
 import os

@@ -2,7 +2,8 @@
 
 `nn.Module` keeps sub-modules and parameters in dictionaries of its own, where Python finds them only after its normal
 look-up has failed. A decoder step of a small model at batch 1 makes about two hundred such look-ups: a sixth of its
-time. After the search they are found as usual again. A sharded model is not cached, because FSDP2 swaps its parameters.
+time (greedy search, 4 + 4 layers, width 128). After the search they are found as usual again. A sharded model is not
+cached, because FSDP2 swaps its parameters.
 """
 
 from collections.abc import Iterator

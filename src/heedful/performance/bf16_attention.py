@@ -1,6 +1,7 @@
 """Attention in fp32 where the rest of a training step on a CPU is bf16.
 
-PyTorch's backward pass of bf16 attention on a CPU takes about twenty times as long as the one in fp32.
+PyTorch's bf16 attention is slow in the backward pass on a CPU: for 64 sentences of 24 tokens and 4
+heads of width 32, forward and backward take 5 times as long as in fp32 with the conversions.
 """
 
 import torch

@@ -4,8 +4,9 @@
     d smoothed / d logits = p - (1 - eps) 1[gold] - eps / V
 
 Only the logits of one chunk exist at any moment, so that they stay in the cache and a vocabulary of 256 thousand fits
-where the plain form needs several gigabytes. Nothing is computed twice, while checkpointed chunks project every token
-again in the backward pass. In exchange the loss can be differentiated only once.
+where the plain form needs several gigabytes (`benchmarks/loss_memory.py`). Nothing is computed twice, while
+checkpointed chunks project every token again in the backward pass: for 2,048 tokens of width 128 and 10,000 words
+that takes 2.1 times as long in fp32, and 3.2 times in bf16. In exchange the loss can be differentiated only once.
 
 The last chunk is padded with zeros to a multiple of ROW_MULTIPLE rows: a matrix product of a new size costs 20 ms to
 set up in oneDNN.
