@@ -40,7 +40,7 @@ def run(body):
 
 
 def admitted(batcher, job, client, timeout, **how):
-    return batcher.admit(job, client, batcher.check(job, client, **how), timeout)
+    return batcher.admit(job, client, batcher.check_admission(job, client, **how), timeout)
 
 
 async def outcome(request):
@@ -305,10 +305,12 @@ def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam
             for characters in range(0, 4000, 37):
                 job = TranslationJob(["x" * characters], {})
                 if estimate_tokens(job.texts) * wide <= 1000:
-                    assert estimate_tokens(job.texts) * wide <= batcher.check(job, "a", cost_factor=wide) <= 1000
+                    assert (
+                        estimate_tokens(job.texts) * wide <= batcher.check_admission(job, "a", cost_factor=wide) <= 1000
+                    )
                     continue
                 with pytest.raises(RequestRejected, match=f"send at most {int(1000 / wide):,}") as refused:
-                    batcher.check(job, "a", cost_factor=wide)
+                    batcher.check_admission(job, "a", cost_factor=wide)
                 assert refused.value.status == 413
 
     run(body())

@@ -18,7 +18,7 @@ from hashlib import sha256
 from math import ceil
 from typing import Any, Protocol
 
-from heedful.serve.protocol import TranslationJob, too_many_tokens
+from heedful.serve.protocol import TranslationJob, too_many_tokens_message
 from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected
 from heedful.serve.request_queue import QueuedRequest, QueueLimits, RequestQueue, estimate_tokens
 from heedful.serve.supervisor import WorkerCrashed
@@ -61,7 +61,7 @@ class CrashHistory:
     def __init__(self) -> None:
         self.crashes_by_hash: OrderedDict[str, int] = OrderedDict()
 
-    def record(self, job: TranslationJob) -> None:
+    def record_crash(self, job: TranslationJob) -> None:
         """Count a crash."""
         job_hash = hash_job(job)
         self.crashes_by_hash[job_hash] = self.crashes_by_hash.pop(job_hash, 0) + 1
@@ -95,11 +95,11 @@ class Batcher:
 
     def start(self) -> None:
         """Start the task that translates batches."""
-        self.runner = asyncio.create_task(self.run())
+        self.runner = asyncio.create_task(self.run_batches())
 
     # ------------------------------------------------------------------------------------------------ admission
 
-    def check(
+    def check_admission(
         self, job: TranslationJob, client: str, *, cost_factor: float = 1.0, continues_document: bool = False
     ) -> int:
         """The cost in tokens; raises RequestRejected if the job is not allowed or the queue is full.
@@ -117,7 +117,9 @@ class Batcher:
         num_tokens = estimate_tokens(job.texts, job.options.get("prefix", ""))
         cost_tokens = ceil(num_tokens * cost_factor)
         if cost_tokens > limits.max_request_tokens:
-            raise self.reject(413, "about " + too_many_tokens(num_tokens, cost_factor, limits.max_request_tokens))
+            raise self.reject(
+                413, "about " + too_many_tokens_message(num_tokens, cost_factor, limits.max_request_tokens)
+            )
         if self.crash_history.is_poison(job):
             raise self.reject(422, CRASHES_ENGINE)
         if not continues_document and self.queue.is_full(client, cost_tokens):
@@ -141,10 +143,10 @@ class Batcher:
 
     # ------------------------------------------------------------------------------------------------ batches
 
-    async def run(self) -> None:
+    async def run_batches(self) -> None:
         """Translate batch after batch; an unexpected error ends only its batch."""
         while True:
-            batch = self.queue.running = self.queue.take_batch(self.drop)
+            batch = self.queue.running = self.queue.take_batch(self.drop_request)
             self.num_batches_taken += 1
             if not batch:
                 self.request_added.clear()
@@ -157,7 +159,7 @@ class Batcher:
                 for request in batch:
                     self.abandon(request, "internal error")
 
-    def drop(self, request: QueuedRequest) -> None:
+    def drop_request(self, request: QueuedRequest) -> None:
         """Count a request that will not be translated, and tell its client if it timed out."""
         if request.is_settled:
             self.counters.disconnected += 1
@@ -208,7 +210,7 @@ class Batcher:
                 break
             else:
                 self.counters.poison += 1
-                self.crash_history.record(request.job)
+                self.crash_history.record_crash(request.job)
                 if not request.is_settled:
                     request.result.set_exception(self.reject(422, CRASHES_ENGINE))
 

@@ -6,7 +6,13 @@ import contextlib
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected, body_too_large
+from heedful.serve.rejection import (
+    DEFAULT_RETRY_SECONDS,
+    OVERLOADED,
+    SHUTTING_DOWN,
+    RequestRejected,
+    body_too_large_message,
+)
 from heedful.serve.requests import error_response, read_authorization
 from heedful.serve.state import ServerState
 
@@ -42,7 +48,7 @@ class Gateway:
                     self.remember_refusal(head)
             await send(message)
 
-        rejection = self.check_origin(scope) or (self.check_load(head) if head else None)
+        rejection = self.check_origin(scope) or (self.check_load_and_size(head) if head else None)
         if rejection is None:
             await self.app(scope, receive, count_and_send)
             return
@@ -64,7 +70,7 @@ class Gateway:
             return self.state.batcher.reject(403, message)
         return None
 
-    def check_load(self, head: "RequestHead") -> RequestRejected | None:
+    def check_load_and_size(self, head: "RequestHead") -> RequestRejected | None:
         """Reject a request while draining or overloaded, or if its body is too large."""
         batcher, settings = self.state.batcher, self.state.settings
         max_bytes = settings.max_document_bytes if head.path == DOCUMENT_PATH else settings.max_body_bytes
@@ -73,7 +79,7 @@ class Gateway:
         if batcher.queue.is_full(head.client) or self.already_refused(head):
             return batcher.reject(503, OVERLOADED, batcher.queue.wait_seconds)
         if head.num_bytes is None or head.num_bytes > max_bytes:
-            return batcher.reject(413, body_too_large(max_bytes))
+            return batcher.reject(413, body_too_large_message(max_bytes))
         return None
 
     @property

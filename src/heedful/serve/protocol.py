@@ -34,7 +34,7 @@ def beam_cost_factor(options: Mapping[str, Any], default_beam: int) -> float:
     return beam / default_beam
 
 
-def too_many_tokens(num_tokens: int, cost_factor: float, max_tokens: int) -> str:
+def too_many_tokens_message(num_tokens: int, cost_factor: float, max_tokens: int) -> str:
     """The error message for a request that costs more than `max_tokens` at the default beam."""
     beam = "" if cost_factor == 1 else f" with a beam or alternatives {cost_factor:.3g} times the default"
     return (

@@ -23,6 +23,6 @@ def retry_hint(seconds: int) -> str:
     return f"retry after {seconds} second{'s' * (seconds != 1)}"
 
 
-def body_too_large(max_bytes: int) -> str:
+def body_too_large_message(max_bytes: int) -> str:
     """The message of a 413."""
     return f"the body is larger than {max_bytes:,} bytes: send less text per request"

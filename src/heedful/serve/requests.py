@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from heedful.serve.compat.errors import find_error_format
-from heedful.serve.rejection import RequestRejected, body_too_large
+from heedful.serve.rejection import RequestRejected, body_too_large_message
 from heedful.serve.state import ServerState, WaitForDisconnect
 
 FORM = "application/x-www-form-urlencoded"
@@ -30,7 +30,7 @@ async def read_body(request: Request, max_bytes: int, timeout_seconds: float) ->
                 chunks.append(chunk)
                 num_bytes += len(chunk)
                 if num_bytes > max_bytes:
-                    raise RequestRejected(413, body_too_large(max_bytes))
+                    raise RequestRejected(413, body_too_large_message(max_bytes))
     except TimeoutError:
         raise RequestRejected(408, f"the body did not arrive within {timeout_seconds:.0f} seconds") from None
     except ClientDisconnect:

@@ -94,7 +94,7 @@ class ServerState:
             return client
         raise RequestRejected(401, "missing or unknown API key: send the header Authorization: Bearer KEY")
 
-    def account_of(self, client: str) -> str:
+    def usage_account(self, client: str) -> str:
         """Under which name characters are counted: the key, or one for all addresses, of which there are many."""
         return client if self.settings.keys else ""
 
@@ -112,7 +112,7 @@ class ServerState:
     ) -> dict[str, Any]:
         """Translate a request: admission, rate limit, queue, engine."""
         job = TranslationJob(texts, options)
-        cost_tokens = self.batcher.check(job, client, cost_factor=self.cost_factor(options))
+        cost_tokens = self.batcher.check_admission(job, client, cost_factor=self.cost_factor(options))
         if retry_after := self.rate_limiter.spend(client, cost_tokens):  # last, so that other rejections are free
             raise self.batcher.reject(429, RATE_LIMITED, retry_after)
         max_seconds = self.settings.request_timeout_seconds
@@ -136,7 +136,7 @@ class ServerState:
             if result in done:
                 answer: dict[str, Any] = result.result()
                 num_characters = sum(len(translation["source"]) for translation in answer["translations"])
-                self.characters_by_account[self.account_of(client)] += num_characters
+                self.characters_by_account[self.usage_account(client)] += num_characters
                 return answer
             if done:
                 raise RequestRejected(499, "the client disconnected")
@@ -175,9 +175,11 @@ class ServerState:
         """
         limits, cost_factor, has_started = self.settings.limits, self.cost_factor(options), False
         max_part_tokens = int(min(limits.max_batch_tokens, limits.max_request_tokens / 4) / cost_factor)
-        for part in split_lines(lines, max_part_tokens):
+        for part in split_lines_by_tokens(lines, max_part_tokens):
             job = TranslationJob(part, options)
-            cost_tokens = self.batcher.check(job, client, cost_factor=cost_factor, continues_document=has_started)
+            cost_tokens = self.batcher.check_admission(
+                job, client, cost_factor=cost_factor, continues_document=has_started
+            )
             while wait_seconds := self.rate_limiter.spend(client, cost_tokens):
                 if not has_started:
                     raise self.batcher.reject(429, RATE_LIMITED, wait_seconds)
@@ -190,7 +192,7 @@ class ServerState:
                 yield {**translation, "version": answer["version"]}
 
 
-def split_lines(lines: Iterable[str], max_tokens: int, max_lines: int = 128) -> Iterator[list[str]]:
+def split_lines_by_tokens(lines: Iterable[str], max_tokens: int, max_lines: int = 128) -> Iterator[list[str]]:
     """Split lines into parts of at most about `max_tokens` tokens; a longer line is a part of its own."""
     part, remaining_tokens = list[str](), max_tokens
     for line in lines:

@@ -22,7 +22,7 @@ from heedful.serve.protocol import (
     beam_cost_factor,
     encode_frame,
     read_frame,
-    too_many_tokens,
+    too_many_tokens_message,
 )
 from heedful.text.normalize import normalize
 from heedful.translation.translator import TranslationOptions, Translator, load
@@ -103,7 +103,10 @@ def translate_jobs(
         num_tokens = count_tokens(translator, job["texts"], job["options"].get("prefix", ""))
         cost_factor = beam_cost_factor(job["options"], translator.bundle.generation.beam)
         if num_tokens * cost_factor > max_request_tokens:
-            results[index] = {"error": too_many_tokens(num_tokens, cost_factor, max_request_tokens), "code": 413}
+            results[index] = {
+                "error": too_many_tokens_message(num_tokens, cost_factor, max_request_tokens),
+                "code": 413,
+            }
             continue
         groups.setdefault(repr(sorted(job["options"].items())), []).append(index)
     for indices in groups.values():

@@ -63,5 +63,5 @@ async def languages(request: Request, state: ServerState) -> Any:
 async def usage(request: Request, state: ServerState) -> Any:
     """DeepL's /v2/usage."""
     client = state.require_client(client_address(request), read_authorization(request.headers))
-    num_characters = state.characters_by_account[state.account_of(client)]
+    num_characters = state.characters_by_account[state.usage_account(client)]
     return {"character_count": num_characters, "character_limit": UNLIMITED_CHARACTERS}

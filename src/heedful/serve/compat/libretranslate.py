@@ -51,7 +51,7 @@ async def translate(request: Request, state: ServerState) -> Any:
     if body.alternatives:
         columns["alternatives"] = [translation["alternatives"] for translation in translations]
     if body.source == "auto":
-        columns["detectedLanguage"] = [source_language(state)] * len(translations)
+        columns["detectedLanguage"] = [detection_result(state)] * len(translations)
     return columns if isinstance(body.q, list) else {field: values[0] for field, values in columns.items()}
 
 
@@ -60,10 +60,10 @@ async def detect(request: Request, state: ServerState) -> Any:
     """LibreTranslate's /detect."""
     body = await read_request(DetectRequest, request, state)
     state.require_client(client_address(request), body.api_key or read_authorization(request.headers))
-    return [source_language(state)]
+    return [detection_result(state)]
 
 
-def source_language(state: ServerState) -> dict[str, Any]:
+def detection_result(state: ServerState) -> dict[str, Any]:
     """The model's source language as a detection; nothing is detected, so the confidence is 0."""
     return {"confidence": 0.0, "language": state.supervisor.model_info.get("source")}
 
