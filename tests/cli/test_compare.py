@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
-from support.browser_pages import BROWSER, Reader, browsed
+from support.browser_pages import BROWSER, Reader, dump_dom
 
 run = CliRunner().invoke
 SOURCES = ["Ein Hund rennt.", "Zwei Männer sitzen.", "Sie liest.", "Niemand ist da."] * 10
@@ -159,6 +159,6 @@ def test_hostile_text_is_only_text(hostile):
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")
 def test_no_browser_runs_hostile_text(hostile, tmp_path):
-    shown = browsed(hostile, tmp_path)
+    shown = dump_dom(hostile, tmp_path)
     assert "<title>owned" not in shown
     assert "against old</title>" in shown

@@ -1,4 +1,4 @@
-"""Pages as a strict reader and as a real browser see them."""
+"""Parse a page strictly, and run it in a real browser."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ VOID = {"meta"}
 
 
 class Reader(HTMLParser):
-    """Reads a page strictly: what is opened is closed, in order."""
+    """Parse a page; every tag that is opened must be closed, in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -38,8 +38,8 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def browsed(path, tmp_path):
-    """The page as a browser has it, after its scripts ran."""
+def dump_dom(path, tmp_path):
+    """The HTML of a page after its scripts ran in a browser."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
     done = subprocess.run(
         [BROWSER, *flags, path.as_uri()], capture_output=True, text=True, check=True, timeout=PATIENCE

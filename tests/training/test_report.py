@@ -28,7 +28,7 @@ from heedful.training.events import (
     event_record,
 )
 from heedful.training.report import REPORT, History, mark_matches, render_report, write_report
-from support.browser_pages import BROWSER, Reader, browsed
+from support.browser_pages import BROWSER, Reader, dump_dom
 from support.training_runs import events, settings_of, storm
 
 PAYLOAD = (
@@ -240,10 +240,10 @@ def test_data_for_the_script_cannot_end_its_element():
 def test_no_browser_runs_hostile_text(hostile, tmp_path):
     bare = tmp_path / "bare.html"
     bare.write_text(f"<title>{PAYLOAD}", encoding="utf-8")
-    assert "<title>owned" in browsed(bare, tmp_path) or "<title>1" in browsed(
+    assert "<title>owned" in dump_dom(bare, tmp_path) or "<title>1" in dump_dom(
         bare, tmp_path
     )  # this is what it would do
-    assert "<title>en → de</title>" in browsed(hostile, tmp_path)
+    assert "<title>en → de</title>" in dump_dom(hostile, tmp_path)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")
@@ -257,7 +257,7 @@ def test_the_values_under_a_pointer_are_said(tell, tmp_path):
     open_page = tmp_path / "open.html"
     open_page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text).replace("</body>", move), encoding="utf-8")
     assert "label-smoothed 6.000 at step 60</output>" in text
-    assert "label-smoothed 2.000 at step 20</output>" in browsed(open_page, tmp_path)
+    assert "label-smoothed 2.000 at step 20</output>" in dump_dom(open_page, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ laws
