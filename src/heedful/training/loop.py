@@ -228,7 +228,6 @@ class Trainer:
         averages, remaining = self.throughput.take_averages(), self.budget.remaining
         if remaining is None:
             remaining = (state.clock.end - state.step) / pace if pace else 0.0
-        positions = self.plan.epoch_positions(state.step + state.offset)
         self.log(
             Stepped(
                 step=state.step,
