@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_floats
-from heedful.engines.onnx import ENCODER, STEP
+from heedful.engines.onnx import ENCODER_FILE, STEP_FILE
 from heedful.errors import HeedfulError, require
 from heedful.model.seq2seq import Seq2Seq, output_of
 from heedful.nn.contract import Look, State, Tree
@@ -74,8 +74,10 @@ def graphs(model: Seq2Seq) -> dict[str, bytes]:
     says = free_axes(("log_probs", *nexts, "attention")[: len(one.said)], one.said, two.said)  # some do not look
     begins = [(tuple(tensor.shape), reads[name]) for name, tensor in zip(pasts, one.given[1 + count :], strict=True)]
     return {
-        ENCODER: traced(Begin(model, begins), one.source, text, {name: reads[name] for name in (*sources, *pasts)}),
-        STEP: traced(Step(model, one.state), one.given, reads, says),
+        ENCODER_FILE: traced(
+            Begin(model, begins), one.source, text, {name: reads[name] for name in (*sources, *pasts)}
+        ),
+        STEP_FILE: traced(Step(model, one.state), one.given, reads, says),
     }
 
 

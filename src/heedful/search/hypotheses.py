@@ -127,7 +127,7 @@ class SentenceBeam:
         options, size = self.options, self.options.size
         length = self.live[0].length + 1
         kept: list[PrefixNode] = []
-        judged: list[tuple[PrefixNode, int, str, str, float | None]] = []  # for the trace
+        decisions: list[tuple[PrefixNode, int, str, str, float | None]] = []  # for the trace
         for rank, (total, parent, token, log_prob) in enumerate(zip(totals, parents, tokens, log_probs, strict=True)):
             if total == -inf or (len(kept) == size and rank >= size and not self.tracing):
                 break
@@ -147,10 +147,10 @@ class SentenceBeam:
             else:
                 verdict = ("pruned", "outside the beam")
             if self.tracing:
-                judged.append((node, rank, *verdict, score))
+                decisions.append((node, rank, *verdict, score))
         self.done = not kept or self._should_stop(kept[0].total, length)
         if self.tracing:
-            self._record(judged)
+            self._record(decisions)
         if not self.done:
             self.live = kept
 
@@ -175,8 +175,8 @@ class SentenceBeam:
             )
         )
 
-    def _record(self, judged: list[tuple[PrefixNode, int, str, str, float | None]]) -> None:
-        for node, rank, fate, why, score in judged:
+    def _record(self, decisions: list[tuple[PrefixNode, int, str, str, float | None]]) -> None:
+        for node, rank, fate, why, score in decisions:
             if self.done and fate == "kept":
                 fate, why = "pruned", "the search had ended"
             assert node.parent is not None
