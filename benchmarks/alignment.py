@@ -74,19 +74,19 @@ def token_of(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
 
 
 def aligned(
-    translator: Translator, pairs: Sequence[Pair], readings: dict[str, AlignmentMethod]
+    translator: Translator, pairs: Sequence[Pair], methods: dict[str, AlignmentMethod]
 ) -> dict[str, list[Links]]:
-    """Links of every pair, source first, by every reading."""
+    """Links of every pair, source first, by every method."""
     texts = [[" ".join(side) for side in sides] for sides in zip(*pairs, strict=True)]
     answers = translator.score_targets(*texts, attention=True)
     ids = encode_texts(translator.source, texts[0])
-    found: dict[str, list[Links]] = {name: [] for name in readings}
+    found: dict[str, list[Links]] = {name: [] for name in methods}
     for answer, own, (source, target) in zip(answers, ids, pairs, strict=True):
         assert answer.attention is not None
         tokens = answer.hypothesis.tokens
         owners = token_of(translator.target.pieces(tokens), target), token_of(translator.source.pieces(own), source)
-        for name, reading in readings.items():
-            weights = attention_of_words(reading(answer.attention[..., -1 - len(own) : -1], len(tokens)), *owners)
+        for name, method in methods.items():
+            weights = attention_of_words(method(answer.attention[..., -1 - len(own) : -1], len(tokens)), *owners)
             found[name].append(frozenset(hard_links(weights)))
     return found
 
@@ -110,13 +110,13 @@ def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gol
     answer = translator.score_targets([" ".join(pairs[0][0])], [" ".join(pairs[0][1])], attention=True)[0]
     assert answer.attention is not None
     layers, heads = answer.attention.shape[:2]
-    readings = {
+    methods = {
         f"{step} layer {layer} head {head}": AlignmentMethod(step, layer, head)
         for step in STEP_CHOICES
         for layer in range(layers)
         for head in range(heads)
     }
-    rated = {name: agreement(links, gold) for name, links in aligned(translator, pairs, readings).items()}
+    rated = {name: agreement(links, gold) for name, links in aligned(translator, pairs, methods).items()}
     best = min(rated, key=lambda name: rated[name].error_rate)
     return best, rated[best]
 
@@ -144,23 +144,23 @@ def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float
         mine = [(target, source) for source, target in pairs] if backwards else pairs
         theirs = [Gold(turned(one.sure), turned(one.possible)) for one in gold] if backwards else gold
         kind = f"{languages.model.decoder.kind} {languages.source}-{languages.target}"
-        readings = {
+        methods = {
             "mean, naive": AlignmentMethod("naive"),
             "mean, shifted": AlignmentMethod("shifted"),
             "best": translator.alignment_method("best"),
         }
         rates = {
             name: shown(f"{kind}: {name}", agreement(links, theirs))
-            for name, links in aligned(translator, mine, readings).items()
+            for name, links in aligned(translator, mine, methods).items()
         }
-        told = readings["best"]
+        told = methods["best"]
         print(f"    best: {told.step}, layer {told.layer}, head {told.head}")
         name, one = every_head(translator, mine, theirs)
         shown(f"{kind}: {name}, by gold", one)
         if known := short(mine, translator):
             some = [mine[row] for row in known], [theirs[row] for row in known]
             print(f"    of {len(known)} pairs no longer than those of training:")
-            for way, links in {"diagonal": diagonal(some[0]), **aligned(translator, some[0], readings)}.items():
+            for way, links in {"diagonal": diagonal(some[0]), **aligned(translator, some[0], methods)}.items():
                 shown(f"    {way}", agreement(links, some[1]))
         if language == "de" and languages.model.decoder.kind == "transformer":
             claims.append((f"{kind}: AER of the diagonal - best head's", flat - rates["best"], 0.0))

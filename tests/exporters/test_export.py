@@ -457,7 +457,7 @@ def test_ctranslate2_keeps_every_limit_and_sorts_by_the_score_it_shows(tmp_path)
         scores = [one.hypothesis.score for one in some]
         assert scores == sorted(scores, reverse=True)
         assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.limit for one in some)
-    with pytest.raises(HeedfulError, match="whatever the seed"):
+    with pytest.raises(HeedfulError, match="CTranslate2 cannot seed its sampling"):
         engine.translate(questions, replace(SEARCH, sampling=SamplingOptions(seed=3)))
 
 

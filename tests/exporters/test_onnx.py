@@ -17,7 +17,7 @@ from heedful import config
 from heedful.build import build
 from heedful.bundle.format import MAX_FILE_BYTES
 from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
-from heedful.engines.onnx import ENCODER, STEP, OnnxEngine, open_engine
+from heedful.engines.onnx import ENCODER_FILE, STEP_FILE, OnnxEngine, open_engine
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.exporters.api import export
@@ -142,7 +142,7 @@ def test_every_table_has_all_its_entries_here():
 def test_graphs_say_what_the_model_says(kind, capfd):
     model = modeled(kind)
     made = trace_graphs(model)
-    ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER]), session(made[STEP]))
+    ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER_FILE]), session(made[STEP_FILE]))
     close(
         ours.score_targets(QUESTIONS, TARGETS, attention=True),
         theirs.score_targets(QUESTIONS, TARGETS, attention=True),
@@ -177,7 +177,7 @@ def test_graphs_are_plain_and_always_the_same(kind):
 def test_a_tied_table_is_stored_once_in_a_graph(bias):
     settings = MODELS[next(iter(RECURRENT))] | {"tie_embeddings": "target", "output_bias": bias}
     model = build(config.ModelSettings.model_validate(settings), WORDS, 5000).eval()
-    assert 5000 * WIDTH * 4 < len(trace_graphs(model)[STEP]) < 1.5 * 5000 * WIDTH * 4
+    assert 5000 * WIDTH * 4 < len(trace_graphs(model)[STEP_FILE]) < 1.5 * 5000 * WIDTH * 4
 
 
 BLOCKED = """
@@ -210,7 +210,7 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
     texts = list(dict.fromkeys(TEXTS))
     proof = export(tmp_path / "model", tmp_path / "out", to="onnx", probes=texts)
     assert (proof.same, proof.largest < 1e-5) == (len(texts), True)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {ENCODER, STEP, "heedful"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {ENCODER_FILE, STEP_FILE, "heedful"}
     code = BLOCKED.format(folder=str(tmp_path / "out"), texts=texts)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -220,7 +220,7 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
 
 def test_what_is_drawn_is_scored_as_given():
     made = trace_graphs(modeled(next(iter(RECURRENT))))
-    engine = OnnxEngine(session(made[ENCODER]), session(made[STEP]))
+    engine = OnnxEngine(session(made[ENCODER_FILE]), session(made[STEP_FILE]))
     found = engine.translate(QUESTIONS, SearchOptions(num_best=2, sampling=SamplingOptions(1.3, top_k=20, top_p=0.95)))
     for question, some in zip(QUESTIONS, found, strict=True):
         for one in some:
@@ -245,11 +245,11 @@ def test_what_is_no_export_is_refused_in_words(tmp_path):
     with pytest.raises(HeedfulError, match=r"encoder.onnx: ONNX Runtime cannot read it.*Export the model again"):
         open_engine(tmp_path)
     made = trace_graphs(modeled(next(iter(RECURRENT))))
-    for name in (ENCODER, STEP):
-        (tmp_path / name).write_bytes(made[ENCODER])
-    with pytest.raises(HeedfulError, match="do not fit together"):
+    for name in (ENCODER_FILE, STEP_FILE):
+        (tmp_path / name).write_bytes(made[ENCODER_FILE])
+    with pytest.raises(HeedfulError, match="inputs and outputs of these graphs do not match"):
         open_engine(tmp_path)
-    assert {ENCODER, STEP} <= set(MAX_FILE_BYTES)  # files of weights may be large
+    assert {ENCODER_FILE, STEP_FILE} <= set(MAX_FILE_BYTES)  # files of weights may be large
 
 
 def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):

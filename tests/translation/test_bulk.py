@@ -407,7 +407,7 @@ MISUSE = {
     "over another's folder": (["in", "taken"], r"taken\.parts is in the way", ConfigError),
     "UTF-16": (["wide", "out"], "wide is UTF-16. Type: iconv", DataError),
     "not packed": (["in.gz", "out"], r"in\.gz cannot be read to its end", DataError),
-    "a beam of 0": (["in", "out", "--beam", "0"], "beam and num_best must be at least 1", HeedfulError),
+    "a beam of 0": (["in", "out", "--beam", "0"], "beam and n-best size must be at least 1", HeedfulError),
     "no number": (["in", "out", "--length-penalty", "nan"], "length penalty must be 0 to 8, not nan", HeedfulError),
     "no such tag": (["in", "out", "--tag", "formal"], "formal", HeedfulError),
     "workers and a cluster": (["in", "out", "--workers", "2", "--on", "ray"], "Give one of them", HeedfulError),

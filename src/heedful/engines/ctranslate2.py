@@ -61,7 +61,7 @@ class CTranslate2Engine:
             }
         rows = self.spell(sources)
         prefixes = [[self.target_pieces[token] for token in source.prefix] for source in sources]
-        found = self.model.translate_batch(
+        outputs = self.model.translate_batch(
             rows,
             target_prefix=prefixes if any(prefixes) else None,
             num_hypotheses=options.num_best,
@@ -75,7 +75,7 @@ class CTranslate2Engine:
         )
         maps = [
             [self.pad_attention(weights, len(row)) for weights in result.attention or [None] * len(result.hypotheses)]
-            for row, result in zip(rows, found, strict=True)
+            for row, result in zip(rows, outputs, strict=True)
         ]
         if not options.token_scores:
             return [
@@ -83,9 +83,9 @@ class CTranslate2Engine:
                     self.result_without_token_scores(pieces, score, weights, options, max_length)
                     for pieces, score, weights in zip(result.hypotheses, result.scores, result_maps, strict=True)
                 )
-                for result, result_maps in zip(found, maps, strict=True)
+                for result, result_maps in zip(outputs, maps, strict=True)
             ]
-        pairs = [(row, list(pieces)) for row, result in zip(rows, found, strict=True) for pieces in result.hypotheses]
+        pairs = [(row, list(pieces)) for row, result in zip(rows, outputs, strict=True) for pieces in result.hypotheses]
         scored = iter(self.model.score_batch([row for row, _ in pairs], [pieces for _, pieces in pairs]))
         return [
             sort_by_score(
@@ -94,7 +94,7 @@ class CTranslate2Engine:
                     for pieces, weights in zip(result.hypotheses, result_maps, strict=True)
                 ]
             )
-            for result, result_maps in zip(found, maps, strict=True)
+            for result, result_maps in zip(outputs, maps, strict=True)
         ]
 
     def score_targets(

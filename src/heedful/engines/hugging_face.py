@@ -46,7 +46,7 @@ class HuggingFaceEngine:
     ) -> list[tuple[EngineResult, ...]]:
         """Translate sources of one maximum length by their beam search."""
         tokens, mask = self.source_tensors(sources)
-        found = self.model.generate(
+        sequences = self.model.generate(
             tokens,
             attention_mask=mask,
             num_beams=options.beam,
@@ -54,7 +54,7 @@ class HuggingFaceEngine:
             max_new_tokens=max_length,
             **self.beam_arguments(options),
         )
-        rows = [[self.target_order[theirs] for theirs in row.tolist()[1:]] for row in found]
+        rows = [[self.target_order[theirs] for theirs in row.tolist()[1:]] for row in sequences]
         targets = [row[: row.index(EOS)] if EOS in row else row for row in rows]
         golds = [[*target, EOS] if EOS in row else target for target, row in zip(targets, rows, strict=True)]
         log_probs = self.token_log_probs([source for source in sources for _ in range(options.num_best)], golds)

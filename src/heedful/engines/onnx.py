@@ -20,7 +20,7 @@ from heedful.errors import HeedfulError, require
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
-ENCODER, STEP = "encoder.onnx", "step.onnx"
+ENCODER_FILE, STEP_FILE = "encoder.onnx", "step.onnx"
 STATE_PARTS = ("source", "past")
 
 
@@ -116,7 +116,7 @@ def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None
     options.intra_op_num_threads = check_threads(threads) or 0
     options.log_severity_level = 3  # errors only: its warnings about graphs do not help a user
     graphs = []
-    for file in (folder / ENCODER, folder / STEP):
+    for file in (folder / ENCODER_FILE, folder / STEP_FILE):
         try:
             graphs.append(onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]))
         except Exception as error:  # its errors have no common base class

@@ -57,10 +57,10 @@ class TorchEngine:
             renormalize=options.renormalize,
         )
         search = make_search(options, tuple(source.index for source in sources))
-        found = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
+        search_results = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
         results = [
             sort_by_score([to_engine_result(hypothesis, len(source.tokens)) for hypothesis in result.hypotheses])
-            for result, source in zip(found, sources, strict=True)
+            for result, source in zip(search_results, sources, strict=True)
         ]
         return group_samples([result for (result,) in results], num_samples) if options.sampling else results
 

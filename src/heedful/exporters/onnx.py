@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
-from heedful.engines.onnx import ENCODER, STEP
+from heedful.engines.onnx import ENCODER_FILE, STEP_FILE
 from heedful.errors import HeedfulError, require
 from heedful.model.seq2seq import Seq2Seq, output_projection
 from heedful.nn.contract import Look, State, Tree
@@ -79,8 +79,8 @@ def trace_graphs(model: Seq2Seq) -> dict[str, bytes]:
         for name, tensor in zip(pasts, first.inputs[1 + num_sources :], strict=True)
     ]
     return {
-        ENCODER: trace_to_onnx(EncoderStart(model, empty_pasts), first.source, text_axes, state_axes),
-        STEP: trace_to_onnx(DecoderStep(model, first.state), first.inputs, input_axes, output_axes),
+        ENCODER_FILE: trace_to_onnx(EncoderStart(model, empty_pasts), first.source, text_axes, state_axes),
+        STEP_FILE: trace_to_onnx(DecoderStep(model, first.state), first.inputs, input_axes, output_axes),
     }
 
 

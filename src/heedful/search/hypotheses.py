@@ -124,33 +124,34 @@ class SentenceBeam:
         Continuation i adds tokens[i] to live[parents[i]], which is row first_row + parents[i] of the batch. An end
         counts only among the `size` best.
         """
-        options, size = self.options, self.options.size
-        length = self.live[0].length + 1
+        options, size, eos, max_length = self.options, self.options.size, self.eos, self.max_length
+        live, tracing = self.live, self.tracing
+        length = live[0].length + 1
         kept: list[PrefixNode] = []
-        judged: list[tuple[PrefixNode, int, str, str, float | None]] = []  # for the trace
+        decisions: list[tuple[PrefixNode, int, str, str, float | None]] = []  # for the trace
         for rank, (total, parent, token, log_prob) in enumerate(zip(totals, parents, tokens, log_probs, strict=True)):
-            if total == -inf or (len(kept) == size and rank >= size and not self.tracing):
+            if total == -inf or (len(kept) == size and rank >= size and not tracing):
                 break
-            node = PrefixNode(self.live[parent], token, log_prob, total, first_row + parent, length)
-            ended = token == self.eos
+            node = PrefixNode(live[parent], token, log_prob, total, first_row + parent, length)
+            ended = token == eos
             score = None
-            if rank < size and (ended or length == self.max_length):
+            if rank < size and (ended or length == max_length):
                 score = total / LENGTH_RULES[options.length_rule](length - ended, ended, options.length_penalty)
                 insort(self.finished, (score, ended, node), key=lambda end: -end[0])
                 self.top_ended = self.top_ended or rank == 0
                 verdict = ("finished", "ended among the best") if ended else ("cut", "the limit is reached")
             elif ended:
                 verdict = ("pruned", "ended outside the beam")
-            elif len(kept) < size and length < self.max_length:
+            elif len(kept) < size and length < max_length:
                 kept.append(node)
                 verdict = ("kept", "among the best")
             else:
                 verdict = ("pruned", "outside the beam")
-            if self.tracing:
-                judged.append((node, rank, *verdict, score))
+            if tracing:
+                decisions.append((node, rank, *verdict, score))
         self.done = not kept or self._should_stop(kept[0].total, length)
         if self.tracing:
-            self._record(judged)
+            self._record(decisions)
         if not self.done:
             self.live = kept
 
@@ -175,8 +176,8 @@ class SentenceBeam:
             )
         )
 
-    def _record(self, judged: list[tuple[PrefixNode, int, str, str, float | None]]) -> None:
-        for node, rank, fate, why, score in judged:
+    def _record(self, decisions: list[tuple[PrefixNode, int, str, str, float | None]]) -> None:
+        for node, rank, fate, why, score in decisions:
             if self.done and fate == "kept":
                 fate, why = "pruned", "the search had ended"
             assert node.parent is not None

@@ -206,7 +206,7 @@ class Translator:
         penalty = defaults.length_penalty if options.length_penalty is None else options.length_penalty
         threshold = options.alignment_threshold
         if beam < 1 or options.num_best < 1:
-            raise HeedfulError("beam and num_best must be at least 1")
+            raise HeedfulError("beam and n-best size must be at least 1")
         if not 0 <= penalty <= MAX_LENGTH_PENALTY:
             raise HeedfulError(f"length penalty must be 0 to {MAX_LENGTH_PENALTY}, not {penalty}")
         if threshold is not None and not 0 < threshold <= 1:
@@ -231,7 +231,7 @@ class Translator:
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
             if len(ids) > self.max_source_tokens:
-                split = segment_text(line, self.fits)
+                split = segment_text(line, self.is_short_enough)
                 parts = [
                     (text, gap, part_ids)
                     for (text, gap), part_ids in zip(
@@ -262,7 +262,7 @@ class Translator:
         """The token of a tag; nothing for None."""
         return () if name is None else (self.source.tag_id(name),)
 
-    def fits(self, text: str) -> bool:
+    def is_short_enough(self, text: str) -> bool:
         """Whether a text is no longer than the sources of the training corpus."""
         return len(self.source.encode([text])[0]) <= self.max_source_tokens
 
