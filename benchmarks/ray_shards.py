@@ -63,7 +63,7 @@ def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
     settings = json.dumps({"rounds": rounds})
     kills = 0
     with Cluster(2, SHARD_JOURNAL=str(folder / "cluster-executions")) as cluster:
-        place = [f"--on={cluster.address}", f"--settings={settings}"]
+        place = [f"--cluster={cluster.address}", f"--settings={settings}"]
         begin = last = time.perf_counter()
         running = driver(folder, "cluster", *place, environment=cluster.environment)
         while running.poll() is None:

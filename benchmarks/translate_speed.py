@@ -31,7 +31,7 @@ import heedful
 import heedful.exporters.ctranslate2
 import heedful.exporters.marian
 from heedful import export
-from heedful.cli.translate import Told, rendered, windows
+from heedful.cli.translate import ProgressReporter, format_translation, read_windows
 from heedful.data.batch import padded
 from heedful.text.tokenizer import EOS, PAD
 from heedful.translation.translator import Options, Translator, encoded
@@ -61,10 +61,11 @@ class Timed:
 
 def piped(translator: Translator, texts: list[str]) -> None:
     """As `heedful translate` does it: bytes are read, cut into lines and windows, and lines of text are written."""
-    told, stream = Told(), BytesIO("".join(f"{text}\n" for text in texts).encode())
+    reporter, stream = ProgressReporter(), BytesIO("".join(f"{text}\n" for text in texts).encode())
     with Path(os.devnull).open("w", encoding="utf-8") as out:
-        for number, found in enumerate(translator.stream(told.between(windows(stream, told)), Options(beam=BEAM))):
-            out.write(rendered(number, found, None, False) + "\n")
+        windows = reporter.report_between(read_windows(stream, reporter))
+        for number, translation in enumerate(translator.stream(windows, Options(beam=BEAM))):
+            out.write(format_translation(number, translation, None, False) + "\n")
 
 
 def marian(translator: Translator) -> Any:

@@ -149,7 +149,9 @@ def test_prepare_on_a_cluster_is_prepare_here(corpus):
     with raycluster.Cluster(2) as cluster:
         for name, address in (("auto", cluster.address), ("client", cluster.client)):
             environment = {key: cluster.environment[key] for key in ("RAY_AUTH_TOKEN", "PYTHONPATH")}
-            done = heedful("prepare", "heedful.toml", "--on", address, "--set", f"data.folder={name}", **environment)
+            done = heedful(
+                "prepare", "heedful.toml", "--cluster", address, "--set", f"data.folder={name}", **environment
+            )
             assert done.returncode == 0, done.stderr
             for path in Path("here").rglob("*"):
                 if path.is_file() and path.name != "settings.toml":
@@ -192,7 +194,7 @@ def test_ctrl_c_says_that_nothing_is_lost(corpus):
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "what was finished is kept" in said
+    assert "continue from the last saved state" in said
     assert not list(Path("prepared").rglob(".tmp-*"))
 
 

@@ -109,7 +109,7 @@ def test_a_memory_is_filled(model, tmp_path):
     (tmp_path / "in.tmx").write_text(f'<tmx version="1.4"><header/><body>{"".join(units)}</body></tmx>')
     done = piped(model, b"", "--tmx", str(tmp_path / "in.tmx"), str(tmp_path / "out.tmx"))
     assert done.returncode == 0, done.stderr
-    assert b"2 units translated, 2 had a translation and keep it, 1 have no text in en" in done.stderr
+    assert b"2 units translated, 2 already had a translation, 1 have no text in en" in done.stderr
     found = ElementTree.parse(tmp_path / "out.tmx").getroot().findall("body/tu")
     texts = [["".join(seg.itertext()) for seg in unit.iter("seg")] for unit in found]
     assert [unit.get("tuid") for unit in found] == ["1", "2", "3", "4", "5"]
@@ -130,16 +130,16 @@ def test_a_memory_is_filled(model, tmp_path):
     [
         (["no-such-file"], "there is no file no-such-file"),
         (["--top-k", "5"], "belong to --sample"),
-        (["--least", "0.5"], "belong to --alignment"),
+        (["--alignment-threshold", "0.5"], "belong to --alignment"),
         (["--soft"], "belong to --alignment"),
-        (["--soft", "--least", "0.5", "--alignment", "naive"], "take one of them"),
+        (["--soft", "--alignment-threshold", "0.5", "--alignment", "naive"], "use one of them"),
         (["--sample", "--temperature", "0"], "at least"),
         (["--device", "gpu"], "cannot be used here"),
         (["--device", "meta"], "cannot be used here"),
         (["--threads", "100000"], "1 to 1,024"),
         (["--nbest", "0"], "1 or more"),
-        (["--sample", "--beam", "5"], "belong to a search"),
-        (["--json", "--tmx", "a.tmx", "b.tmx"], "reads and writes memories"),
+        (["--sample", "--beam", "5"], "belong to beam search"),
+        (["--json", "--tmx", "a.tmx", "b.tmx"], "reads and writes translation memories"),
         (["--beam", "0"], "1 or more"),
         (["--alignment", "nave"], "naive"),
         (["--tmx", "none.tmx", "out.tmx"], "there is no file none.tmx"),
@@ -151,7 +151,10 @@ def test_misuse_is_answered_in_words(model, options, told):
     assert told in str(result.exception)
 
 
-@pytest.mark.parametrize(("name", "data", "told"), [("a.gz", b"x", "packed"), ("a.txt", b"\xff\xfea\0", "UTF-16")])
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [("a.gz", b"x", "is compressed; decompress it first"), ("a.txt", b"\xff\xfea\0", "UTF-16")],
+)
 def test_a_file_of_the_wrong_kind(model, tmp_path, name, data, told):
     (tmp_path / name).write_bytes(data)
     result = CliRunner().invoke(app, ["translate", model, str(tmp_path / name)])
@@ -180,7 +183,7 @@ def test_a_model_is_scored_and_compared_without_files(model, tmp_path):
     page = tmp_path / "compare.html"
     done = CliRunner().invoke(app, ["compare", *compared, "--out", str(page)])
     assert done.exit_code == 0, done.output
-    assert "lines a second here" in done.stdout
+    assert "lines per second on this machine" in done.stdout
     assert "lines a second" in page.read_text(encoding="utf-8")
     done = CliRunner().invoke(app, ["evaluate", model, *texts, "--gold", str(tmp_path / "gold")])
     assert done.exit_code == 0, done.output

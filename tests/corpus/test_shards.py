@@ -411,8 +411,8 @@ def test_what_the_command_line_means():
     ("on", "workers", "text"),
     [
         (None, 0, "--workers 0: there must be at least one"),
-        ("ray", 2, "--workers is for this machine, but --on ray sends"),
-        ("spark://head:7077", None, "--on spark://head:7077: not a place to run. Say local or ray, host:6379"),
+        ("ray", 2, "--workers is for this machine, but --cluster ray sends"),
+        ("spark://head:7077", None, "--cluster spark://head:7077: not a place to run. Say local or ray, host:6379"),
         ("ray://head", None, "not a place to run"),
         ("head", None, "not a place to run"),
         ("", None, "not a place to run"),
@@ -426,7 +426,7 @@ def test_misuse_of_the_command_line_is_explained(on, workers, text):
 
 def test_ray_that_is_not_installed_is_asked_for(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr("heedful.errors.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"--on ray needs ray.*pip install 'heedful\[scale\]'"):
+    with pytest.raises(MissingExtra, match=r"--cluster ray needs ray.*pip install 'heedful\[scale\]'"):
         made(inputs, tmp_path / "out", launcher=Ray())
 
 
@@ -445,8 +445,8 @@ ray_runs_here = pytest.mark.skipif(bool(raycluster.why_not()), reason=raycluster
 
 @ray_runs_here
 def test_a_cluster_that_cannot_be_reached_is_explained(inputs, tmp_path):
-    error = asked({"HOME": str(tmp_path)}, inputs, tmp_path / "out", "--on", "127.0.0.1:9")
-    assert "HeedfulError: --on 127.0.0.1:9: cannot connect to a Ray cluster" in error
+    error = asked({"HOME": str(tmp_path)}, inputs, tmp_path / "out", "--cluster", "127.0.0.1:9")
+    assert "HeedfulError: --cluster 127.0.0.1:9: cannot connect to a Ray cluster" in error
     assert "RAY_AUTH_MODE=token ray start --head" in error
 
 
@@ -461,8 +461,8 @@ def test_a_ray_that_was_imported_without_tokens_is_not_used_without_them():
 @ray_runs_here
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Ray's client is installed")
 def test_rays_client_that_is_not_installed_is_asked_for(inputs, tmp_path):
-    error = asked({}, inputs, tmp_path / "out", "--on", "ray://127.0.0.1:9")
-    assert "HeedfulError: --on ray://127.0.0.1:9 needs Ray's client" in error
+    error = asked({}, inputs, tmp_path / "out", "--cluster", "ray://127.0.0.1:9")
+    assert "HeedfulError: --cluster ray://127.0.0.1:9 needs Ray's client" in error
     assert "pip install 'ray[client]'" in error
 
 
@@ -485,7 +485,7 @@ def test_a_cluster_whose_node_is_killed_gives_the_serial_result(inputs, tmp_path
         token = {
             name: cluster.environment[name] for name in ("PYTHONPATH", "RAY_AUTH_TOKEN")
         }  # its mode is our default
-        on = ("--on", cluster.address)
+        on = ("--cluster", cluster.address)
         error = asked({"HOME": str(tmp_path), **token, "RAY_AUTH_TOKEN": ""}, inputs, tmp_path / "out", *on)
         assert "authentication token" in error
         assert "ray get-auth-token --generate" in error

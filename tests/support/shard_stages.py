@@ -2,7 +2,7 @@
 
 Every execution leaves a file in the folder named by SHARD_JOURNAL: <shard>-<process>-<random>.
 
-    python tests/support/shard_stages.py STAGE INPUTS OUTPUTS (--workers N | --on ADDRESS) [--settings JSON]
+    python tests/support/shard_stages.py STAGE INPUTS OUTPUTS (--workers N | --cluster ADDRESS) [--settings JSON]
 """
 
 import argparse
@@ -159,12 +159,12 @@ def main() -> None:
     options.add_argument("inputs", type=Path)
     options.add_argument("outputs", type=Path)
     options.add_argument("--workers", type=int)
-    options.add_argument("--on")
+    options.add_argument("--cluster")
     options.add_argument("--settings", type=json.loads, default={})
     given = options.parse_args()
     import shardwork  # not __main__, which workers would not find
 
-    place = launcher(given.on, given.workers)
+    place = launcher(given.cluster, given.workers)
     run(getattr(shardwork, given.stage), shards_of(given.inputs, given.outputs), given.settings, launcher=place)
 
 

@@ -148,7 +148,7 @@ def test_it_is_what_the_plain_command_says(models, tmp_path, options, end):
     count = len(ODD) + (end == b"\n\n")
     assert f"{count} lines (" in done.stderr
     assert "1 not UTF-8, and replaced" in done.stderr
-    assert "sentences a second" in done.stderr
+    assert "sentences per second" in done.stderr
     assert "Next: " in done.stderr
 
 
@@ -397,7 +397,7 @@ def test_a_worker_that_is_killed_costs_its_piece_a_new_start(models, text, tmp_p
 def test_a_cluster_gives_the_same_bytes(models, text, tmp_path, small):
     translate_file(models / "export", text, tmp_path / "whole", launcher=Local(1))
     with raycluster.Cluster(2) as cluster:
-        on = ("--on", cluster.address)
+        on = ("--cluster", cluster.address)
         running = command(
             models / "export", "--bulk", text, tmp_path / "out", *on, env=cluster.environment, stderr=subprocess.PIPE
         )
@@ -424,9 +424,9 @@ MISUSE = {
     "a beam of 0": (["in", "out", "--beam", "0"], "must be 1 or more", HeedfulError),
     "no number": (["in", "out", "--length-penalty", "nan"], "a length penalty lies between", HeedfulError),
     "no such tag": (["in", "out", "--tag", "formal"], "formal", HeedfulError),
-    "workers and a cluster": (["in", "out", "--workers", "2", "--on", "ray"], "Give one of them", HeedfulError),
+    "workers and a cluster": (["in", "out", "--workers", "2", "--cluster", "ray"], "Give one of them", HeedfulError),
     "no workers": (["in", "out", "--workers", "0"], "there must be at least one", HeedfulError),
-    "others": (["in", "out", "--with", "other"], "--with does not go with --bulk", ConfigError),
+    "others": (["in", "out", "--ensemble", "other"], "--ensemble does not go with --bulk", ConfigError),
     "tmx": (["in", "out", "--tmx", "in", "out"], "--tmx does not go with --bulk", ConfigError),
     "n best": (["in", "out", "--nbest", "2"], "--nbest does not go with --bulk", ConfigError),
     "links": (["in", "out", "--alignment", "best"], "--alignment does not go with --bulk", ConfigError),
@@ -455,7 +455,7 @@ def test_misuse_is_explained_and_leaves_nothing(models, tmp_path, monkeypatch, w
 
 
 def test_workers_and_clusters_are_for_bulk_alone(models):
-    for options in (["--workers", "2"], ["--on", "ray"]):
+    for options in (["--workers", "2"], ["--cluster", "ray"]):
         done = CliRunner().invoke(app, ["translate", str(models / "export"), *options])
         assert isinstance(done.exception, ConfigError)
         assert "belong to --bulk" in str(done.exception)

@@ -395,7 +395,7 @@ def _on_a_node(task: Task, shard: Shard) -> Row:
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
     """The module ray, connected; with token authentication unless the user chose otherwise."""
-    require("ray", extra="scale", whose="--on ray")
+    require("ray", extra="scale", whose="--cluster ray")
     early = sys.modules.get("ray")
     if early is not None and early.is_initialized():
         yield early  # whoever connected also disconnects
@@ -404,7 +404,7 @@ def _connected(address: str) -> Iterator[Any]:
         raise HeedfulError("ray was imported before heedful could turn tokens on. Set RAY_AUTH_MODE=token beforehand.")
     if address.startswith("ray://") and find_spec("grpc") is None:
         raise HeedfulError(
-            f"--on {address} needs Ray's client, which is not installed. Type: pip install 'ray[client]'"
+            f"--cluster {address} needs Ray's client, which is not installed. Type: pip install 'ray[client]'"
         )
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray = import_module("ray")
@@ -414,7 +414,7 @@ def _connected(address: str) -> Iterator[Any]:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would wait for a minute
         _start(ray, address)
     except (ray.exceptions.RayError, OSError, RuntimeError) as error:
-        raise HeedfulError(f"--on {address}: cannot connect to a Ray cluster ({error}). {HOW_TO_START}") from error
+        raise HeedfulError(f"--cluster {address}: cannot connect to a Ray cluster ({error}). {HOW_TO_START}") from error
     try:
         yield ray
     finally:
@@ -448,22 +448,22 @@ HERE = Local()
 
 
 def launcher(on: str | None, workers: int | None) -> Launcher:
-    """What the command line means: `--workers N` for this machine, or `--on ray`, `--on host:6379`, `--on ray://...`."""
+    """What the command line means: `--workers N` for this machine, or `--cluster ray`, `host:6379` or `ray://...`."""
     if workers is not None and workers < 1:
         raise HeedfulError(f"--workers {workers}: there must be at least one.")
     if on is None or on == "local":
         return Local(workers or 1)
     if workers is not None:
         raise HeedfulError(
-            f"--workers is for this machine, but --on {on} sends the work to a cluster. Give one of them."
+            f"--workers is for this machine, but --cluster {on} sends the work to a cluster. Give one of them."
         )
     if ADDRESS.fullmatch(on):
         return Ray(on)
     if on in LAUNCHERS:
         return LAUNCHERS[on]()
     raise HeedfulError(
-        f"--on {on}: not a place to run. Say {' or '.join(LAUNCHERS)}, host:6379 (a cluster this machine is part of) "
-        "or ray://host:10001 (any other)."
+        f"--cluster {on}: not a place to run. Say {' or '.join(LAUNCHERS)}, host:6379 (a cluster this machine is part "
+        "of) or ray://host:10001 (any other)."
     )
 
 

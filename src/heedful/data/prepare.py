@@ -1,7 +1,7 @@
 """From corpora to tokens: cut, clean, gather, learn the vocabulary, tokenize; all through the shard runner.
 
     prepared = heedful.prepare("heedful.toml")
-    heedful prepare heedful.toml [--workers N | --on ray://...]
+    heedful prepare heedful.toml [--workers N | --cluster ray://...]
 
 The same call on a finished folder does nothing, on an unfinished one it goes on where it stopped, and after a change of
 settings it redoes what depends on it. Its result depends on the texts and the settings alone.

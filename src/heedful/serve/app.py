@@ -167,7 +167,7 @@ class Front:
         name = named.partition("]")[0].lstrip("[") if named.startswith("[") else named.partition(":")[0]
         walked = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] == "/"
         if name not in hosts or (headers.get(b"sec-fetch-site") == b"cross-site" and not walked):
-            why = "this server answers this machine only, and no other site's pages: start it with --keys or --anyone"
+            why = "this server answers this machine only, and no other site's pages: start it with --keys or --no-auth"
             return self.served.batcher.refused(403, why)
         return None
 

@@ -14,7 +14,7 @@ from heedful.data.prepare import Resampled
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Question, Search
 from heedful.engines.torch import Torch, search_of
-from heedful.metrics.significance import paired
+from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam
 from heedful.text.tokenizer import EOS
@@ -137,7 +137,7 @@ def surely_best(said: Mapping[float, Sequence[str]], references: Sequence[str], 
     if not others:
         return first
     systems = {str(penalty): list(outputs[:JUDGED]) for penalty, outputs in said.items()}
-    found = paired([metric], systems, references[:JUDGED])
+    found = run_paired_test([metric], systems, references[:JUDGED])
     best = max((one for one in found if one.verdict == "better"), key=lambda one: one.value, default=found[0])
     return float(best.system)
 

@@ -14,7 +14,7 @@ import torch
 from heedful.data.batch import collate, padded
 from heedful.data.store import Prepared, Stored
 from heedful.errors import DataError
-from heedful.metrics.score import Score, score
+from heedful.metrics.score import MetricScore, score
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, Greedy, Rules
 from heedful.text.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -158,7 +158,7 @@ def validate(
 class Scored:
     """BLEU and chrF with their signatures, and what was said."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[MetricScore, ...]
     outputs: list[str]
     answers: list[Hypothesis]
 
