@@ -433,6 +433,13 @@ GROUPS: dict[str, list[Case]] = {
             2,
             setup=lambda: write("heedful.toml", TOML.replace('target = "de"\n', "")),
         ),
+        Case(
+            "settings in Latin-1",
+            "heedful prepare heedful.toml",
+            ("heedful.toml is not UTF-8 (", "save it as UTF-8"),
+            2,
+            setup=lambda: write("heedful.toml", f"# caf\xe9\n{TOML}".encode("latin-1")),
+        ),
         Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; name the right one",), 2),
         Case(
             "no unit",
@@ -623,6 +630,13 @@ GROUPS: dict[str, list[Case]] = {
             ("empty.en contains no sentences",),
             2,
             setup=lambda: write("empty.en", "\n"),
+        ),
+        Case(
+            "probes in Latin-1",
+            "heedful export my-model --probes latin.en",
+            ("--probes latin.en is not UTF-8; save it as UTF-8",),
+            2,
+            setup=lambda: write("latin.en", "caf\xe9\n".encode("latin-1")),
         ),
         Case(
             "an export over a model", "heedful export my-model --out my-model", ("is there already: name another",), 1

@@ -159,10 +159,9 @@ def test_prepare_on_a_cluster_is_prepare_here(corpus):
 
 
 def test_output_that_a_terminal_cannot_show_is_no_error(corpus):
-    for encoding in ("cp1252", "ascii"):
-        for arguments in (("check", "train.en", "train.de"), ("prepare", "heedful.toml")):
-            done = heedful(*arguments, PYTHONIOENCODING=encoding)
-            assert done.returncode == 0, done.stderr
+    for encoding, arguments in (("cp1252", ("check", "train.en", "train.de")), ("ascii", ("prepare", "heedful.toml"))):
+        done = heedful(*arguments, PYTHONIOENCODING=encoding)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_hostile_line_cannot_command_the_terminal(corpus):

@@ -98,7 +98,7 @@ def test_no_configuration_is_written_over(pairs):
     (pairs / "heedful.toml").write_text("mine", encoding="utf-8")
     shown = run(app, ["init", ".", "--sample", "pt-en"])
     assert isinstance(shown.exception, ConfigError)
-    assert "already exists" in str(shown.exception)
+    assert "already exists: train with it" in str(shown.exception)
     assert (pairs / "heedful.toml").read_text(encoding="utf-8") == "mine"
 
 

@@ -118,7 +118,7 @@ def test_a_figure_in_dots(model, tmp_path):
     [
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
-        (["a", "--arithmetic", "crss"], "encoder, cross, decoder or all"),
+        (["a", "--arithmetic", "crss"], "--arithmetic crss is unknown: use encoder, cross, decoder or all"),
         (["--reference", "b"], "--reference belongs to one sentence: give one"),
         (["a", "--validate"], "needs a trace"),
         (["a", "--beam", "0"], "at least 1"),

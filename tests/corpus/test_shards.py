@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -464,6 +466,40 @@ def test_rays_client_that_is_not_installed_is_asked_for(inputs, tmp_path):
     error = asked({}, inputs, tmp_path / "out", "--cluster", "ray://127.0.0.1:9")
     assert "HeedfulError: --cluster ray://127.0.0.1:9 needs Ray's client" in error
     assert "pip install 'ray[client]'" in error
+
+
+def test_a_cluster_that_fails_is_explained(inputs, tmp_path, monkeypatch):
+    class RayError(Exception):
+        pass
+
+    class RayTaskError(RayError):
+        pass
+
+    def fail():
+        raise RayError("head node lost")
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    ray = SimpleNamespace(
+        exceptions=exceptions,
+        remote=lambda _task: SimpleNamespace(options=lambda **_options: None),
+        cluster_resources=fail,
+    )
+    monkeypatch.setattr("heedful.corpus.shards._connected", lambda _address: nullcontext(ray))
+    with pytest.raises(HeedfulError, match=r"the cluster failed \(head node lost\).*finished shards are kept"):
+        run(shardwork.tidy, shardwork.shards_of(inputs, tmp_path / "out"), {}, launcher=Ray("auto"))
+
+
+def test_an_old_output_that_cannot_be_removed_is_named(inputs, tmp_path, monkeypatch):
+    shards = shardwork.shards_of(inputs, tmp_path / "out")
+    run(shardwork.tidy, shards, {})
+
+    def fail(_folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", fail)
+    with pytest.raises(HeedfulError, match="shard 00000: cannot remove the old"):
+        run(shardwork.tidy, shards, {"other": 1})
+    monkeypatch.undo()
 
 
 def test_a_node_with_other_code_refuses(inputs, tmp_path):

@@ -76,6 +76,7 @@ def test_misuse():
         run_paired_test(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, samples=0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="HEEDFUL_DATA has no wmt17-ende-systems")
 def test_published_p_values():
     def lines(name):

@@ -10,6 +10,7 @@ import torch
 from heedful.data.batch import collate
 from heedful.errors import HeedfulError
 from heedful.training import checkpoint
+from heedful.training.distributed import World
 from heedful.training.events import Stepped
 from heedful.training.loop import Interrupted, train
 from heedful.training.machine import fitting
@@ -61,6 +62,13 @@ def test_a_finished_run_is_left_as_it_is(corpus, tmp_path):
     assert train(settings) == model
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.safetensors")} == before
     assert len(events(tmp_path / "run", "ended")) == 1
+
+
+def test_processes_that_see_different_disks_are_stopped(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(World, "told", lambda _self, values, _device: [value + 1 for value in values])
+    settings = settings_of(corpus, tmp_path / "run", steps=4, validate_pairs=2)
+    with pytest.raises(HeedfulError, match="the processes find different checkpoints; all need the same disk"):
+        train(settings)
 
 
 def test_a_run_killed_while_it_finishes_is_finished(corpus, tmp_path):

@@ -309,6 +309,14 @@ def test_an_input_or_a_model_that_changes_meanwhile_is_noticed(models, text, tmp
         bulk.opened(str(models / "export"), "of another")
 
 
+def test_pieces_that_change_while_they_are_joined_are_noticed(models, text, tmp_path, small, monkeypatch):
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *_arguments: None)
+    with pytest.raises(HeedfulError, match=r"the pieces in .*out\.parts changed while they were joined"):
+        translate_file(models / "export", text, tmp_path / "out", launcher=Local(1))
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+
+
 def test_two_at_a_time_do_not_meet(models, text, tmp_path, small):
     tries = []
 
@@ -430,9 +438,9 @@ MISUSE = {
     "tmx": (["in", "out", "--tmx", "in", "out"], "--tmx does not go with --bulk", ConfigError),
     "n best": (["in", "out", "--nbest", "2"], "--nbest does not go with --bulk", ConfigError),
     "links": (["in", "out", "--alignment", "best"], "--alignment does not go with --bulk", ConfigError),
-    "draws": (["in", "out", "--sample"], "--sample does not go with --bulk: a piece that is made again", ConfigError),
+    "draws": (["in", "out", "--sample"], "--sample does not go with --bulk: repeating a piece must give", ConfigError),
     "a device": (["in", "out", "--device", "cpu"], "--device does not go with --bulk", ConfigError),
-    "threads": (["in", "out", "--threads", "2"], "--threads does not go with --bulk: .* say --workers N", ConfigError),
+    "threads": (["in", "out", "--threads", "2"], "--threads does not go with --bulk: .* use --workers N", ConfigError),
     "a file": (["in", "out", "in"], "FILE does not go with --bulk", ConfigError),
 }
 

@@ -181,7 +181,7 @@ def test_misuse_is_answered_in_words(translator, options, told):
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0}, {"temperature": nan}, {"top_k": 0}, {"top_p": 1.5}])
 def test_a_draw_from_nothing_is_refused(wrong):
-    with pytest.raises(HeedfulError, match=r"temperature|top-"):
+    with pytest.raises(HeedfulError, match=r"temperature|top-k|top-p is a share"):
         Draw(**wrong)
 
 
@@ -246,16 +246,21 @@ def test_what_is_not_a_list_of_texts(translator, given):
     "wrong", [{"length_penalty": nan}, {"length_penalty": -5.0}, {"least": 5.0, "alignment": "naive"}]
 )
 def test_numbers_out_of_range(translator, wrong):
-    with pytest.raises(HeedfulError, match=r"between|above"):
+    with pytest.raises(HeedfulError, match=r"between|the least share of attention"):
         translator("a", **wrong)
+
+
+def test_every_source_needs_a_target(translator):
+    with pytest.raises(HeedfulError, match="2 sources but 1 translations: they must be as many"):
+        translator.given(["a", "b"], ["c"])
 
 
 def test_more_than_a_model_can_hold_is_said(translator):
     if translator.most > 10_000:
         return  # a recurrent model holds any length
-    with pytest.raises(HeedfulError, match="line 1 has"):
+    with pytest.raises(HeedfulError, match=r"line 1 has [\d,]+ pieces; this model can hold"):
         translator.given(["the dog " * 1500], ["der hund"])
-    with pytest.raises(HeedfulError, match="prefix has"):
+    with pytest.raises(HeedfulError, match=r"the prefix has [\d,]+ pieces"):
         translator("a", prefix="das haus " * 1500)
 
 
