@@ -28,7 +28,7 @@ import numpy as np
 
 import heedful
 from heedful.alignment import STEP_CHOICES, AlignmentMethod, attention_of_words, hard_links
-from heedful.metrics.alignment_error import Agreement, Gold, Links, agreement, parse, parse_gold
+from heedful.metrics.alignment_error import Agreement, GoldAlignment, Links, measure_agreement, parse_gold, parse_links
 from heedful.translation.translator import Translator, encode_texts
 from report import header, verdict
 
@@ -39,7 +39,7 @@ FILES = {"de": ("deen-bicici", 0), "ja": ("jaen", 1)}  # source and target of th
 Pair = tuple[list[str], list[str]]  # the words of both sides
 
 
-def gold_of(language: str) -> tuple[list[Pair], list[Gold]]:
+def gold_of(language: str) -> tuple[list[Pair], list[GoldAlignment]]:
     """Sentence pairs, foreign words first, and their links; those that lead nowhere are left out."""
     name, first = FILES[language]
     pairs, links = [], []
@@ -52,7 +52,7 @@ def gold_of(language: str) -> tuple[list[Pair], list[Gold]]:
             for some in (gold.sure, gold.possible)
         ]
         pairs.append((source, target))
-        links.append(Gold(*inside))
+        links.append(GoldAlignment(*inside))
     return pairs, links
 
 
@@ -105,7 +105,7 @@ def shown(name: str, one: Agreement) -> float:
     return one.error_rate
 
 
-def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gold]) -> tuple[str, Agreement]:
+def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[GoldAlignment]) -> tuple[str, Agreement]:
     """The best that any head and step would have given: chosen on the gold itself, so nobody could have it."""
     answer = translator.score_targets([" ".join(pairs[0][0])], [" ".join(pairs[0][1])], attention=True)[0]
     assert answer.attention is not None
@@ -116,7 +116,7 @@ def every_head(translator: Translator, pairs: Sequence[Pair], gold: Sequence[Gol
         for layer in range(layers)
         for head in range(heads)
     }
-    rated = {name: agreement(links, gold) for name, links in aligned(translator, pairs, methods).items()}
+    rated = {name: measure_agreement(links, gold) for name, links in aligned(translator, pairs, methods).items()}
     best = min(rated, key=lambda name: rated[name].error_rate)
     return best, rated[best]
 
@@ -130,19 +130,19 @@ def short(pairs: Sequence[Pair], translator: Translator) -> list[int]:
 def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float]]:
     pairs, gold = gold_of(language)
     print(f"\n{FILES[language][0]}: {len(pairs)} pairs, {sum(len(one.sure) for one in gold):,} sure links")
-    flat = shown("diagonal", agreement(diagonal(pairs), gold))
-    shown("random", agreement(chance(pairs), gold))
+    flat = shown("diagonal", measure_agreement(diagonal(pairs), gold))
+    shown("random", measure_agreement(chance(pairs), gold))
     shipped = GOLD / f"{FILES[language][0]}.awesome-align.out"
     if shipped.is_file():
         lines = shipped.read_text(encoding="utf-8").splitlines()
-        shown("awesome-align (shipped)", agreement([parse(line) for line in lines], gold))
+        shown("awesome-align (shipped)", measure_agreement([parse_links(line) for line in lines], gold))
     claims = []
     for folder in models:
         translator = heedful.load(folder)
         languages = translator.bundle.description
         backwards = languages.source[:2] == "en"  # the files have the foreign side first
         mine = [(target, source) for source, target in pairs] if backwards else pairs
-        theirs = [Gold(turned(one.sure), turned(one.possible)) for one in gold] if backwards else gold
+        theirs = [GoldAlignment(turned(one.sure), turned(one.possible)) for one in gold] if backwards else gold
         kind = f"{languages.model.decoder.kind} {languages.source}-{languages.target}"
         methods = {
             "mean, naive": AlignmentMethod("naive"),
@@ -150,7 +150,7 @@ def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float
             "best": translator.alignment_method("best"),
         }
         rates = {
-            name: shown(f"{kind}: {name}", agreement(links, theirs))
+            name: shown(f"{kind}: {name}", measure_agreement(links, theirs))
             for name, links in aligned(translator, mine, methods).items()
         }
         told = methods["best"]
@@ -161,7 +161,7 @@ def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float
             some = [mine[row] for row in known], [theirs[row] for row in known]
             print(f"    of {len(known)} pairs no longer than those of training:")
             for way, links in {"diagonal": diagonal(some[0]), **aligned(translator, some[0], methods)}.items():
-                shown(f"    {way}", agreement(links, some[1]))
+                shown(f"    {way}", measure_agreement(links, some[1]))
         if language == "de" and languages.model.decoder.kind == "transformer":
             claims.append((f"{kind}: AER of the diagonal - best head's", flat - rates["best"], 0.0))
         claims.append(

@@ -86,7 +86,7 @@ ROWS: dict[str, Row] = {
         (
             "heedful train train.de train.en --validation val.de --validation val.en --recipe transformer-tiny"
             " --time 30m --set train.best_by=bleu --out reverse",
-            "heedful export reverse --to ctranslate2 --rounding int8 --out reverse-fast",
+            "heedful export reverse --to ctranslate2 --quantization int8 --out reverse-fast",
             "heedful translate reverse-fast --bulk captions.de captions.en",
             "heedful train mixed.toml",
             f"heedful train {PAIRS} --from mixed --time 25m {AGREE} --out captions",
@@ -95,7 +95,7 @@ ROWS: dict[str, Row] = {
         before=("reverse",),
     ),
     "mixed": Row("the same, before its last 25 minutes", (), "mixed"),
-    "ensemble": Row("the three seeds of transformer-tiny together", (), "tiny-1 --with tiny-2 --with tiny-3"),
+    "ensemble": Row("the three seeds of transformer-tiny together", (), "tiny-1 --ensemble tiny-2 --ensemble tiny-3"),
 }
 
 

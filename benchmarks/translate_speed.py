@@ -30,7 +30,7 @@ import torch
 import heedful
 import heedful.exporters.ctranslate2
 import heedful.exporters.marian
-from heedful.cli.translate import Told, rendered, windows
+from heedful.cli.translate import ProgressReporter, format_translation, read_windows
 from heedful.data.batch import pad_rows
 from heedful.text.tokenizer import EOS, PAD
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts
@@ -60,12 +60,11 @@ class Timed:
 
 def piped(translator: Translator, texts: list[str]) -> None:
     """As `heedful translate` does it: bytes are read, cut into lines and windows, and lines of text are written."""
-    told, stream = Told(), BytesIO("".join(f"{text}\n" for text in texts).encode())
+    reporter, stream = ProgressReporter(), BytesIO("".join(f"{text}\n" for text in texts).encode())
     with Path(os.devnull).open("w", encoding="utf-8") as out:
-        for number, found in enumerate(
-            translator.stream(told.between(windows(stream, told)), TranslationOptions(beam=BEAM))
-        ):
-            out.write(rendered(number, found, None, False) + "\n")
+        windows = reporter.report_between(read_windows(stream, reporter))
+        for number, translation in enumerate(translator.stream(windows, TranslationOptions(beam=BEAM))):
+            out.write(format_translation(number, translation, None, False) + "\n")
 
 
 def marian(translator: Translator) -> Any:

@@ -198,16 +198,28 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="A misspelt option. `--help` of each command lists its own, after some examples.",
         ),
+        Case(
+            "a renamed option",
+            "heedful translate my-model --with other-model",
+            ("unknown option `--with`; it is now `--ensemble`",),
+            2,
+            why="An option of an older version. The message says its new name.",
+        ),
         Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
         Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
         Case("an option without a value", TRAIN[:-4], ("'--out' requires an argument", "heedful train --help"), 2),
         Case("no model", "heedful translate", ("missing argument", "heedful translate --help"), 2),
         Case("not a number", f"{TRAIN} --steps many", ("'--steps'", "valid integer"), 2),
-        Case("files for prepare", "heedful prepare train.en train.de", ("`train.de` is too much: it reads one",), 2),
+        Case(
+            "files for prepare",
+            "heedful prepare train.en train.de",
+            ("unexpected argument `train.de`; give one heedful.toml",),
+            2,
+        ),
         Case(
             "no quotes",
             "heedful inspect my-model Two dogs run.",
-            ("`dogs run.` is too much: a sentence stands in",),
+            ("unexpected argument `dogs run.`; put the sentence in quotes",),
             2,
             why="A sentence without quotes is several words to the shell.",
         ),
@@ -223,19 +235,19 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no such folder", "heedful check data/a.en data/a.de", ("no file data/a.en, as there is no folder data",), 3
         ),
-        Case("a folder", "heedful check my-model", ("my-model is a folder: name the files in it",), 2),
-        Case("this folder", "heedful train . --out new", (". is a folder: name the files in it",), 2),
+        Case("a folder", "heedful check my-model", ("my-model is a folder: give the files in it",), 2),
+        Case("this folder", "heedful train . --out new", (". is a folder: give the files in it",), 2),
         Case(
             "one file",
             "heedful check train.en",
-            ("train.en is one file of a pair: name the other one too",),
+            ("train.en is one file of a pair: give both",),
             2,
             why="A corpus is two files, one for each language; or a .tsv, .jsonl, .tmx or .parquet that holds both.",
         ),
         Case(
             "three files",
             f"{TRAIN} --validation val.en val.de",
-            ("3 files: a corpus is two", "--validation val.de"),
+            ("3 files: a corpus is two files", "--validation val.de"),
             2,
             why="An option takes one value: say `--validation val.en --validation val.de`.",
         ),
@@ -268,7 +280,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "an empty file",
             "heedful evaluate train.de empty.de",
-            ("empty.de is empty; name the right file",),
+            ("empty.de is empty; is it the right file?",),
             3,
             setup=lambda: write("empty.de", ""),
         ),
@@ -416,6 +428,13 @@ GROUPS: dict[str, list[Case]] = {
             2,
             setup=lambda: write("heedful.toml", TOML.replace('target = "de"\n', "")),
         ),
+        Case(
+            "settings in Latin-1",
+            "heedful prepare heedful.toml",
+            ("heedful.toml is not UTF-8 (", "save it as UTF-8"),
+            2,
+            setup=lambda: write("heedful.toml", f"# caf\xe9\n{TOML}".encode("latin-1")),
+        ),
         Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; name the right one",), 2),
         Case(
             "no unit",
@@ -431,7 +450,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no --out",
             "heedful train train.en train.de --time 40m",
-            ("say where the run and its model go, such as:",),
+            ("say where to write the run and its model, such as:",),
             2,
             why="Where the run, its model and its report go.",
         ),
@@ -457,14 +476,14 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no rights",
             CLOCK,
-            ("permission denied (my-model): you may not read or write there; name another place",),
+            ("permission denied (my-model): no permission to read or write there; choose another path",),
             1,
             during=failing("heedful.training.metrics_log.Path.mkdir", no_rights()),
         ),
         Case(
             "a full disk",
             "heedful prepare heedful.toml --set tokenizer.vocab_size=330",
-            ("no space left on device (prepared/settings.toml): free some space, and type the same command again",),
+            ("no space left on device (prepared/settings.toml): free some space and repeat the command",),
             1,
             during=failing("heedful.data.prepare.update_text", no_room()),
             why="What was finished is kept. During a training, a full disk costs checkpoints but not the run: see "
@@ -483,7 +502,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Ctrl-C",
             "heedful prepare heedful.toml",
-            ("interrupted; what was finished is kept, and the same command",),
+            ("interrupted; repeat the command to continue from the last saved state",),
             130,
             during=failing("heedful.data.prepare.prepare", KeyboardInterrupt()),
             why="Nothing is lost. In `heedful train`, the step is finished and saved first.",
@@ -540,16 +559,21 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "text, not a file",
             "heedful translate my-model 'Good morning'",
-            ("there is no file Good morning; the text itself comes through a pipe: echo 'Good morning' | heedful",),
+            ("there is no file Good morning; to translate a text, pipe it in: echo 'Good morning' | heedful",),
             2,
             why="`heedful translate` reads files and pipes.",
         ),
-        Case("text without quotes", "heedful translate my-model Good morning", ("`morning` is too much: the text",), 2),
+        Case(
+            "text without quotes",
+            "heedful translate my-model Good morning",
+            ("unexpected argument `morning`; pipe the text in",),
+            2,
+        ),
         Case("a file of like name", "heedful translate my-model tran.en", ("tran.en; did you mean `train.en`?",), 2),
         Case(
-            "a folder of texts", "heedful translate my-model my-model", ("my-model is a folder; name a file in it",), 2
+            "a folder of texts", "heedful translate my-model my-model", ("my-model is a folder; give a file in it",), 2
         ),
-        Case("no references", "heedful evaluate train.de", ("say what the translations should be",), 2),
+        Case("no references", "heedful evaluate train.de", ("give the reference translations",), 2),
         Case(
             "unequal lines",
             "heedful evaluate train.de val.de",
@@ -558,12 +582,15 @@ GROUPS: dict[str, list[Case]] = {
             why="The two are not of the same test set, or a line was lost.",
         ),
         Case(
-            "a model without a source", "heedful evaluate my-model val.de", ("say what it shall translate, such as",), 2
+            "a model without a source",
+            "heedful evaluate my-model val.de",
+            ("my-model is a model: say which text to translate, such as",),
+            2,
         ),
         Case(
             "the wrong order",
             "heedful evaluate val.de my-model --source val.en",
-            ("my-model is a folder, and a text belongs here. A model is named first in heedful evaluate MODEL",),
+            ("my-model is a folder, but a text file is expected here. A model comes first in heedful evaluate MODEL",),
             2,
         ),
         Case("a metric", "heedful evaluate train.de train.de --metric blue", ("`blue`; did you mean `bleu`?",), 1),
@@ -583,13 +610,22 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="A misspelt format.",
         ),
-        Case("a rounding", "heedful export my-model --to onnx --rounding int8", ("cannot be quantized to `int8`",), 2),
+        Case(
+            "a rounding", "heedful export my-model --to onnx --quantization int8", ("cannot be quantized to `int8`",), 2
+        ),
         Case(
             "no probes",
             "heedful export my-model --probes empty.en",
-            ("empty.en has no sentences in it",),
+            ("empty.en contains no sentences",),
             2,
             setup=lambda: write("empty.en", "\n"),
+        ),
+        Case(
+            "probes in Latin-1",
+            "heedful export my-model --probes latin.en",
+            ("--probes latin.en is not UTF-8; save it as UTF-8",),
+            2,
+            setup=lambda: write("latin.en", "caf\xe9\n".encode("latin-1")),
         ),
         Case(
             "an export over a model", "heedful export my-model --out my-model", ("is there already: name another",), 1
@@ -630,7 +666,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "the port is taken",
             "heedful serve my-model",
-            ("port 5000 is in use", "Take another one: --port 5001"),
+            ("port 5000 is in use", "Use another one: --port 5001"),
             1,
             during=port_taken,
             why="Another server, perhaps an older one of your own, listens there.",
@@ -638,7 +674,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "a port of the system",
             "heedful serve my-model --port 80",
-            ("--port 80 belongs to the system: take one above 1023",),
+            ("--port 80 is reserved for the system: use one above 1023",),
             2,
             during=few_rights,
         ),
@@ -646,7 +682,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "open to all",
             "heedful serve my-model --host 0.0.0.0",
-            ("can be reached by others: give --keys keys.txt",),
+            ("accepts requests from other machines: give --keys keys.txt",),
             2,
             why="Whoever can reach the machine could use it. [docs/serve.md](serve.md) tells of keys.",
         ),
@@ -680,7 +716,7 @@ def said(name: str) -> Said:
     """Make a mistake, in a place of its own."""
     case, home = CASES[name], Path.cwd()
     out, err, caught = io.StringIO(), io.StringIO(), []
-    real = app.stop
+    real = app.exit_with_error
 
     def stop(message: str, code: int) -> None:
         caught.append(sys.exc_info()[0])
@@ -697,7 +733,7 @@ def said(name: str) -> Said:
             with (
                 case.during(),
                 patch.object(sys, "argv", ["heedful", *case.words]),
-                patch.object(app, "stop", stop),
+                patch.object(app, "exit_with_error", stop),
                 patch.dict(os.environ, {"COLUMNS": "200"}),
                 patch.object(sys, "stdin", io.StringIO()),
                 redirect_stdout(out),

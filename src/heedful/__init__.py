@@ -16,7 +16,7 @@ __all__ = [
     "check", "export", "import_model", "init", "inspect", "load", "prepare", "train",
 ]  # fmt: skip
 
-_VERBS = {  # imported when first asked for
+_FUNCTION_MODULES = {  # imported on first use
     "check": "heedful.corpus.check",
     "export": "heedful.exporters.api",
     "import_model": "heedful.importers.api",
@@ -29,6 +29,6 @@ _VERBS = {  # imported when first asked for
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _VERBS:
+    if name not in _FUNCTION_MODULES:
         raise AttributeError(f"module 'heedful' has no attribute {name!r}")
-    return getattr(import_module(_VERBS[name]), name)
+    return getattr(import_module(_FUNCTION_MODULES[name]), name)

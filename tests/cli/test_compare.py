@@ -36,8 +36,8 @@ def test_scores_p_values_wins_and_what_changed(files):
     assert shown.exit_code == 0, shown.output
     assert "each system against old.en" in shown.stdout
     assert re.search(r"new\.en +\d+\.\d\d +\d+\.\d\d to \d+\.\d\d +\+\d+\.\d\d +< 0\.001  better", shown.stdout)
-    assert "20 better, 10 worse, 10 equal (10 the same words)" in shown.stdout
-    assert "they part at word 3" in shown.stdout
+    assert "20 better, 10 worse, 10 equal (10 identical)" in shown.stdout
+    assert "word 3 is the first that differs" in shown.stdout
     assert "Ein Hund rennt." in shown.stdout
     assert "nrefs:1|bs:1000|seed:12345" in shown.stdout
     assert "Next: heedful compare test.en old.en new.en --source test.de --out compare.html" in shown.stdout
@@ -92,12 +92,12 @@ def test_systems_are_called_by_what_tells_them_apart(files):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["old.en"], "give two systems or more"),
-        (["old.en", "old.en"], "systems need names that differ"),
+        (["old.en"], "give at least two systems"),
+        (["old.en", "old.en"], "systems need different names"),
         (["old.en", "new.en", "--names", "a"], "--names a: 1 names for 2 systems"),
-        (["old.en", "new.en", "--names", "a,a"], "systems need names that differ"),
+        (["old.en", "new.en", "--names", "a,a"], "systems need different names"),
         (["old.en", "new.en", "--test", "xx"], "unknown test `xx`"),
-        (["old.en", "."], ". is a model: say what it shall translate"),
+        (["old.en", "."], ". is a model: say which text to translate"),
         (["old.en", "short.en"], "short.en has 39 lines and test.en has 40"),
     ],
 )

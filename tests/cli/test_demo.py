@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 import heedful
 from heedful import samples
 from heedful.cli.app import app
-from heedful.cli.demo import SENTENCES, pair_of
+from heedful.cli.demo import SENTENCES, guess_pair
 from heedful.errors import ConfigError, MissingExtra
 from heedful.metrics import score
 
@@ -34,8 +34,8 @@ def test_it_translates_shows_and_says_what_comes_next(tmp_path, monkeypatch):
 
 
 def test_the_letters_say_which_model(tmp_path):
-    assert pair_of("Bom dia!") == "pt-en"
-    assert pair_of("Доброе утро!") == "ru-en"
+    assert guess_pair("Bom dia!") == "pt-en"
+    assert guess_pair("Доброе утро!") == "ru-en"
     shown = run(app, ["demo", "Доброе утро!", "--no-open", "--out", str(tmp_path / "page.html")])
     assert "ru  Доброе утро!" in shown.output
     assert "pt  " not in shown.output
@@ -58,15 +58,15 @@ def test_without_torch_it_says_what_to_type(monkeypatch):
 
 
 def test_no_browser_takes_over_a_terminal_without_a_screen(tmp_path, monkeypatch):
-    from heedful.cli.inspect import shown
+    from heedful.cli.inspect import open_page
 
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda place: opened.append(place) or True)
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    assert "no screen" in shown(tmp_path / "page.html")
+    assert "no screen" in open_page(tmp_path / "page.html")
     assert not opened
     monkeypatch.setenv("DISPLAY", ":0")
-    assert shown(tmp_path / "page.html") == "opened in the browser"
+    assert open_page(tmp_path / "page.html") == "opened in the browser"
     assert opened == [(tmp_path / "page.html").as_uri()]

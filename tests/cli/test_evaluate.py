@@ -117,7 +117,7 @@ def test_hostile_text_is_shown_as_text(files):
         (["empty.en", "test.en"], 3, "empty.en is empty"),
         (["oot.en", "test.en"], 3, "there is no file oot.en; did you mean `out.en`?"),
         (["latin.en", "test.en"], 3, "latin.en:1: not UTF-8 at byte 2"),
-        (["model", "test.en"], 2, "model is a model: say what it shall translate"),
+        (["model", "test.en"], 2, "model is a model: say which text to translate"),
         (["out.en", "test.en", "--metric", "belu"], 1, "unknown metric `belu`; did you mean `bleu`?"),
         (["out.en", "test.en", "--metric", ""], 1, "unknown metric ``; known: bleu, chrf,"),
         (["out.en", "test.en", "--metric", "chrf", "--tokenize", "13b"], 1, "unknown tokenization `13b`"),

@@ -60,10 +60,10 @@ def test_the_command_says_what_it_found_and_what_comes_next(pairs):
 
 def test_it_asks_at_most_four_questions(pairs, monkeypatch):
     asked = []
-    monkeypatch.setattr("heedful.cli.init.asks", lambda: True)
+    monkeypatch.setattr("heedful.cli.init.can_prompt", lambda: True)
     answers = iter(["train.en train.de", "20m"])
     monkeypatch.setattr(
-        "heedful.cli.init.ask", lambda question, _otherwise=None: asked.append(question) or next(answers)
+        "heedful.cli.init.prompt", lambda question, _default=None: asked.append(question) or next(answers)
     )
     assert run(app, ["init", "captions"]).exit_code == 0
     assert len(asked) == 2
@@ -98,7 +98,7 @@ def test_no_configuration_is_written_over(pairs):
     (pairs / "heedful.toml").write_text("mine", encoding="utf-8")
     shown = run(app, ["init", ".", "--sample", "pt-en"])
     assert isinstance(shown.exception, ConfigError)
-    assert "exists already" in str(shown.exception)
+    assert "already exists: train with it" in str(shown.exception)
     assert (pairs / "heedful.toml").read_text(encoding="utf-8") == "mine"
 
 

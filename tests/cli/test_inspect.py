@@ -77,7 +77,7 @@ def test_a_trace_of_others_is_checked_and_shown(model, tmp_path):
     run(model, TEXT, "--json", trace)
     told = run(trace, "--validate")
     assert told.exit_code == 0
-    assert "is a trace: 1 sentence" in told.stdout
+    assert "is a valid trace: 1 sentence" in told.stdout
     assert run(trace, "--out", page).exit_code == 0
     assert page.is_file()
     broken = json.loads(trace.read_text(encoding="utf-8"))
@@ -118,9 +118,9 @@ def test_a_figure_in_dots(model, tmp_path):
     [
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
-        (["a", "--arithmetic", "crss"], "encoder, cross, decoder or all"),
+        (["a", "--arithmetic", "crss"], "--arithmetic crss is unknown: use encoder, cross, decoder or all"),
         (["--reference", "b"], "--reference belongs to one sentence: give one"),
-        (["a", "--validate"], "belongs to a trace"),
+        (["a", "--validate"], "needs a trace"),
         (["a", "--beam", "0"], "at least 1"),
         (["a", "--against", "nowhere"], "no model in"),
     ],

@@ -15,7 +15,17 @@ from typer.testing import CliRunner
 
 from heedful import config
 from heedful.cli.app import app
-from heedful.cli.training_display import FANCY, PLAIN, Display, Picture, Seen, line, summary, trend, watching
+from heedful.cli.training_display import (
+    ASCII,
+    UNICODE,
+    DisplayState,
+    Picture,
+    TrainingDisplay,
+    describe_event,
+    print_summary,
+    show_training,
+    sparkline,
+)
 from heedful.data.prepare import StageProgress
 from heedful.training.events import (
     Began,
@@ -62,13 +72,13 @@ def settings(tmp_path):
 
 def folded(events, seen=None, now=NOW):
     for event in events:
-        seen = (seen or Seen()).after(event, now)
+        seen = (seen or DisplayState()).after(event, now)
     return seen
 
 
-def drawn(seen, width=80, height=50, signs=FANCY, now=NOW):
+def drawn(seen, width=80, height=50, symbols=UNICODE, now=NOW):
     console = Console(width=width, height=height, file=StringIO(), force_terminal=True, color_system=None)
-    console.print(Picture(seen, now, signs))
+    console.print(Picture(seen, now, symbols))
     return console.file.getvalue()
 
 
@@ -77,12 +87,12 @@ def test_the_examples_are_of_every_kind():
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("signs", [FANCY, PLAIN])
+@pytest.mark.parametrize("symbols", [UNICODE, ASCII])
 @pytest.mark.parametrize("count", range(len(EVENTS) + 1))
-def test_a_picture_can_be_drawn_after_every_event_at_every_width(count, signs, width):
-    shown = drawn(folded(EVENTS[:count], Seen()), width, signs=signs)
+def test_a_picture_can_be_drawn_after_every_event_at_every_width(count, symbols, width):
+    shown = drawn(folded(EVENTS[:count], DisplayState()), width, symbols=symbols)
     assert max(map(len, shown.splitlines())) <= width
-    if signs is PLAIN:
+    if symbols is ASCII:
         assert shown.replace("━", "").replace("╸", "").replace("╺", "").isascii()
     if STEPPED in EVENTS[:count]:
         for number in ("400", "3.250", "17.5", "9,876", "2.00e-03", "0.50"):
@@ -124,15 +134,15 @@ def test_a_validation_that_is_repeated_takes_the_place_of_the_old_one():
 
 def test_the_forecast():
     seen = folded([BEGAN])
-    assert line(BEGAN, seen, NOW).endswith("; ends 14:07; 61 passes over the data")
+    assert describe_event(BEGAN, seen, NOW).endswith("; ends 14:07; 61 epochs")
     assert "ends 14:07" in drawn(seen)
-    assert "ends" not in line(BEGAN, folded([replace(BEGAN, seconds=None)]), NOW)
-    assert "  ends 14:07" in line(STEPPED, folded([STEPPED]), NOW)
-    assert line(Refitted(410, 4000), folded([STEPPED, Refitted(410, 4000)]), NOW).endswith("30 passes over the data")
+    assert "ends" not in describe_event(BEGAN, folded([replace(BEGAN, seconds=None)]), NOW)
+    assert "  ends 14:07" in describe_event(STEPPED, folded([STEPPED]), NOW)
+    assert describe_event(Refitted(410, 4000), folded([STEPPED, Refitted(410, 4000)]), NOW).endswith("30 epochs")
     tomorrow = replace(STEPPED, remaining=86_400.0)
-    assert "ends 2026-11-16 13:07" in line(tomorrow, folded([tomorrow]), NOW)
+    assert "ends 2026-11-16 13:07" in describe_event(tomorrow, folded([tomorrow]), NOW)
     never = replace(STEPPED, remaining=1e15)
-    assert "ends" not in line(never, folded([never]), NOW)
+    assert "ends" not in describe_event(never, folded([never]), NOW)
 
 
 def test_the_clock_goes_on_between_two_events():
@@ -146,9 +156,9 @@ def test_numbers_that_no_sane_run_has_are_no_error():
         assert max(map(len, drawn(folded(odd)).splitlines())) <= 80
 
 
-def test_a_trend():
-    assert trend([0.0, 1.0, 7.0], FANCY.heights) == "▁▂█"
-    assert trend([5.0], FANCY.heights) == trend([1.0, 2.0], PLAIN.heights) == ""
+def test_a_sparkline():
+    assert sparkline([0.0, 1.0, 7.0], UNICODE.heights) == "▁▂█"
+    assert sparkline([5.0], UNICODE.heights) == sparkline([1.0, 2.0], ASCII.heights) == ""
 
 
 # ------------------------------------------------------------------------------------------------ hostile text
@@ -169,11 +179,11 @@ EVIL_EVENTS = [
 def test_hostile_text_cannot_command_a_terminal(terminal, settings):
     stream = StringIO()
     console = Console(file=stream, force_terminal=terminal, color_system=None, width=120, height=60, highlight=False)
-    display = Display(settings, console)
+    display = TrainingDisplay(settings, console)
     for event in EVIL_EVENTS:
         display(event)
     display.close()
-    summary(console, settings, display.seen.ended)
+    print_summary(console, settings, display.state.ended)
     said = re.sub(r"\x1b\[\??[\d;]*[A-Za-z]", "", stream.getvalue())  # rich's own way to move the cursor
     assert not HARM & set(said)
     assert said.count("\\x1b]0;owned\\x07\\x1b[2J") >= 6
@@ -185,7 +195,7 @@ def test_hostile_text_cannot_command_a_terminal(terminal, settings):
 
 def test_without_a_terminal_every_event_is_a_dated_line(settings):
     stream = StringIO()
-    display = Display(settings, Console(file=stream, highlight=False))
+    display = TrainingDisplay(settings, Console(file=stream, highlight=False))
     for event in EVENTS:
         display(event)
     display.close()
@@ -198,17 +208,17 @@ def test_without_a_terminal_every_event_is_a_dated_line(settings):
 
 def test_nothing_is_shown_before_the_first_event(settings, capsys):
     """Of several processes only one is told anything."""
-    with watching(settings):
+    with show_training(settings):
         pass
     assert capsys.readouterr() == ("", "")
 
 
 def test_on_a_terminal_what_was_said_stays_above_the_picture(settings):
     stream = StringIO()
-    display = Display(settings, Console(file=stream, force_terminal=True, width=80, height=50, highlight=False))
-    display.prepared(StageProgress("clean", 1, 2, 100))
+    display = TrainingDisplay(settings, Console(file=stream, force_terminal=True, width=80, height=50, highlight=False))
+    display.handle_preparation(StageProgress("clean", 1, 2, 100))
     display(EVENTS[0])  # the autopilot speaks between two preparations
-    display.prepared(StageProgress("clean", 2, 2, 100))
+    display.handle_preparation(StageProgress("clean", 2, 2, 100))
     for event in EVENTS:
         display(event)
     live = stream.getvalue()
@@ -223,10 +233,10 @@ def test_on_a_terminal_what_was_said_stays_above_the_picture(settings):
 
 
 LIVE = """
-from heedful.cli.training_display import watching
+from heedful.cli.training_display import show_training
 from heedful.config import load
 from heedful.training.events import *
-with watching(load({toml!r})) as (watch, progress):
+with show_training(load({toml!r})) as (watch, progress):
     for event in {events!r}:
         watch(event)
 """
@@ -288,7 +298,7 @@ def test_a_run_that_was_finished_says_so(trained):
     path, _ = trained
     again = CliRunner().invoke(app, ["train", str(path)])
     assert again.exit_code == 0, again.output
-    assert "finished before" in again.stdout
+    assert "already finished" in again.stdout
     assert "Next: heedful translate" in again.stdout
 
 

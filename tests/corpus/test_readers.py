@@ -357,7 +357,7 @@ def test_parquet_as_it_comes(tmp_path):
     pairs, _, _ = everything([tmp_path / "c[1].parquet"])
     assert pairs == [(f"source {number} more", f"target {number} more") for number in range(rows)]
     save(tmp_path / "c.parquet.gz", (tmp_path / "c1.parquet").read_bytes())
-    with pytest.raises(DataError, match="packed inside"):
+    with pytest.raises(DataError, match="Parquet is packed inside"):
         everything([tmp_path / "c.parquet.gz"])
 
 

@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -521,3 +523,37 @@ def test_a_cluster_whose_node_is_killed_gives_the_serial_result(inputs, tmp_path
 
         for stage, kind in (("own_error", "MissingExtra: this needs that"), ("foreign_error", "KeyError: 'what was")):
             assert kind in asked(token, inputs, tmp_path / "wrong", *on, stage=stage)
+
+
+def test_a_cluster_that_fails_is_explained(inputs, tmp_path, monkeypatch):
+    class RayError(Exception):
+        pass
+
+    class RayTaskError(RayError):
+        pass
+
+    def fail():
+        raise RayError("head node lost")
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    ray = SimpleNamespace(
+        exceptions=exceptions,
+        remote=lambda _task: SimpleNamespace(options=lambda **_options: None),
+        cluster_resources=fail,
+    )
+    monkeypatch.setattr("heedful.corpus.launchers._connect_ray", lambda _address: nullcontext(ray))
+    with pytest.raises(HeedfulError, match=r"the cluster failed \(head node lost\).*finished shards are kept"):
+        run(shard_stages.tidy, shard_stages.shards_of(inputs, tmp_path / "out"), {}, launcher=RayLauncher("auto"))
+
+
+def test_an_old_output_that_cannot_be_removed_is_named(inputs, tmp_path, monkeypatch):
+    shards = shard_stages.shards_of(inputs, tmp_path / "out")
+    run(shard_stages.tidy, shards, {})
+
+    def fail(_folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", fail)
+    with pytest.raises(HeedfulError, match="shard 00000: cannot remove the old"):
+        run(shard_stages.tidy, shards, {"other": 1})
+    monkeypatch.undo()

@@ -340,7 +340,7 @@ def test_the_command_says_where_and_what_next(tmp_path):
     assert run.exit_code == 0, run.output
     assert "7 of 7 answers are the same tokens" in run.output
     assert "Next: heedful translate" in run.output
-    for wrong, says in ((["--probes", str(tmp_path / "none")], "cannot be read"), (["--rounding", "int4"], "int8")):
+    for wrong, says in ((["--probes", str(tmp_path / "none")], "cannot be read"), (["--quantization", "int4"], "int8")):
         run = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--out", str(tmp_path / "x"), *wrong])
         assert isinstance(run.exception, ConfigError)
         assert says in str(run.exception)

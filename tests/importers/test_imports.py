@@ -3,8 +3,10 @@
 import csv
 import json
 import shutil
+import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
 from heedful.exporters import ctranslate2 as to_ctranslate2
 from heedful.exporters import marian as to_marian
-from heedful.importers import ctranslate2
+from heedful.importers import ctranslate2, g2p
 from heedful.importers.api import import_model
 from heedful.text.tokenizer import BOS, EOS, UNK, BorrowedTokenizer, load
 from heedful.training.api import train
@@ -437,6 +439,38 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
         path.write_bytes(bad)
         with pytest.raises(HeedfulError):
             ctranslate2.read_variables(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (struct.pack("<I", 7), "has format 7 of CTranslate2; heedful reads 2 to 6"),
+        (struct.pack("<IH4sI", 6, 4, b"BERT", 1), "holds a 'BERT'; heedful reads encoder-decoder Transformers"),
+    ],
+)
+def test_another_kind_of_model_bin_is_named(data, says, tmp_path):
+    (tmp_path / "model.bin").write_bytes(data)
+    with pytest.raises(HeedfulError, match=says):
+        ctranslate2.variables(tmp_path / "model.bin")
+
+
+def test_two_vocabularies_need_two_lists(opus, tmp_path):
+    if not (opus / "target_vocab.json").is_file():
+        return  # this one has one vocabulary
+    shutil.copytree(opus, tmp_path / "theirs")
+    (tmp_path / "theirs" / "target_vocab.json").unlink()
+    with pytest.raises(HeedfulError, match=r"has two tables of words, but no target_vocab\.json"):
+        import_model(tmp_path / "theirs", tmp_path / "model")
+
+
+def test_a_zip_bomb_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(g2p, "LARGEST", 10)
+    (tmp_path / g2p.SOURCE).write_text("<pad>\n<unk>\n</s>\na\n")
+    (tmp_path / g2p.TARGET).write_text("\n".join(g2p.SPECIAL) + "\nA\n")
+    with ZipFile(tmp_path / g2p.WEIGHTS, "w") as archive:
+        archive.writestr("enc_emb.npy", b"0" * 11)
+    with pytest.raises(HeedfulError, match="holds more than 10 bytes"):
+        g2p.read(tmp_path)
 
 
 def link(path, target):

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -373,6 +374,12 @@ def test_any_model_with_the_contract_may_be_asked():
     assert [one.source.text for one in found.trace.sentences] == [TEXT, "two dog"] * 2
     ids = inspect(inspected(student(), can_silence_heads=False), [4, 5, EOS])
     assert ids.trace.sentences[0].source.text == "a red"
+
+
+def test_a_model_without_a_tokenizer_wants_ids():
+    silent = replace(inspected(student()), tokenize=None)
+    with pytest.raises(HeedfulError, match="this model does not know text: give the ids of a source"):
+        inspect(silent, ["a"])
 
 
 @pytest.mark.parametrize(

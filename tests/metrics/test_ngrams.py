@@ -18,18 +18,18 @@ from heedful.metrics.ngrams import (
     brevity_penalty,
     chrf,
     chrf_counts,
-    chunks,
-    clipped,
+    clip_counts,
     closest_length,
+    count_ngrams,
+    count_overlap,
     f_score,
-    longest_common,
+    longest_common_subsequence,
+    matching_chunks,
     meteor,
-    ngrams,
-    overlap,
     rouge,
-    smoothed,
+    smooth_counts,
 )
-from heedful.metrics.score import Options, tokenizer
+from heedful.metrics.score import MetricOptions, make_tokenizer
 
 CAT = ["рыжий", "кот", "прилег", "на", "лавку"]
 LAY, BENCH = ["кот", "лежит", "на", "лавке"], ["на", "лавку", "легла", "кошка"]
@@ -53,7 +53,7 @@ def test_K1_and_M11_counts_are_clipped():
 def test_K2_the_cat_on_the_bench():
     counts = bleu_counts(CAT, [LAY, BENCH])
     assert counts == BleuCounts(matches=(3, 1, 0, 0), totals=(5, 4, 3, 2), length=5, reference_length=4)
-    assert smoothed(counts, "exp") == [(3, 5), (1, 4), (0.5, 3), (0.25, 2)]
+    assert smooth_counts(counts, "exp") == [(3, 5), (1, 4), (0.5, 3), (0.25, 2)]
     assert bleu(counts, "none") == 0.0
     worked = {"exp": 23.6435, "floor": 12.5743, "add-k": 37.606}
     assert {name: round(bleu(counts, name), 4) for name in worked} == worked
@@ -109,12 +109,12 @@ def test_K7_and_M14_rouge_is_recall_and_its_f_is_another_number():
 def test_K8_and_M14_meteor_weighs_recall_and_counts_chunks():
     assert meteor(CAT, LAY) == pytest.approx(0.2439, abs=5e-5)
     assert meteor(CAT, BENCH) == pytest.approx(0.4573, abs=5e-5)
-    shared = overlap(CAT, LAY, 1)
+    shared = count_overlap(CAT, LAY, 1)
     assert f_score(shared.precision, shared.recall, 3) == pytest.approx(0.4878, abs=5e-5)
     slide = f_score(shared.precision, shared.recall)  # "F1"
     assert slide == pytest.approx(0.4444, abs=5e-5)
-    assert chunks(CAT, LAY) == [("кот",), ("на",)]
-    assert chunks(CAT, BENCH) == [("на", "лавку")]
+    assert matching_chunks(CAT, LAY) == [("кот",), ("на",)]
+    assert matching_chunks(CAT, BENCH) == [("на", "лавку")]
     assert meteor(["a"], ["b"]) == meteor([], ["b"]) == 0.0
 
 
@@ -132,21 +132,22 @@ def corpora(references: int):
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("references", [1, 2, 4])
 def test_bleu_and_chrf_are_sacrebleu_s(references, smoothing):
-    cut = tokenizer(Options())
+    cut = make_tokenizer(MetricOptions())
+    metric = sacrebleu.BLEU(smooth_method=smoothing, force=True)
+    sentence_metric = sacrebleu.BLEU(smooth_method=smoothing, force=True, effective_order=True)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=40, deadline=None)  # benchmarks/metrics.py compares 1,000 of each
     @given(corpora(references))
     def law(corpus):
         hypotheses, *others = zip(*corpus, strict=True)
         rows = [(cut(hypothesis), [cut(one) for one in some]) for hypothesis, *some in corpus]
         ours = reduce(add, (bleu_counts(*row) for row in rows))
-        theirs = sacrebleu.BLEU(smooth_method=smoothing, force=True).corpus_score(hypotheses, others)
+        theirs = metric.corpus_score(hypotheses, others)
         assert bleu(ours, smoothing) == pytest.approx(theirs.score, abs=1e-9)
         for (words, some), (hypothesis, *texts) in zip(rows, corpus, strict=True):
-            alone = sacrebleu.BLEU(smooth_method=smoothing, force=True, effective_order=True)
-            assert bleu(bleu_counts(words, some), smoothing, effective=True) == pytest.approx(
-                alone.sentence_score(hypothesis, texts).score, abs=1e-9
-            )
+            theirs = sentence_metric.sentence_score(hypothesis, texts)
+            ours = bleu(bleu_counts(words, some), smoothing, effective=True)
+            assert ours == pytest.approx(theirs.score, abs=1e-9)
         every = [chrf_counts(hypothesis, some) for hypothesis, *some in corpus]
         total = [reduce(add, some) for some in zip(*every, strict=True)]
         assert chrf(total) == pytest.approx(sacrebleu.CHRF().corpus_score(hypotheses, others).score, abs=1e-9)
@@ -157,8 +158,8 @@ def test_bleu_and_chrf_are_sacrebleu_s(references, smoothing):
 @settings(deadline=None)
 @given(TOKENS, TOKENS)
 def test_chunks_hold_every_match_once(one, other):
-    runs = chunks(one, other)
-    assert sum(map(len, runs)) == overlap(one, other, 1).matches
+    runs = matching_chunks(one, other)
+    assert sum(map(len, runs)) == count_overlap(one, other, 1).matches
     texts = [" ".join(some) for some in (one, other)]
     assert all(" ".join(run) in text for run in runs for text in texts)
 
@@ -166,17 +167,17 @@ def test_chunks_hold_every_match_once(one, other):
 @settings(deadline=None)
 @given(TOKENS, TOKENS)
 def test_the_longest_common_subsequence_is_common_and_no_shorter_than_the_longest_run(one, other):
-    found = longest_common(one, other)
+    found = longest_common_subsequence(one, other)
     for some in (one, other):
         rest = iter(some)
         assert all(word in rest for word in found)
-    assert len(found) == len(longest_common(other, one))
-    assert len(found) >= max(map(len, chunks(one, other)), default=0)
+    assert len(found) == len(longest_common_subsequence(other, one))
+    assert len(found) >= max(map(len, matching_chunks(one, other)), default=0)
 
 
 @settings(deadline=None)
 @given(TOKENS, st.integers(1, 4))
 def test_ngrams_are_all_there(tokens, n):
-    assert ngrams(tokens, n).total() == max(0, len(tokens) - n + 1)
-    assert clipped(ngrams(tokens, n), [ngrams(tokens, n)]) == ngrams(tokens, n)
-    assert clipped(ngrams(tokens, n), []).total() == 0
+    assert count_ngrams(tokens, n).total() == max(0, len(tokens) - n + 1)
+    assert clip_counts(count_ngrams(tokens, n), [count_ngrams(tokens, n)]) == count_ngrams(tokens, n)
+    assert clip_counts(count_ngrams(tokens, n), []).total() == 0

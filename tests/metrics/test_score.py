@@ -7,8 +7,8 @@ import sacrebleu
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.metrics import METRICS, Options, interval, score
-from heedful.metrics.score import MOST, sentence_scores
+from heedful.metrics import METRICS, MetricOptions, interval, score
+from heedful.metrics.score import MAX_BOOTSTRAP_BYTES, sentence_scores
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wmt22-systems"
 HYPOTHESES = ["The cat sat on the mat.", "A dog!", ""]
@@ -59,10 +59,10 @@ def test_an_interval_is_that_of_sacrebleu():
 def test_options_change_the_number_and_its_signature():
     shouted = [one.upper() for one in HYPOTHESES]
     for name in ("bleu", "chrf", "rouge-1", "exact"):
-        plain, lower = score(name, shouted, OTHERS), score(name, shouted, OTHERS, options=Options(lowercase=True))
+        plain, lower = score(name, shouted, OTHERS), score(name, shouted, OTHERS, options=MetricOptions(lowercase=True))
         assert lower.value > plain.value
         assert ("case:mixed" in plain.signature, "case:lc" in lower.signature) == (True, True)
-    for options in (Options("none"), Options("char"), Options(smoothing="add-k")):
+    for options in (MetricOptions("none"), MetricOptions("char"), MetricOptions(smoothing="add-k")):
         found = score("bleu", HYPOTHESES, REFERENCES, options=options)
         assert found.value != score("bleu", HYPOTHESES, REFERENCES).value
         assert f"tok:{options.tokenization}|smooth:{options.smoothing}" in found.signature
@@ -100,30 +100,32 @@ def test_misuse():
     with pytest.raises(HeedfulError, match="nothing to score"):
         score("bleu", [], [])
     with pytest.raises(HeedfulError, match="unknown tokenization `int`; did you mean `intl`"):
-        score("rouge-1", HYPOTHESES, REFERENCES, options=Options("int"))
+        score("rouge-1", HYPOTHESES, REFERENCES, options=MetricOptions("int"))
     with pytest.raises(HeedfulError, match="unknown smoothing `add`; did you mean `add-k`"):
-        score("bleu", HYPOTHESES, REFERENCES, options=Options(smoothing="add"))
-    with pytest.raises(HeedfulError, match="1 samples say nothing"):
+        score("bleu", HYPOTHESES, REFERENCES, options=MetricOptions(smoothing="add"))
+    with pytest.raises(HeedfulError, match="1 samples are too few"):
         interval("bleu", HYPOTHESES, REFERENCES, samples=1)
-    with pytest.raises(HeedfulError, match=r"would take 3 GB of memory: take at most 8,333,333 samples"):
-        interval("bleu", HYPOTHESES, REFERENCES, samples=MOST // 300 + 10**6)
+    with pytest.raises(HeedfulError, match=r"would take 3 GB of memory: use at most 8,333,333 samples"):
+        interval("bleu", HYPOTHESES, REFERENCES, samples=MAX_BOOTSTRAP_BYTES // 300 + 10**6)
 
 
 def test_a_tokenization_that_is_not_installed_says_so(monkeypatch):
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None, raising=False)
-    with pytest.raises(HeedfulError, match=r"ja-mecab needs more than is installed: .* pip install sacrebleu\[ja\]"):
-        score("bleu", HYPOTHESES, REFERENCES, options=Options("ja-mecab"))
+    with pytest.raises(
+        HeedfulError, match=r"ja-mecab needs packages that are not installed: .* pip install sacrebleu\[ja\]"
+    ):
+        score("bleu", HYPOTHESES, REFERENCES, options=MetricOptions("ja-mecab"))
 
 
 # ------------------------------------------------------------------------------------------------ published scores
 
 SETTINGS = {
-    "BLEU": ("bleu", Options()),
-    "BLEU-lc": ("bleu", Options(lowercase=True)),
-    "BLEU-intl": ("bleu", Options("intl")),
-    "BLEU-char": ("bleu", Options("char")),
-    "chrF": ("chrf", Options()),
-    "chrF++": ("chrf++", Options()),
+    "BLEU": ("bleu", MetricOptions()),
+    "BLEU-lc": ("bleu", MetricOptions(lowercase=True)),
+    "BLEU-intl": ("bleu", MetricOptions("intl")),
+    "BLEU-char": ("bleu", MetricOptions("char")),
+    "chrF": ("chrf", MetricOptions()),
+    "chrF++": ("chrf++", MetricOptions()),
 }
 
 

@@ -7,8 +7,8 @@ from sacrebleu import BLEU
 from sacrebleu.significance import PairedTest
 
 from heedful.errors import HeedfulError
-from heedful.metrics.score import METRICS, Options, interval
-from heedful.metrics.significance import Against, paired
+from heedful.metrics.score import METRICS, MetricOptions, interval
+from heedful.metrics.significance import PairedScore, run_paired_test
 
 DATA = (
     Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "wmt17-ende-systems"
@@ -23,7 +23,7 @@ def test_numbers_are_those_of_sacrebleu(test):
     signatures, scores = PairedTest(
         [("good", GOOD), ("bad", BAD)], {"BLEU": BLEU()}, [REFERENCES], test, 100, 1000 if test == "ar" else -1
     )()
-    first, second = paired(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, test=test, samples=100)
+    first, second = run_paired_test(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, test=test, samples=100)
     assert (first.value, first.mean, first.margin) == (
         scores["BLEU"][0].score,
         scores["BLEU"][0].mean,
@@ -39,7 +39,7 @@ def test_numbers_are_those_of_sacrebleu(test):
 
 
 def test_every_metric_can_be_tested():
-    found = paired(list(METRICS), {"good": GOOD, "bad": BAD}, [REFERENCES], samples=50)
+    found = run_paired_test(list(METRICS), {"good": GOOD, "bad": BAD}, [REFERENCES], samples=50)
     assert [one.name for one in found] == [name for name in METRICS for _ in range(2)]
     for first, second in zip(found[::2], found[1::2], strict=True):
         alone = interval(first.name, GOOD, REFERENCES, samples=50)
@@ -48,7 +48,7 @@ def test_every_metric_can_be_tested():
 
 
 def test_a_system_is_no_better_than_itself():
-    _, same = paired(["bleu"], {"good": GOOD, "again": GOOD}, REFERENCES, samples=100)
+    _, same = run_paired_test(["bleu"], {"good": GOOD, "again": GOOD}, REFERENCES, samples=100)
     assert (same.difference, same.p, same.verdict) == (0.0, 1.0, "no clear difference")
 
 
@@ -64,18 +64,19 @@ def test_a_system_is_no_better_than_itself():
     ],
 )
 def test_what_a_difference_says(name, difference, p, says):
-    assert Against(name, 30.0, "", 30.0, 1.0, "new", difference, p).verdict == says
+    assert PairedScore(name, 30.0, "", 30.0, 1.0, "new", difference, p).verdict == says
 
 
 def test_misuse():
     with pytest.raises(HeedfulError, match="unknown test `arr`; did you mean `ar`"):
-        paired(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, test="arr")
+        run_paired_test(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, test="arr")
     with pytest.raises(HeedfulError, match="39 translations but 40 references"):
-        paired(["bleu"], {"good": GOOD, "bad": BAD[1:]}, REFERENCES)
-    with pytest.raises(HeedfulError, match="0 samples say nothing"):
-        paired(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, samples=0)
+        run_paired_test(["bleu"], {"good": GOOD, "bad": BAD[1:]}, REFERENCES)
+    with pytest.raises(HeedfulError, match="0 samples are too few"):
+        run_paired_test(["bleu"], {"good": GOOD, "bad": BAD}, REFERENCES, samples=0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="HEEDFUL_DATA has no wmt17-ende-systems")
 def test_published_p_values():
     def lines(name):
@@ -86,5 +87,5 @@ def test_published_p_values():
     rows = (line.split("\t") for line in (DATA / "expected-p-values.tsv").read_text().splitlines())
     expected = {row[0]: float(row[1]) for row in rows if row[0] in some}
     systems = {name: lines(f"hyp.{name}") for name in ("LIUM-NMT.4900", *some)}
-    found = paired(["bleu"], systems, [lines("ref")], samples=2000, options=Options("none"))
+    found = run_paired_test(["bleu"], systems, [lines("ref")], samples=2000, options=MetricOptions("none"))
     assert {one.system: one.p for one in found[1:]} == pytest.approx(expected, abs=0.01)

@@ -83,7 +83,7 @@ def test_runs_answer_together(runs):
 
 
 def test_from_the_command_line(runs):
-    command = [sys.executable, "-m", "heedful", "translate", runs["one"], "--with", runs["two"]]
+    command = [sys.executable, "-m", "heedful", "translate", runs["one"], "--ensemble", runs["two"]]
     done = subprocess.run(command, input=b"the old man\n", capture_output=True, check=True)
     both = heedful.load(runs["one"], others=[runs["two"]])
     assert done.stdout.decode() == both("the old man").text + "\n"

@@ -644,7 +644,7 @@ def test_misuse_of_the_command(tmp_path, exported):
     assert "--queue must be above 0, not 0" in says(str(exported / "one"), "--queue", "0")
     assert "--grace must be 0 or more, not -1" in says(str(exported / "one"), "--grace", "-1")
     assert "from 1 to 65535" in says(str(exported / "one"), "--port", "70000")
-    assert "no address of this machine" in says(str(exported / "one"), "--host", "203.0.113.7", "--anyone")
+    assert "not an address of this machine" in says(str(exported / "one"), "--host", "203.0.113.7", "--no-auth")
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert "is in use" in says(str(exported / "one"), "--port", str(other.getsockname()[1]))
     assert "--keys" in says(str(exported / "one"), "--new-key", "ann")

@@ -11,6 +11,7 @@ from heedful.data.batch import collate
 from heedful.errors import HeedfulError
 from heedful.training import checkpoint
 from heedful.training.api import train
+from heedful.training.distributed import World
 from heedful.training.events import Stepped
 from heedful.training.loop import Interrupted
 from heedful.training.machine import explain_out_of_memory
@@ -233,3 +234,10 @@ def test_the_pace_of_events_is_the_one_that_was_asked_for(corpus, tmp_path):
     assert steps["stepped"] == [3, 6, 9, 10]
     assert sorted(set(steps["validated"])) == [5, 10]
     assert steps["saved"] == [0, 4, 5, 8, 10]
+
+
+def test_processes_that_see_different_disks_are_stopped(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(World, "broadcast", lambda _self, values, _device: [value + 1 for value in values])
+    settings = settings_of(corpus, tmp_path / "run", steps=4, validate_pairs=2)
+    with pytest.raises(HeedfulError, match="the processes find different checkpoints; all need the same disk"):
+        train(settings)

@@ -151,7 +151,7 @@ def test_it_is_what_the_plain_command_says(models, tmp_path, options, end):
     count = len(ODD) + (end == b"\n\n")
     assert f"{count} lines (" in done.stderr
     assert "1 not UTF-8, and replaced" in done.stderr
-    assert "sentences a second" in done.stderr
+    assert "sentences per second" in done.stderr
     assert "Next: " in done.stderr
 
 
@@ -292,6 +292,14 @@ def test_an_input_or_a_model_that_changes_meanwhile_is_noticed(models, text, tmp
         bulk.WorkerModel().open(str(models / "export"), "of another")
 
 
+def test_pieces_that_change_while_they_are_joined_are_noticed(models, text, tmp_path, small, monkeypatch):
+    monkeypatch.setattr(shutil, "copyfileobj", lambda *_arguments: None)
+    with pytest.raises(HeedfulError, match=r"the pieces in .*out\.parts changed while they were joined"):
+        translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1))
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+
+
 def test_two_at_a_time_do_not_meet(models, text, tmp_path, small):
     tries = []
 
@@ -383,7 +391,7 @@ def test_a_worker_that_is_killed_costs_its_piece_a_new_start(models, text, tmp_p
 def test_a_cluster_gives_the_same_bytes(models, text, tmp_path, small):
     translate_file(models / "export", text, tmp_path / "whole", launcher=LocalLauncher(1))
     with raycluster.Cluster(2) as cluster:
-        on = ("--on", cluster.address)
+        on = ("--cluster", cluster.address)
         running = command(
             models / "export", "--bulk", text, tmp_path / "out", *on, env=cluster.environment, stderr=subprocess.PIPE
         )
@@ -410,15 +418,15 @@ MISUSE = {
     "a beam of 0": (["in", "out", "--beam", "0"], "beam and n-best size must be at least 1", HeedfulError),
     "no number": (["in", "out", "--length-penalty", "nan"], "length penalty must be 0 to 8, not nan", HeedfulError),
     "no such tag": (["in", "out", "--tag", "formal"], "formal", HeedfulError),
-    "workers and a cluster": (["in", "out", "--workers", "2", "--on", "ray"], "Give one of them", HeedfulError),
+    "workers and a cluster": (["in", "out", "--workers", "2", "--cluster", "ray"], "Give one of them", HeedfulError),
     "no workers": (["in", "out", "--workers", "0"], "there must be at least one", HeedfulError),
-    "others": (["in", "out", "--with", "other"], "--with does not go with --bulk", ConfigError),
+    "others": (["in", "out", "--ensemble", "other"], "--ensemble does not go with --bulk", ConfigError),
     "tmx": (["in", "out", "--tmx", "in", "out"], "--tmx does not go with --bulk", ConfigError),
     "n best": (["in", "out", "--nbest", "2"], "--nbest does not go with --bulk", ConfigError),
     "links": (["in", "out", "--alignment", "best"], "--alignment does not go with --bulk", ConfigError),
-    "draws": (["in", "out", "--sample"], "--sample does not go with --bulk: a piece that is made again", ConfigError),
+    "draws": (["in", "out", "--sample"], "--sample does not go with --bulk: repeating a piece must give", ConfigError),
     "a device": (["in", "out", "--device", "cpu"], "--device does not go with --bulk", ConfigError),
-    "threads": (["in", "out", "--threads", "2"], "--threads does not go with --bulk: .* say --workers N", ConfigError),
+    "threads": (["in", "out", "--threads", "2"], "--threads does not go with --bulk: .* use --workers N", ConfigError),
     "a file": (["in", "out", "in"], "FILE does not go with --bulk", ConfigError),
 }
 
@@ -441,7 +449,7 @@ def test_misuse_is_explained_and_leaves_nothing(models, tmp_path, monkeypatch, w
 
 
 def test_workers_and_clusters_are_for_bulk_alone(models):
-    for options in (["--workers", "2"], ["--on", "ray"]):
+    for options in (["--workers", "2"], ["--cluster", "ray"]):
         done = CliRunner().invoke(app, ["translate", str(models / "export"), *options])
         assert isinstance(done.exception, ConfigError)
         assert "belong to --bulk" in str(done.exception)

@@ -280,3 +280,8 @@ def test_any_text_is_answered(text):
     found = untaught()(text, beam=2)
     assert found.text.count("\n") == text.count("\n")
     assert isfinite(found.log_probability)
+
+
+def test_every_source_needs_a_target(translator):
+    with pytest.raises(HeedfulError, match="got 2 sources but 1 translations"):
+        translator.score_targets(["a", "b"], ["c"])

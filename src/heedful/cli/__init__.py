@@ -1,4 +1,4 @@
-"""The command `heedful`: one file per verb, each imported only when it is asked for."""
+"""The command `heedful`: one module per subcommand, with heavy imports inside functions so that --help is fast."""
 
 from heedful.cli.app import main
 

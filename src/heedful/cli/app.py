@@ -1,4 +1,4 @@
-"""The command line: verbs, and what every one of them shares."""
+"""The command line: the table of commands, and error handling for all of them."""
 
 import errno
 import re
@@ -20,54 +20,55 @@ from heedful.cli.info import info
 from heedful.cli.init import init
 from heedful.cli.inspect import inspect
 from heedful.cli.prepare import prepare
+from heedful.cli.renamed_options import renamed_option_message
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
-INTERRUPTED = 130  # what a shell says of Ctrl-C
-ADVICE = {  # what to do where the system says no
-    errno.EACCES: "you may not read or write there; name another place",
-    errno.EPERM: "you may not read or write there; name another place",
-    errno.EROFS: "nothing can be written there; name another place",
-    errno.ENOSPC: "free some space, and type the same command again",
-    errno.EDQUOT: "free some space, and type the same command again",
-    errno.EISDIR: "name a file",
-    errno.ENOTDIR: "name a folder",
-    errno.EEXIST: "name another place",
-    errno.ENOENT: "name one that is there",
+INTERRUPTED_EXIT_CODE = 130  # the usual code for Ctrl-C
+ERRNO_ADVICE = {
+    errno.EACCES: "no permission to read or write there; choose another path",
+    errno.EPERM: "no permission to read or write there; choose another path",
+    errno.EROFS: "the file system is read-only; choose another path",
+    errno.ENOSPC: "free some space and repeat the command",
+    errno.EDQUOT: "free some space and repeat the command",
+    errno.EISDIR: "give a file",
+    errno.ENOTDIR: "give a folder",
+    errno.EEXIST: "choose another path",
+    errno.ENOENT: "give a path that exists",
 }
-TOO_MUCH = {
-    "inspect": ": a sentence stands in quotes",
-    "prepare": ": it reads one heedful.toml, which names the files",
-    "translate": ": the text itself comes through a pipe, echo TEXT | heedful translate MODEL",
+EXTRA_ARGUMENT_ADVICE = {
+    "inspect": "put the sentence in quotes",
+    "prepare": "give one heedful.toml, which names the files",
+    "translate": "pipe the text in: echo TEXT | heedful translate MODEL",
 }
-GOES_ON = {"prepare", "train", "--bulk"}  # what keeps what it has finished, and goes on from there
-Mistyped: type[Any] = typer.BadParameter.__mro__[1]  # all that is wrong with the words of a command
+RESUMABLE_COMMANDS = {"prepare", "train", "--bulk"}  # repeating these continues where they were interrupted
+UsageError: type[Any] = typer.BadParameter.__mro__[1]  # click.UsageError, also where typer has its own copy of click
 
 app = typer.Typer(
     name="heedful",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help, in a third of the time
+    rich_markup_mode=None,  # plain help appears in a third of the time
     help="""Sequence-to-sequence learning with attention.
 
 \b
-  heedful demo                       a translator that comes along, and what it looked at
-  heedful init first --sample pt-en  a folder to train in, from your files or a sample
-  heedful check train.en train.de    what is wrong with these files, and what mends it
-  heedful prepare heedful.toml       read, clean, deduplicate, shuffle, tokenize
-  heedful train heedful.toml         a translator of your own
-  heedful translate my-model < in.en one line in, one line out
-  heedful evaluate new test.de       how good translations are
-  heedful compare test.de old new    which of them are better, and is it luck
-  heedful inspect my-model "A dog."  a page that shows what the model does with it
-  heedful serve my-model             over HTTP, with a page to try it
-  heedful export my-model            for other engines, with a proof that it says the same
-  heedful import opus-mt-en-de       what others trained, to look into and to fine-tune
-  heedful info --markdown            what is installed, to paste into a bug report
+  heedful demo                       try the built-in translator and see its attention
+  heedful init first --sample pt-en  create a folder to train in, from your files or a sample
+  heedful check train.en train.de    find problems in a corpus and how to fix them
+  heedful prepare heedful.toml       read, clean, deduplicate, shuffle and tokenize
+  heedful train heedful.toml         train a translator
+  heedful translate my-model < in.en translate line by line
+  heedful evaluate new test.de       score translations
+  heedful compare test.de old new    compare systems with significance tests
+  heedful inspect my-model "A dog."  write a page that shows attention and search
+  heedful serve my-model             serve a model over HTTP, with a page to try it
+  heedful export my-model            export for other engines and verify the output
+  heedful import opus-mt-en-de       import a model to inspect or fine-tune it
+  heedful info --markdown            list what is installed, for a bug report
 """,
 )
 app.command("demo")(demo)
@@ -85,8 +86,8 @@ app.command("import")(import_model)
 app.command("info")(info)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"heedful {__version__}")
         raise typer.Exit
 
@@ -94,51 +95,58 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on stderr and the error's exit code, not a traceback."""
+    """Run the command; an error of the user is one line on stderr and the error's exit code, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show an arrow shows a question mark
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
     try:
         code = app(None if sys.argv[1:] else ["--help"], prog_name="heedful", standalone_mode=False)
-    except Mistyped as error:
-        stop(mistyped(error), error.exit_code)
+    except UsageError as error:
+        exit_with_error(describe_usage_error(error), error.exit_code)
     except HeedfulError as error:
-        stop(str(error), error.exit_code)
+        exit_with_error(str(error), error.exit_code)
     except OSError as error:
         place = f" ({str(error.filename).replace('.tmp-', '')})" if error.filename else ""
-        advice, text = ADVICE.get(error.errno or 0), error.strerror or str(error)
-        stop(f"{text[:1].lower()}{text[1:]}{place}{f': {advice}' if advice else ''}", 1)
-    except KeyboardInterrupt:  # before typer was ready to make a code of it
-        code = INTERRUPTED
+        advice, text = ERRNO_ADVICE.get(error.errno or 0), error.strerror or str(error)
+        exit_with_error(f"{text[:1].lower()}{text[1:]}{place}{f': {advice}' if advice else ''}", 1)
+    except KeyboardInterrupt:  # raised before typer handles it
+        code = INTERRUPTED_EXIT_CODE
     except MemoryError:
-        stop("out of memory: give it less at a time, or end what else is running", 1)
-    if code == INTERRUPTED:
-        kept = "; what was finished is kept, and the same command goes on from there"
-        stop(f"interrupted{'' if GOES_ON.isdisjoint(sys.argv) else kept}", INTERRUPTED)
+        exit_with_error("out of memory: process less at a time, or close other programs", 1)
+    if code == INTERRUPTED_EXIT_CODE:
+        resume = "; repeat the command to continue from the last saved state"
+        exit_with_error(
+            "interrupted" if RESUMABLE_COMMANDS.isdisjoint(sys.argv) else f"interrupted{resume}", INTERRUPTED_EXIT_CODE
+        )
     sys.exit(code)
 
 
-def mistyped(error: Any) -> str:
-    """What is wrong with the words of a command, in our way, and where all of them are listed."""
+def describe_usage_error(error: Any) -> str:
+    """What is wrong with the arguments, and how to get help."""
     text = error.format_message().rstrip(".")
-    if near := getattr(error, "possibilities", None):
+    command = error.ctx.command.name if error.ctx else None
+    option = getattr(error, "option_name", None)
+    if option and (renamed := renamed_option_message(command, option)):
+        text = renamed
+    elif near := getattr(error, "possibilities", None):
         text = f"no such option `{error.option_name}`; did you mean `{near[0]}`?"
     elif word := re.match(r"No such command '(.*?)'", text):
         text = f"no such command `{word[1]}`{did_you_mean(word[1], error.ctx.command.commands)}"
     elif word := re.match(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", text):
-        text = f"`{word[1]}` is too much{TOO_MUCH.get(error.ctx.command.name, '')}"
-    command = error.ctx.command_path if error.ctx else shlex.join(["heedful", *sys.argv[1:2]])
-    return f"{text[0].lower()}{text[1:]}{'' if text.endswith('?') else '.'} Type: {command} --help"
+        advice = EXTRA_ARGUMENT_ADVICE.get(command or "")
+        text = f"unexpected argument `{word[1]}`{f'; {advice}' if advice else ''}"
+    command_path = error.ctx.command_path if error.ctx else shlex.join(["heedful", *sys.argv[1:2]])
+    return f"{text[0].lower()}{text[1:]}{'' if text.endswith('?') else '.'} Type: {command_path} --help"
 
 
-def stop(message: str, code: int) -> NoReturn:
-    """Say it, safely, and end; the text may quote a hostile corpus."""
+def exit_with_error(message: str, code: int) -> NoReturn:
+    """Print the message with control characters escaped (it may quote a hostile corpus), and exit."""
     typer.echo("heedful: " + "\n".join(escape_invisible(line) for line in message.split("\n")), err=True)
     sys.exit(code)

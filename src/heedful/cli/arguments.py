@@ -1,4 +1,4 @@
-"""What commands are given: a heedful.toml, or just the files."""
+"""Settings from arguments of the command line: a heedful.toml, or the files of a corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from heedful.config import Settings
 
 
-def settings_of(
+def settings_from_arguments(
     files: Sequence[str],
     pair: str | None,
     sets: Sequence[str] = (),
@@ -23,40 +23,40 @@ def settings_of(
     """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
     from heedful.config import assign, load, parse_settings
 
-    if is_configuration(files):
+    if is_settings_file(files):
         if pair or validation or test:
             raise ConfigError(
-                "a .toml says which languages and files there are: leave out --pair, --validation and --test"
+                "the .toml says which languages and files there are: leave out --pair, --validation and --test"
             )
         return load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
     if len(files) > 2:
         raise ConfigError(
-            f"{len(files)} files: a corpus is two, or one that holds both languages. Several corpora go into a "
-            "heedful.toml; to validate on some, repeat the option: --validation val.en --validation val.de"
+            f"{len(files)} files: a corpus is two files, or one that holds both languages. Several corpora go into a "
+            "heedful.toml; an option takes one file, so repeat it: --validation val.en --validation val.de"
         )
-    source, target = languages(files, pair)
+    source, target = find_languages(files, pair)
     data = {"train": [{"files": list(files)}]} | {
-        split: [{"files": list(some)}] for split, some in (("validation", validation), ("test", test)) if some
+        split: [{"files": list(paths)}] for split, paths in (("validation", validation), ("test", test)) if paths
     }
     tree: dict[str, Any] = {"source": source, "target": target, "data": data}
     if recipe:
         tree["recipe"] = recipe
     if out:
         tree["data"]["prepared_dir"] = (Path(out) / "prepared").as_posix()
-    for one in sets:
-        assign(tree, one)
+    for setting in sets:
+        assign(tree, setting)
     return parse_settings(tree, where="the command line", root=Path.cwd() if out else None)
 
 
-def is_configuration(files: Sequence[str]) -> bool:
-    """Whether a heedful.toml is given, and not a corpus."""
+def is_settings_file(files: Sequence[str]) -> bool:
+    """Whether the files are one heedful.toml and not a corpus."""
     if len(files) > 1 and any(file.endswith(".toml") for file in files):
-        raise ConfigError("a .toml names its corpora itself: give the .toml alone, or just the files")
+        raise ConfigError("the .toml names the corpora: give only the .toml, or only the files")
     return files[0].endswith(".toml")
 
 
-def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
-    """What --pair says, or the suffixes of two files."""
+def find_languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
+    """Source and target language from --pair, or else from the suffixes of the files."""
     if pair:
         source, dash, target = pair.partition("-")
         if not (source and dash and target):
@@ -68,14 +68,14 @@ def languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
     paths = [Path(file) for file in files]
     for path in paths:
         if path.is_dir():
-            raise ConfigError(f"{path} is a folder: name the files in it, such as: train.en train.de")
+            raise ConfigError(f"{path} is a folder: give the files in it, such as: train.en train.de")
     suffixes = [strip_compression_suffix(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
     if len(paths) == 1 and pair_format(paths[0]) == ".tsv":
         return "source", "target"
     if len(paths) == 1 and not pair_format(paths[0]) and paths[0].is_file():
-        raise ConfigError(f"{paths[0]} is one file of a pair: name the other one too, such as: train.en train.de")
+        raise ConfigError(f"{paths[0]} is one file of a pair: give both, such as: train.en train.de")
     if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
         raise ConfigError(f"both files end in .{suffixes[0]}: say which languages these are, such as: --pair en-de")
     raise ConfigError("say which languages these are, such as: --pair en-de")

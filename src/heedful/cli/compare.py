@@ -1,4 +1,4 @@
-"""`heedful compare`: is one system better than another, is it luck, and where do they differ?"""
+"""`heedful compare`: scores of several systems, significance tests, and the lines that differ most."""
 
 import json
 import shlex
@@ -8,139 +8,137 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.evaluate import KNOWN, Shown, show
-from heedful.cli.systems import Given, asked, chance, read, warn
+from heedful.cli.evaluate import METRIC_HELP, StyledLine, print_lines
+from heedful.cli.systems import ScoredTexts, format_p_value, parse_metrics, print_warnings, read_texts
 from heedful.errors import ConfigError
-from heedful.metrics import compare as comparison
+from heedful.metrics.compare import ComparedSystem, Comparison
+from heedful.metrics.compare import compare as compare_systems
 from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS
-from heedful.metrics.text_warnings import suspicions
+from heedful.metrics.text_warnings import find_text_warnings
 
-BAR = 40  # characters of the longest
+MAX_BAR_CHARACTERS = 40
 
 
 def compare(
-    reference: str = typer.Argument(..., help="What the translations should be; more with --reference."),
-    systems: list[str] = typer.Argument(..., help="Files of translations, or models; each is compared with the first."),
-    references: list[str] = typer.Option([], "--reference", help="One more reference (repeat for more)."),
-    source: str | None = typer.Option(None, "--source", help="What was translated, or what models shall translate."),
-    names: str | None = typer.Option(None, "--names", help="What to call the systems: old,new (default: their files)."),
-    metrics: list[str] = typer.Option(["bleu,chrf"], "--metric", help=KNOWN),
+    reference: str = typer.Argument(..., help="The reference translation; add others with --reference."),
+    systems: list[str] = typer.Argument(..., help="Files of translations, or models; the first is the baseline."),
+    references: list[str] = typer.Option([], "--reference", help="Another reference (repeatable)."),
+    source: str | None = typer.Option(None, "--source", help="The source text, which models translate."),
+    names: str | None = typer.Option(None, "--names", help="Names of the systems: old,new (default: the file names)."),
+    metrics: list[str] = typer.Option(["bleu,chrf"], "--metric", help=METRIC_HELP),
     test: str = typer.Option("bs", "--test", help="bs: paired bootstrap; ar: approximate randomization."),
-    samples: int | None = typer.Option(None, "--samples", help="Of the test (default: bs 1,000; ar 10,000)."),
+    samples: int | None = typer.Option(None, "--samples", help="Samples of the test (default: bs 1,000; ar 10,000)."),
     tokenize: str = typer.Option(
-        "13a", "--tokenize", "--tokenize", help="For BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+        "13a", "--tokenize", help="Tokenization for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
-    smooth: str = typer.Option("exp", "--smooth", help="For BLEU: exp, floor, add-k, none."),
-    most: int = typer.Option(5, "--most", metavar="N", min=0, help="Show the N lines that gained and lost most."),
-    out: str | None = typer.Option(None, "--out", help="Write all of it as one page, such as compare.html."),
-    as_json: bool = typer.Option(False, "--json", help="For machines."),
+    smooth: str = typer.Option("exp", "--smooth", help="Smoothing for BLEU: exp, floor, add-k, none."),
+    num_lines: int = typer.Option(5, "--most", metavar="N", min=0, help="Lines with the largest gains and losses."),
+    out: str | None = typer.Option(None, "--out", help="Also write an HTML page, such as compare.html."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Compare translations of the same text: scores, p-values, wins and losses, and where they differ.
+    """Compare translations of the same text: scores, p-values, wins and losses, and the lines that differ most.
 
     \b
       heedful compare test.de old.hypotheses new.hypotheses --source test.en --out compare.html
       heedful compare test.de old-model new-model --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    known, options = asked(metrics, tokenize, lowercase, smooth)
-    given = read(dict(zip(names_of(systems, names), systems, strict=True)), [reference, *references], source)
-    doubts = [
-        f"{name}: {doubt}"
-        for name, some in given.systems.items()
-        for doubt in suspicions(some, given.references, lowercase=lowercase)
+    metric_names, options = parse_metrics(metrics, tokenize, lowercase, smooth)
+    paths = dict(zip(name_systems(systems, names), systems, strict=True))
+    texts = read_texts(paths, [reference, *references], source)
+    warnings = [
+        f"{name}: {warning}"
+        for name, lines in texts.systems.items()
+        for warning in find_text_warnings(lines, texts.references, lowercase=lowercase)
     ]
-    found = comparison.compare(
-        given.systems,
-        given.references,
-        metrics=known,
-        test=test,
-        samples=samples,
-        options=options,
+    comparison = compare_systems(
+        texts.systems, texts.references, metrics=metric_names, test=test, samples=samples, options=options
     )
     if out:
         from heedful.cli.compare_page import write_page
 
-        write_page(Path(out), found, given, test, doubts)
+        write_page(Path(out), comparison, texts, test, warnings)
     if as_json:
-        models = {name: one.summary for name, one in given.models.items()}
-        typer.echo(json.dumps(plain(found) | {"models": models, "warnings": doubts}))
+        models = {name: model.summary for name, model in texts.models.items()}
+        typer.echo(json.dumps(comparison_as_dict(comparison) | {"models": models, "warnings": warnings}))
         return
-    warn(doubts)
-    show([(f"heedful compare  {len(given.references[0]):,} lines, each system against {found.first}", "bold")])
-    show(score_lines(found, test))
-    if given.models:
-        width = max(map(len, given.models))
-        show([("", ""), *((f"  {name:{width}}  {one.line}", "") for name, one in given.models.items())])
-    for rival in found.rivals:
-        show(rival_lines(rival, found.first))
-        show(changed_lines(rival, found.first, given, most))
-    again = ["heedful", "compare", reference, *systems, *(["--source", source] if source else [])]
-    then = f"open {out}" if out else shlex.join([*again, "--out", "compare.html"])
-    show([("", ""), (f"Next: {then}", "")])
+    print_warnings(warnings)
+    title = f"heedful compare  {len(texts.references[0]):,} lines, each system against {comparison.baseline}"
+    print_lines([(title, "bold"), *score_lines(comparison, test)])
+    if texts.models:
+        width = max(map(len, texts.models))
+        print_lines([("", ""), *((f"  {name:{width}}  {model.line}", "") for name, model in texts.models.items())])
+    for system in comparison.compared:
+        print_lines(gain_lines(system, comparison.baseline))
+        print_lines(changed_lines(system, comparison.baseline, texts, num_lines))
+    command = ["heedful", "compare", reference, *systems, *(["--source", source] if source else [])]
+    following = f"open {out}" if out else shlex.join([*command, "--out", "compare.html"])
+    print_lines([("", ""), (f"Next: {following}", "")])
 
 
-def names_of(systems: Sequence[str], names: str | None) -> list[str]:
-    """What the systems are called: as asked, or else as their files, with folders where names alone are not enough."""
-    found = names.split(",") if names is not None else [Path(one).name or one for one in systems]
-    if names is None and len(set(found)) < len(found):
-        found = list(systems)
-    if len(found) != len(systems):
-        raise ConfigError(f"--names {names}: {len(found)} names for {len(systems)} systems")
-    if len(set(found)) < len(found) or not all(found):
-        raise ConfigError("systems need names that differ: say them, such as --names old,new")
-    return found
+def name_systems(systems: Sequence[str], names: str | None) -> list[str]:
+    """The names from --names, or else the file names, with folders if the file names are not unique."""
+    unique_names = names.split(",") if names is not None else [Path(path).name or path for path in systems]
+    if names is None and len(set(unique_names)) < len(unique_names):
+        unique_names = list(systems)
+    if len(unique_names) != len(systems):
+        raise ConfigError(f"--names {names}: {len(unique_names)} names for {len(systems)} systems")
+    if len(set(unique_names)) < len(unique_names) or not all(unique_names):
+        raise ConfigError("systems need different names: give them, such as --names old,new")
+    return unique_names
 
 
-def plain(found: comparison.Comparison) -> dict[str, object]:
-    """For machines."""
+def comparison_as_dict(comparison: Comparison) -> dict[str, object]:
+    """The content of --json."""
     rivals = [
         {
-            "name": one.name,
-            "tally": asdict(one.tally),
-            "spread": one.spread,
-            "lines": [asdict(line) for line in one.differences],
+            "name": system.name,
+            "tally": asdict(system.tally),
+            "spread": system.gain_histogram,
+            "lines": [asdict(difference) for difference in system.differences],
         }
-        for one in found.rivals
+        for system in comparison.compared
     ]
-    return {"scores": [asdict(one) for one in found.scores], "rivals": rivals}
+    return {"scores": [asdict(score) for score in comparison.scores], "rivals": rivals}
 
 
-def score_lines(found: comparison.Comparison, test: str) -> Iterator[Shown]:
-    """Metric by metric, every system; then the signatures."""
-    firsts = [one for one in found.scores if one.system == found.first]
-    width = max(len(text) for one in found.scores for text in (one.system, METRICS[one.name].title))
-    for one in found.scores:
-        if one in firsts:
-            title = METRICS[one.name].title
+def score_lines(comparison: Comparison, test: str) -> Iterator[StyledLine]:
+    """A table for each metric with a row for each system; then the signatures."""
+    baseline_scores = [score for score in comparison.scores if score.system == comparison.baseline]
+    width = max(len(text) for score in comparison.scores for text in (score.system, METRICS[score.name].title))
+    for score in comparison.scores:
+        if score in baseline_scores:
+            title = METRICS[score.name].title
             yield f"  {title:{width}}  {'score':>7}  {'95 % interval':>16}  {'change':>7}  {'p':>7}", "dim"
-        interval = f"{one.mean - one.margin:.2f} to {one.mean + one.margin:.2f}"
-        change = "" if one in firsts else f"{one.difference:+.2f}"
-        numbers = f"{one.value:7.2f}  {interval:>16}  {change:>7}  {chance(one.p):>7}  {one.verdict}"
-        yield f"  {one.system:{width}}  {numbers}".rstrip(), ""
-    yield f"  p: {TESTS[test].label}, each system against the first by itself", "dim"
-    for one in firsts:
-        yield f"  {METRICS[one.name].label}  {one.signature}", "dim"
+        interval = f"{score.mean - score.margin:.2f} to {score.mean + score.margin:.2f}"
+        change = "" if score in baseline_scores else f"{score.difference:+.2f}"
+        numbers = f"{score.value:7.2f}  {interval:>16}  {change:>7}  {format_p_value(score.p):>7}  {score.verdict}"
+        yield f"  {score.system:{width}}  {numbers}".rstrip(), ""
+    yield f"  p: {TESTS[test].label}, each system against the first; not corrected for several tests", "dim"
+    for score in baseline_scores:
+        yield f"  {METRICS[score.name].label}  {score.signature}", "dim"
 
 
-def rival_lines(rival: comparison.Rival, first: str) -> Iterator[Shown]:
-    """Wins and losses by sentence, and how large they are."""
-    tally, largest = rival.tally, max(rival.spread.values())
+def gain_lines(system: ComparedSystem, baseline: str) -> Iterator[StyledLine]:
+    """Wins and losses by sentence, and a histogram of the gains."""
+    tally, largest = system.tally, max(system.gain_histogram.values())
     yield "", ""
-    yield f"{rival.name} against {first}, sentence by sentence (chrF)", "bold"
-    yield f"  {tally.wins:,} better, {tally.losses:,} worse, {tally.ties:,} equal ({tally.same:,} the same words)", ""
-    for name, count in rival.spread.items():
-        yield f"  {name:>12}  {count:>6,}  {'#' * round(BAR * count / largest)}".rstrip(), ""
+    yield f"{system.name} against {baseline}, sentence by sentence (chrF)", "bold"
+    yield f"  {tally.wins:,} better, {tally.losses:,} worse, {tally.ties:,} equal ({tally.same:,} identical)", ""
+    for name, count in system.gain_histogram.items():
+        yield f"  {name:>12}  {count:>6,}  {'#' * round(MAX_BAR_CHARACTERS * count / largest)}".rstrip(), ""
 
 
-def changed_lines(rival: comparison.Rival, first: str, given: Given, most: int) -> Iterator[Shown]:
-    """The lines that gained most, and those that lost most, with the first word that differs."""
-    for title, some in (("gained", rival.gains(most)), ("lost", rival.losses(most))):
-        for one in some:
-            change = f"{title} {abs(one.gain):.2f} ({one.first:.2f} to {one.second:.2f})"
+def changed_lines(system: ComparedSystem, baseline: str, texts: ScoredTexts, num_lines: int) -> Iterator[StyledLine]:
+    """The lines with the largest gains and the largest losses, and the first word that differs."""
+    changes = ("gained", system.largest_gains(num_lines)), ("lost", system.largest_losses(num_lines))
+    for verb, differences in changes:
+        for difference in differences:
+            change = f"{verb} {abs(difference.gain):.2f} ({difference.first:.2f} to {difference.second:.2f})"
             yield "", ""
-            yield f"  line {one.line:,} {change}; they part at word {one.place}", "bold"
-            texts = given.line(one.line, first, rival.name)
-            width = max(len(name) for name, _ in texts)
-            for name, text in texts:
+            yield f"  line {difference.line:,} {change}; word {difference.place} is the first that differs", "bold"
+            rows = texts.labeled_line(difference.line, baseline, system.name)
+            width = max(len(name) for name, _ in rows)
+            for name, text in rows:
                 yield f"    {name:>{width}}  {text}", ""

@@ -1,9 +1,9 @@
-"""compare.html: a comparison as one page in the look of a run's report.html, without its script: nothing runs here."""
+"""compare.html: a comparison as one HTML file without scripts, in the style of a run's report.html."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heedful.cli.systems import Given, chance
+from heedful.cli.systems import ScoredTexts, format_p_value
 from heedful.html import (
     HEIGHT,
     RIGHT,
@@ -19,50 +19,56 @@ from heedful.html import (
     tag,
     write_html,
 )
-from heedful.metrics.compare import Comparison, Difference, Rival
+from heedful.metrics.compare import ComparedSystem, Comparison, LineDifference
 from heedful.metrics.score import METRICS
-from heedful.metrics.significance import TESTS, Against
+from heedful.metrics.significance import TESTS, PairedScore
 from heedful.text.normalize import escape_invisible
 from heedful.training.report import TEMPLATE, mark_matches
 
-SHOWN = 25  # sentences that gained most, and as many that lost most
-SIDE = 112  # left of the bars, for their names
-FOOT, ROW = 24, 28  # under a chart for its scale, and the least for a system
+MAX_SHOWN_SENTENCES = 25  # with the largest gains, and as many with the largest losses
+BAR_LABEL_WIDTH = 112  # pixels left of the bars
+SCALE_HEIGHT, MIN_SYSTEM_HEIGHT = 24, 28  # pixels
 
 
-def write_page(path: Path, found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> None:
-    """Write the page, whole or not at all."""
-    write_html(path, page(found, given, test, doubts))
+def write_page(path: Path, comparison: Comparison, texts: ScoredTexts, test: str, warnings: Sequence[str]) -> None:
+    """Write the HTML file atomically."""
+    write_html(path, render_page(comparison, texts, test, warnings))
 
 
-def page(found: Comparison, given: Given, test: str, doubts: Sequence[str]) -> str:
-    """The page of a comparison."""
-    title = f"{', '.join(rival.name for rival in found.rivals)} against {found.first}"
+def render_page(comparison: Comparison, texts: ScoredTexts, test: str, warnings: Sequence[str]) -> str:
+    """The HTML of a comparison."""
+    title = f"{', '.join(system.name for system in comparison.compared)} against {comparison.baseline}"
     parts = (
-        heading(title, found, given),
-        *(tag("p", doubt, class_="warning") for doubt in doubts),
-        section("Scores", scores(found, test)),
-        *([section("Models", models(given))] if given.models else ()),
-        section("Sentence by sentence", sentences(found)),
+        page_header(title, comparison, texts),
+        *(tag("p", warning, class_="warning") for warning in warnings),
+        section("Scores", score_tables(comparison, test)),
+        *([section("Models", model_table(texts))] if texts.models else ()),
+        section("Sentence by sentence", gain_section(comparison)),
         *(
-            section(f"Where {rival.name} {verb} most", changed(some, rival, found.first, given))
-            for rival in found.rivals
-            for verb, some in (("gained", rival.gains(SHOWN)), ("lost", rival.losses(SHOWN)))
+            section(
+                f"Where {system.name} {verb} most",
+                changed_sentences(differences, system.name, comparison.baseline, texts),
+            )
+            for system in comparison.compared
+            for verb, differences in (
+                ("gained", system.largest_gains(MAX_SHOWN_SENTENCES)),
+                ("lost", system.largest_losses(MAX_SHOWN_SENTENCES)),
+            )
         ),
     )
-    look = TEMPLATE.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
-    template = f"{look}<script></script>\n</body>\n</html>\n"
+    style = TEMPLATE.read_text(encoding="utf-8").partition('<script type="application/json"')[0]
+    template = f"{style}<script></script>\n</body>\n</html>\n"
     return fill_template(template, title=title, body=Html("\n".join(parts)), data=None)
 
 
-def heading(title: str, found: Comparison, given: Given) -> Html:
-    """Who is compared, and the first metric of each."""
-    first = [one for one in found.scores if one.name == found.scores[0].name]
-    tiles = {f"{METRICS[one.name].label}, {one.system}": f"{one.value:.2f}" for one in first}
-    if len(first) == 2:
-        tiles |= {"change": f"{first[1].difference:+.2f}", "p": chance(first[1].p)}
-    tiles["lines"] = f"{len(given.references[0]):,}"
-    tiles["references"] = str(len(given.references))
+def page_header(title: str, comparison: Comparison, texts: ScoredTexts) -> Html:
+    """The title and tiles with the first metric of each system."""
+    first_scores = first_metric_scores(comparison)
+    tiles = {f"{METRICS[score.name].label}, {score.system}": f"{score.value:.2f}" for score in first_scores}
+    if len(first_scores) == 2:
+        tiles |= {"change": f"{first_scores[1].difference:+.2f}", "p": format_p_value(first_scores[1].p)}
+    tiles["lines"] = f"{len(texts.references[0]):,}"
+    tiles["references"] = str(len(texts.references))
     return tag(
         "header",
         tag("h1", title),
@@ -71,129 +77,141 @@ def heading(title: str, found: Comparison, given: Given) -> Html:
     )
 
 
-def scores(found: Comparison, test: str) -> Iterator[Html]:
-    """Every metric of every system, and what exactly it is."""
+def first_metric_scores(comparison: Comparison) -> list[PairedScore]:
+    """The scores of all systems by the first metric."""
+    return [score for score in comparison.scores if score.name == comparison.scores[0].name]
+
+
+def score_tables(comparison: Comparison, test: str) -> Iterator[Html]:
+    """Every metric of every system, and the signatures."""
     rows = [
         (
-            METRICS[one.name].title,
-            one.system,
-            f"{one.value:.2f}",
-            f"{one.mean - one.margin:.2f} to {one.mean + one.margin:.2f}",
-            f"{one.difference:+.2f}" if one.p is not None else "",
-            chance(one.p),
-            one.verdict,
+            METRICS[score.name].title,
+            score.system,
+            f"{score.value:.2f}",
+            f"{score.mean - score.margin:.2f} to {score.mean + score.margin:.2f}",
+            f"{score.difference:+.2f}" if score.p is not None else "",
+            format_p_value(score.p),
+            score.verdict,
             "",
         )
-        for one in found.scores
+        for score in comparison.scores
     ]
     yield table(("metric", "system", "score", "95 % interval", "change", "p", "", ""), rows)
     yield remark(
-        f"p is how often a change as large would come about by chance ({TESTS[test].label}); each system is tested "
-        "against the first by itself, so of many systems some will seem to differ by luck."
+        f"p is the probability of a change this large by chance ({TESTS[test].label}). Each system is tested against "
+        "the first without correction for multiple tests, so among many systems one may seem to differ by chance."
     )
-    signatures = {METRICS[one.name].label: one.signature for one in found.scores}
+    signatures = {METRICS[score.name].label: score.signature for score in comparison.scores}
     yield table(("metric", "signature"), list(signatures.items()), code=[1])
 
 
-def models(given: Given) -> Iterator[Html]:
-    """How large the models are, and how fast they were."""
+def model_table(texts: ScoredTexts) -> Iterator[Html]:
+    """Size and speed of the models."""
     rows = [
-        (name, f"{one['weights']:,}", f"{one['megabytes']:,}", f"{one['lines_a_second']:,}", "")
-        for name, one in ((name, used.summary) for name, used in given.models.items())
+        (name, f"{summary['weights']:,}", f"{summary['megabytes']:,}", f"{summary['lines_a_second']:,}", "")
+        for name, summary in ((name, model.summary) for name, model in texts.models.items())
     ]
     yield table(("system", "weights", "megabytes", "lines a second", ""), rows)
-    yield remark("One after the other, on the machine that made this page.")
+    yield remark("Speed on the machine that wrote this page, one model after the other.")
 
 
-def sentences(found: Comparison) -> Iterator[Html]:
-    """Wins, losses, and how large they are."""
-    rows = [(one.name, one.tally.wins, one.tally.losses, one.tally.ties, one.tally.same, "") for one in found.rivals]
-    yield remark(f"By the chrF of every sentence, against {found.first}.")
-    yield table(("system", "better", "worse", "equal", "the same words", ""), rows)
-    metric = found.scores[0].name
-    charts = [whiskers([one for one in found.scores if one.name == metric]), *map(bars, found.rivals)]
+def gain_section(comparison: Comparison) -> Iterator[Html]:
+    """Wins and losses, and charts of their sizes."""
+    tallies = [(system.name, system.tally) for system in comparison.compared]
+    rows = [(name, tally.wins, tally.losses, tally.ties, tally.same, "") for name, tally in tallies]
+    yield remark(f"By the chrF of each sentence, against {comparison.baseline}.")
+    yield table(("system", "better", "worse", "equal", "identical", ""), rows)
+    charts = [interval_chart(first_metric_scores(comparison)), *map(gain_bars, comparison.compared)]
     yield tag("div", *charts, class_="charts")
 
 
-def changed(some: Sequence[Difference], rival: Rival, first: str, given: Given) -> Iterator[Html]:
-    """Sentences, bold where they agree with the reference, marked at the first word that differs."""
-    if some:
-        yield remark("Bold is what the reference says too, in that order; marked is the first word that differs.")
-    for one in some:
-        *told, old, new = given.line(one.line, first, rival.name)
-        reference = given.references[0][one.line - 1]
-        yield tag("p", f"Line {one.line:,}: {one.first:.1f} → {one.second:.1f} ({one.gain:+.1f})", class_="source")
-        said = [(name, marked(reference, text, one.place)) for name, text in (old, new)]
-        yield table(("", ""), [*told, *said])
+def changed_sentences(
+    differences: Sequence[LineDifference], system: str, baseline: str, texts: ScoredTexts
+) -> Iterator[Html]:
+    """Sentences in bold where they agree with the reference, marked at the first word that differs."""
+    if differences:
+        yield remark("Bold words are in the reference too, in that order; the mark is on the first word that differs.")
+    for difference in differences:
+        *context, old, new = texts.labeled_line(difference.line, baseline, system)
+        reference = texts.references[0][difference.line - 1]
+        change = f"{difference.first:.1f} → {difference.second:.1f} ({difference.gain:+.1f})"
+        yield tag("p", f"Line {difference.line:,}: {change}", class_="source")
+        outputs = [(name, mark_agreement(reference, text, difference.place)) for name, text in (old, new)]
+        yield table(("", ""), [*context, *outputs])
 
 
-def marked(reference: str, output: str, place: int | None) -> Html:
-    """An output, bold where the reference says the same, with a mark on the piece of this number."""
-    told = []
-    for at, (piece, agrees) in enumerate(mark_matches(reference, output), 1):
-        text = tag("b", piece.rstrip()) if agrees else Html(escape_text(piece.rstrip()))
-        told.append((tag("mark", text) if at == place else text) + " " * piece.endswith(" "))
-    return Html("".join(told))
+def mark_agreement(reference: str, output: str, marked_number: int | None) -> Html:
+    """The output, bold where the reference agrees, with a mark on the word of this number."""
+    words = []
+    for number, (word, agrees) in enumerate(mark_matches(reference, output), 1):
+        text = tag("b", word.rstrip()) if agrees else Html(escape_text(word.rstrip()))
+        words.append((tag("mark", text) if number == marked_number else text) + " " * word.endswith(" "))
+    return Html("".join(words))
 
 
 # ---------------------------------------------------------------------------------------------------- drawings
 
 
-def figure(title: str, drawn: Sequence[Html], said: str, height: float = HEIGHT) -> Html:
-    """A drawing under its title, which a screen reader says in words."""
-    label = escape_invisible(f"{title}: {said}")
-    picture = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
+def figure(title: str, shapes: Sequence[Html], description: str, height: float = HEIGHT) -> Html:
+    """A drawing with its title, and a description for screen readers."""
+    label = escape_invisible(f"{title}: {description}")
+    picture = tag("svg", *shapes, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
     return tag("figure", tag("figcaption", title), picture)
 
 
-def bars(rival: Rival) -> Html:
-    """How many sentences gained or lost how much, as bars."""
-    spread = rival.spread
-    each, longest = (HEIGHT - 2 * TOP) / len(spread), max(1, *spread.values())
-    drawn = []
-    for number, (name, count) in enumerate(spread.items()):
-        y, width = TOP + each * number, (WIDTH - SIDE - 6 * RIGHT) * count / longest
-        kind = "point second" if number < len(spread) // 2 else "point"
-        faint = 0.4 if number == len(spread) // 2 else 1
-        drawn += [
-            tag("text", name, x=SIDE - 8, y=round(y + each / 2 + 4, 1), text_anchor="end"),
+def gain_bars(system: ComparedSystem) -> Html:
+    """A histogram of the gains and losses of the sentences."""
+    histogram = system.gain_histogram
+    bar_height, largest = (HEIGHT - 2 * TOP) / len(histogram), max(1, *histogram.values())
+    shapes = []
+    for number, (name, count) in enumerate(histogram.items()):
+        y, width = TOP + bar_height * number, (WIDTH - BAR_LABEL_WIDTH - 6 * RIGHT) * count / largest
+        kind = "point second" if number < len(histogram) // 2 else "point"
+        opacity = 0.4 if number == len(histogram) // 2 else 1
+        shapes += [
+            tag("text", name, x=BAR_LABEL_WIDTH - 8, y=round(y + bar_height / 2 + 4, 1), text_anchor="end"),
             tag(
                 "rect",
-                x=SIDE,
+                x=BAR_LABEL_WIDTH,
                 y=round(y + 2, 1),
                 width=round(width, 1),
-                height=round(each - 4, 1),
+                height=round(bar_height - 4, 1),
                 class_=kind,
-                fill_opacity=faint,
+                fill_opacity=opacity,
             ),
-            tag("text", f"{count:,}", x=round(SIDE + width + 6, 1), y=round(y + each / 2 + 4, 1)),
+            tag("text", f"{count:,}", x=round(BAR_LABEL_WIDTH + width + 6, 1), y=round(y + bar_height / 2 + 4, 1)),
         ]
-    said = ", ".join(f"{name}: {count:,}" for name, count in spread.items())
-    return figure(f"{rival.name}: change of sentences, in chrF", drawn, said)
+    description = ", ".join(f"{name}: {count:,}" for name, count in histogram.items())
+    return figure(f"{system.name}: change of sentences, in chrF", shapes, description)
 
 
-def whiskers(some: Sequence[Against]) -> Html:
-    """Scores as points, intervals as lines."""
-    places = [place for one in some for place in (one.mean - one.margin, one.mean + one.margin, one.value)]
-    low, high = min(places), max(*places, min(places) + 0.1)
-    height = max(HEIGHT, TOP + FOOT + ROW * len(some))
-    each = (height - TOP - FOOT) / len(some)
+def interval_chart(system_scores: Sequence[PairedScore]) -> Html:
+    """A chart with scores as points and intervals as lines."""
+    bounds = [(score.mean - score.margin, score.mean + score.margin) for score in system_scores]
+    values = [
+        value for score, interval in zip(system_scores, bounds, strict=True) for value in (*interval, score.value)
+    ]
+    low, high = min(values), max(*values, min(values) + 0.1)
+    height = max(HEIGHT, TOP + SCALE_HEIGHT + MIN_SYSTEM_HEIGHT * len(system_scores))
+    row_height = (height - TOP - SCALE_HEIGHT) / len(system_scores)
 
     def x(value: float) -> float:
         return round(2 * RIGHT + (WIDTH - 4 * RIGHT) * (value - low) / (high - low), 1)
 
-    drawn = []
-    for at in make_ticks(low, high, 5):
-        drawn += [
-            tag("line", x1=x(at), x2=x(at), y1=TOP, y2=height - FOOT, class_="grid"),
-            tag("text", f"{at:,.6g}", x=x(at), y=height - 6, text_anchor="middle"),
+    shapes, descriptions = [], []
+    for tick in make_ticks(low, high, 5):
+        shapes += [
+            tag("line", x1=x(tick), x2=x(tick), y1=TOP, y2=height - SCALE_HEIGHT, class_="grid"),
+            tag("text", f"{tick:,.6g}", x=x(tick), y=height - 6, text_anchor="middle"),
         ]
-    for number, one in enumerate(some):
-        y, kind = round(TOP + each * (number + 0.7), 1), "" if number else " second"
-        drawn += [
-            tag("text", f"{one.system}  {one.value:.2f}", x=2 * RIGHT, y=y - 8),
-            tag("line", x1=x(one.mean - one.margin), x2=x(one.mean + one.margin), y1=y, y2=y, class_=f"curve{kind}"),
-            tag("circle", cx=x(one.value), cy=y, r=4, class_=f"point{kind}"),
+    for number, (score, (lower, upper)) in enumerate(zip(system_scores, bounds, strict=True)):
+        y, kind = round(TOP + row_height * (number + 0.7), 1), "" if number else " second"
+        shapes += [
+            tag("text", f"{score.system}  {score.value:.2f}", x=2 * RIGHT, y=y - 8),
+            tag("line", x1=x(lower), x2=x(upper), y1=y, y2=y, class_=f"curve{kind}"),
+            tag("circle", cx=x(score.value), cy=y, r=4, class_=f"point{kind}"),
         ]
-    said = (f"{one.system} {one.value:.2f}, {one.mean - one.margin:.2f} to {one.mean + one.margin:.2f}" for one in some)
-    return figure(f"{METRICS[some[0].name].label} with 95 % intervals", drawn, "; ".join(said), height)
+        descriptions.append(f"{score.system} {score.value:.2f}, {lower:.2f} to {upper:.2f}")
+    title = f"{METRICS[system_scores[0].name].label} with 95 % intervals"
+    return figure(title, shapes, "; ".join(descriptions), height)

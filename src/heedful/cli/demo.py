@@ -1,4 +1,4 @@
-"""`heedful demo`: a translator that comes along, what it says and what it looked at."""
+"""`heedful demo`: translate with a built-in model and show its attention."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.inspect import shown
+from heedful.cli.inspect import open_page
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS, model
 from heedful.text.normalize import escape_invisible
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from heedful.trace import Sentence
 
 SENTENCES = {"pt-en": "Eu gosto muito de café.", "ru-en": "Я хочу выпить стакан воды."}
-SURE, UNSURE = 0.7, 0.4  # probabilities above and below which a word is tinted
-OUT = "demo.html"
+PROBABILITY_COLORS = ((0.7, "green"), (0.4, "yellow"), (0.0, "red"))  # from this probability on
+DEFAULT_PAGE = "demo.html"
 
 
 def demo(
-    sentence: str | None = typer.Argument(None, help="Your own, in Portuguese or Russian."),
-    pair: str | None = typer.Option(None, "--pair", help=f"{' or '.join(PAIRS)} (default: by the letters)."),
-    out: str = typer.Option(OUT, "--out", help="Where the page goes."),
+    sentence: str | None = typer.Argument(None, help="A sentence in Portuguese or Russian."),
+    pair: str | None = typer.Option(None, "--pair", help=f"{' or '.join(PAIRS)} (default: by the alphabet)."),
+    out: str = typer.Option(DEFAULT_PAGE, "--out", help="The page to write."),
     show: bool = typer.Option(True, "--open/--no-open", help="Open the page in the browser."),
 ) -> None:
-    """Translate with a small model that comes along, and look inside it. No network, nothing to prepare.
+    """Translate with a small built-in model and look inside it. Needs no network and no preparation.
 
     \b
       heedful demo
@@ -37,34 +37,34 @@ def demo(
     require("torch", extra="train", whose="heedful demo")
     if sentence is not None and not sentence.strip():
         raise ConfigError('give a sentence to translate, such as: heedful demo "Onde está o meu carro?"')
-    pairs = [pair] if pair else [pair_of(sentence)] if sentence else list(PAIRS)
-    models = [model(one) for one in pairs]
+    pairs = [pair] if pair else [guess_pair(sentence)] if sentence else list(PAIRS)
+    models = [model(name) for name in pairs]
     from rich.console import Console
 
     from heedful.inspection.api import Page, inspect
     from heedful.inspection.figure import render_terminal
 
     console = Console(highlight=False)
-    found = []
-    for name, place in zip(pairs, models, strict=True):
-        with Console(stderr=True).status("translating, and silencing every head once"):
-            whole = inspect(place, [sentence or SENTENCES[name]], title="heedful demo")
-        for one in whole.trace.sentences:
-            told(console, name, one)
-            console.print(render_terminal(one))
-            found.append(one.model_copy(update={"name": name}))
-    path = Page(whole.trace.model_copy(update={"sentences": tuple(found)})).save(out)
-    typer.echo(f"{path} ({path.stat().st_size / 1000:,.0f} kB): {shown(path) if show else 'open it in a browser'}")
+    sentences = []
+    for name, folder in zip(pairs, models, strict=True):
+        with Console(stderr=True).status("translating, and measuring the importance of each head"):
+            page = inspect(folder, [sentence or SENTENCES[name]], title="heedful demo")
+        for traced in page.trace.sentences:
+            print_translation(console, name, traced)
+            console.print(render_terminal(traced))
+            sentences.append(traced.model_copy(update={"name": name}))
+    path = Page(page.trace.model_copy(update={"sentences": tuple(sentences)})).save(out)
+    typer.echo(f"{path} ({path.stat().st_size / 1000:,.0f} kB): {open_page(path) if show else 'open it in a browser'}")
     typer.echo(f"Next: {shlex.join(['heedful', 'init', 'first', '--sample', pairs[0]])}")
 
 
-def pair_of(sentence: str) -> str:
-    """By the letters: Russian's, or else Portuguese."""
+def guess_pair(sentence: str) -> str:
+    """The sample pair by the alphabet: Cyrillic is Russian, anything else Portuguese."""
     return "ru-en" if re.search("[а-яё]", sentence, re.IGNORECASE) else "pt-en"
 
 
-def told(console: "Console", pair: str, sentence: "Sentence") -> None:
-    """Source and translation; words the model is not sure of are tinted."""
+def print_translation(console: "Console", pair: str, sentence: "Sentence") -> None:
+    """Print source and translation; the color of a word shows its probability."""
     from rich.text import Text
 
     source, target = pair.split("-")
@@ -73,11 +73,11 @@ def told(console: "Console", pair: str, sentence: "Sentence") -> None:
     for piece, step in zip(sentence.target.pieces, sentence.steps, strict=True):
         if piece.word is not None:
             probability = exp(step.logp)
-            style = "green" if probability >= SURE else "red" if probability < UNSURE else "yellow"
+            style = next(color for minimum, color in PROBABILITY_COLORS if probability >= minimum)
             line.append(
                 escape_invisible(piece.text) if len(line) > len(target) + 2 else escape_invisible(piece.text).lstrip(),
                 style,
             )
-    line.append(f"   (p = {exp(sentence.logp):.2f}; green sure, red unsure)", "dim")
+    line.append(f"   (p = {exp(sentence.logp):.2f}; green: sure, red: unsure)", "dim")
     console.print(line, soft_wrap=True)
     console.print()

@@ -1,62 +1,64 @@
-"""`heedful export`: a model in the format of another engine, with a proof."""
+"""`heedful export`: write a model in the format of another engine and verify its output."""
 
 import shlex
 from pathlib import Path
 
 import typer
 
-from heedful.cli.prepare import nearby
+from heedful.cli.prepare import path_from_here
 from heedful.errors import ConfigError
 
 
 def export(
-    model: str = typer.Argument(..., help="A model directory, or the run that made it."),
+    model: str = typer.Argument(..., help="A model directory, or the run that wrote it."),
     to: str = typer.Option("ctranslate2", "--to", help="ctranslate2, hugging_face, onnx or argos."),
-    out: str | None = typer.Option(None, "--out", help="Where it goes (default: beside the model, named after it)."),
-    rounding: str | None = typer.Option(
-        None, "--rounding", help="float32; of ctranslate2 and argos also int8, int8_float32, bfloat16, float16."
+    out: str | None = typer.Option(None, "--out", help="Where to write (default: next to the model, with its name)."),
+    quantization: str | None = typer.Option(
+        None,
+        "--quantization",
+        help="float32; for ctranslate2 and argos also int8, int8_float32, bfloat16 or float16.",
     ),
     probes: str | None = typer.Option(
-        None, "--probes", help="Sentences to prove it with, one a line (default: what the run validated on)."
+        None, "--probes", help="Sentences to verify the export with, one per line (default: the validation set)."
     ),
 ) -> None:
-    """Write a model as other tools read it, and prove that it says the same there; what does not is not written.
+    """Export a model for other tools and verify that it translates the same; otherwise nothing is written.
 
     \b
-      heedful export my-model --to ctranslate2 --rounding int8
+      heedful export my-model --to ctranslate2 --quantization int8
       heedful export my-model --to hugging_face --probes some.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.bundle import open_bundle
     from heedful.exporters.api import default_export_path, find_format
-    from heedful.exporters.api import export as make
+    from heedful.exporters.api import export as export_model
 
-    lines = None
+    sentences = None
     if probes is not None:
-        lines = [line for line in read(probes) if line.strip()]
-        if not lines:
-            raise ConfigError(f"{probes} has no sentences in it")
-    kind = find_format(to)
-    rounding = rounding or kind.quantizations[0]
+        sentences = [line for line in read_probes(probes) if line.strip()]
+        if not sentences:
+            raise ConfigError(f"{probes} contains no sentences")
+    export_format = find_format(to)
+    quantization = quantization or export_format.quantizations[0]
     bundle = open_bundle(model)
-    place = Path(out) if out else default_export_path(bundle, to, rounding)
-    proof = make(
+    folder = Path(out) if out else default_export_path(bundle, to, quantization)
+    proof = export_model(
         bundle.folder,
-        place,
+        folder,
         to=to,
-        quantization=rounding,
-        probes=lines,
-        on_progress=lambda what: typer.echo(what, err=True),
+        quantization=quantization,
+        probes=sentences,
+        on_progress=lambda text: typer.echo(text, err=True),
     )
     languages = bundle.description
-    typer.echo(f"heedful export  {languages.source} \u2192 {languages.target}  for {to}, {rounding}")
+    typer.echo(f"heedful export  {languages.source} \u2192 {languages.target}  for {to}, {quantization}")
     typer.echo(f"  proof  {proof.summary}")
-    typer.echo(f"   size  {size_of(place)}; the model's own {size_of(bundle.folder)}")
-    typer.echo(f"    out  {nearby(place)}")
-    typer.echo(f"Next: {kind.next_command.format(shlex.quote(str(nearby(place))))}")
+    typer.echo(f"   size  {format_size(folder)}; the model directory {format_size(bundle.folder)}")
+    typer.echo(f"    out  {path_from_here(folder)}")
+    typer.echo(f"Next: {export_format.next_command.format(shlex.quote(str(path_from_here(folder))))}")
 
 
-def read(file: str) -> list[str]:
-    """The lines of a file."""
+def read_probes(file: str) -> list[str]:
+    """The lines of the file of --probes."""
     try:
         return Path(file).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
@@ -65,7 +67,7 @@ def read(file: str) -> list[str]:
         raise ConfigError(f"--probes {file} is not UTF-8; save it as UTF-8") from None
 
 
-def size_of(place: Path) -> str:
-    """What a file or a folder takes on the disk."""
-    files = [place] if place.is_file() else [one for one in place.rglob("*") if one.is_file()]
-    return f"{sum(one.stat().st_size for one in files) / 1e6:,.1f} MB"
+def format_size(path: Path) -> str:
+    """The size of a file or folder in megabytes."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"

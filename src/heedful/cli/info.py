@@ -1,4 +1,4 @@
-"""`heedful info`: what is installed, and what it allows."""
+"""`heedful info`: which packages are installed and what they are for."""
 
 import platform
 from typing import NamedTuple
@@ -8,33 +8,33 @@ import typer
 from heedful import __version__
 
 
-class Part(NamedTuple):
-    """A package, the extra that brings it, and what it is for."""
+class Package(NamedTuple):
+    """A package, the extra that installs it, and its purpose."""
 
-    package: str
+    name: str
     extra: str | None
     purpose: str
 
 
-PARTS = (
-    Part("numpy", None, "arrays"),
-    Part("sentencepiece", None, "subwords"),
-    Part("sacrebleu", None, "BLEU, chrF, TER"),
-    Part("safetensors", None, "weights without pickle"),
-    Part("polars", "corpus", "checking and filtering corpora"),
-    Part("torch", "train", "models, training, search"),
-    Part("ctranslate2", "serve", "fast inference without PyTorch"),
-    Part("onnxruntime", "onnx", "exports of any model, without PyTorch"),
-    Part("onnx", "export", "writing them"),
-    Part("transformers", "hugging-face", "exports for Hugging Face"),
-    Part("fastapi", "serve", "the HTTP server"),
-    Part("resvg_py", "figure", "maps of attention as PNG"),
-    Part("ray", "scale", "work on many machines"),
+PACKAGES = (
+    Package("numpy", None, "arrays"),
+    Package("sentencepiece", None, "subwords"),
+    Package("sacrebleu", None, "BLEU, chrF, TER"),
+    Package("safetensors", None, "weights without pickle"),
+    Package("polars", "corpus", "checking and filtering corpora"),
+    Package("torch", "train", "models, training, search"),
+    Package("ctranslate2", "serve", "fast inference without PyTorch"),
+    Package("onnxruntime", "onnx", "exports of any model, without PyTorch"),
+    Package("onnx", "export", "writing ONNX files"),
+    Package("transformers", "hugging-face", "exports for Hugging Face"),
+    Package("fastapi", "serve", "the HTTP server"),
+    Package("resvg_py", "figure", "attention maps as PNG"),
+    Package("ray", "scale", "work on several machines"),
 )
 
 
-def info(markdown: bool = typer.Option(False, "--markdown", help="A table to paste into a bug report.")) -> None:
-    """Say what is installed, and the line that installs what is not.
+def info(markdown: bool = typer.Option(False, "--markdown", help="Print a table for a bug report.")) -> None:
+    """List the installed packages, and the commands that install the missing ones.
 
     \b
       heedful info
@@ -43,7 +43,7 @@ def info(markdown: bool = typer.Option(False, "--markdown", help="A table to pas
     rows = [
         ("heedful", __version__, ""),
         ("Python", platform.python_version(), f"{platform.system()} {platform.machine()}"),
-        *((part.package, installed(part.package) or "missing", remark(part)) for part in PARTS),
+        *((package.name, installed_version(package.name) or "missing", describe(package)) for package in PACKAGES),
     ]
     if markdown:
         typer.echo("| package | version | |\n| --- | --- | --- |")
@@ -52,13 +52,13 @@ def info(markdown: bool = typer.Option(False, "--markdown", help="A table to pas
         typer.echo(f"| {name} | {number} | {note} |" if markdown else f"{name:{width}}  {number:14} {note}".rstrip())
 
 
-def remark(part: Part) -> str:
-    """What the package is for, or how to get it."""
-    missing = installed(part.package) is None and part.extra is not None
-    return f"{part.purpose}: pip install 'heedful[{part.extra}]'" if missing else part.purpose
+def describe(package: Package) -> str:
+    """The purpose of a package, and how to install it if it is missing."""
+    is_missing = installed_version(package.name) is None and package.extra is not None
+    return f"{package.purpose}: pip install 'heedful[{package.extra}]'" if is_missing else package.purpose
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """The version of a package, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 

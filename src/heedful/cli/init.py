@@ -1,4 +1,4 @@
-"""`heedful init`: from the files one has to a folder that can be trained."""
+"""`heedful init`: write a heedful.toml for the files of a corpus."""
 
 import shlex
 import sys
@@ -14,80 +14,81 @@ from heedful.text.normalize import escape_invisible
 if TYPE_CHECKING:
     from heedful.config import Settings
 
-TIME, SAMPLE_TIME = "40m", "4m"
-LARGE = 100_000_000  # bytes; larger corpora are only counted by `heedful check`
+DEFAULT_TIME, DEFAULT_SAMPLE_TIME = "40m", "4m"
+MAX_EXAMINED_BYTES = 100_000_000  # larger corpora are left to `heedful check`
 
 
 def init(
-    folder: str = typer.Argument(..., help="The folder to make, such as my-translator."),
+    folder: str = typer.Argument(..., help="The folder to create, such as my-translator."),
     files: list[str] = typer.Argument(None, help="Two files, or one .tsv, .jsonl, .tmx or .parquet."),
     sample: str | None = typer.Option(
-        None, "--sample", help=f"Instead of files, a corpus of ours: {', '.join(PAIRS)}."
+        None, "--sample", help=f"A built-in corpus instead of files: {', '.join(PAIRS)}."
     ),
-    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, where no suffix says them."),
-    validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: some are held out)."),
+    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, if not in the file names."),
+    validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: held-out pairs)."),
     test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
-    time: str | None = typer.Option(None, "--time", help=f"How long training may take (default: {TIME})."),
-    recipe: str | None = typer.Option(None, "--recipe", help="A recipe, instead of what the autopilot chooses."),
+    time: str | None = typer.Option(None, "--time", help=f"How long to train (default: {DEFAULT_TIME})."),
+    recipe: str | None = typer.Option(None, "--recipe", help="A recipe, instead of the autopilot's choice."),
 ) -> None:
-    """Look at your files and write a heedful.toml for them; asks what you do not say.
+    """Examine your files and write a heedful.toml for them; asks for what is missing.
 
     \b
       heedful init captions train.en train.de --time 40m
       heedful init first --sample pt-en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    from heedful import scaffold as begin
-    from heedful.cli.arguments import languages
+    from heedful import scaffold
+    from heedful.cli.arguments import find_languages
 
-    if (Path(folder) / begin.SETTINGS_FILE).exists():
-        raise ConfigError(f"{Path(folder) / begin.SETTINGS_FILE} exists already: train with it, or name another folder")
-    person = asks()
+    if (file := Path(folder) / scaffold.SETTINGS_FILE).exists():
+        raise ConfigError(f"{file} already exists: train with it, or choose another folder")
+    is_interactive = can_prompt()
     files = list(files or ())
     if not files and not sample:
-        if not person:
+        if not is_interactive:
             raise ConfigError(
                 f"say which files hold your pairs: heedful init {folder} train.en train.de; "
-                f"or try a corpus of ours: heedful init {folder} --sample {PAIRS[0]}"
+                f"or try a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
             )
         files = shlex.split(
-            ask("Which files hold your pairs? Two files, or one .tsv, .jsonl, .tmx (empty: a sample)", "")
+            prompt("Which files hold your pairs? Two files, or one .tsv, .jsonl, .tmx (empty: a sample)", "")
         )
-        sample = None if files else ask(f"Which sample? {' or '.join(PAIRS)}", PAIRS[0])
-    found = None
+        sample = None if files else prompt(f"Which sample? {' or '.join(PAIRS)}", PAIRS[0])
+    languages = None
     if not sample:
         try:
-            found = languages(files, pair)
+            languages = find_languages(files, pair)
         except ConfigError:
-            if not person:
+            if not is_interactive:
                 raise
-            found = languages(files, ask("Which languages are they? First the one that is read, such as en-de"))
-    if person and time is None:
-        time = ask("How long may training take?", SAMPLE_TIME if sample else TIME)
-    path = begin.init(
+            languages = find_languages(files, prompt("Which languages? Source first, such as en-de"))
+    default_time = DEFAULT_SAMPLE_TIME if sample else DEFAULT_TIME
+    if is_interactive and time is None:
+        time = prompt("How long may training take?", default_time)
+    path = scaffold.init(
         folder,
         files,
-        languages=found,
+        languages=languages,
         sample=sample,
         validation=validation,
         test=test,
-        time=time or (SAMPLE_TIME if sample else TIME),
+        time=time or default_time,
         recipe=recipe,
     )
-    show(path)
+    print_summary(path)
 
 
-def asks() -> bool:
-    """Whether there is somebody to ask."""
+def can_prompt() -> bool:
+    """Whether a user at a terminal can answer questions."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(question: str, otherwise: str | None = None) -> str:
-    """One answer; an empty one takes what is in brackets."""
-    return str(typer.prompt(question, default=otherwise, show_default=bool(otherwise), err=True)).strip()
+def prompt(question: str, default: str | None = None) -> str:
+    """The user's answer; an empty one selects the default."""
+    return str(typer.prompt(question, default=default, show_default=bool(default), err=True)).strip()
 
 
-def show(path: Path) -> None:
-    """What was found in the files, and what to type next."""
+def print_summary(path: Path) -> None:
+    """Print what the files contain and the command to run next."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -96,32 +97,30 @@ def show(path: Path) -> None:
     console = Console(highlight=False)
     settings = load(path)
     console.print(f"[bold]{escape(str(path))}[/]  {settings.source} -> {settings.target}", soft_wrap=True)
-    for line in looked_at(settings):
+    for line in describe_corpora(settings):
         console.print("  " + escape(escape_invisible(line)), soft_wrap=True)
     typer.echo(f"Next: {shlex.join(['heedful', 'train', str(path)])}")
 
 
-def looked_at(settings: "Settings") -> list[str]:
-    """How many pairs there are, how one looks, and what `heedful check` says of them."""
+def describe_corpora(settings: "Settings") -> list[str]:
+    """The number of pairs, a sample pair, and the findings of `heedful check`."""
     require("polars", extra="corpus", whose="heedful init, to look at the files,")
     from heedful.config import name_corpora
     from heedful.corpus.check import examine_corpora, make_report
     from heedful.corpus.readers import read_pairs, resolve_files
 
-    where = (settings.source, settings.target)
-    paths = [path for _, _, corpus in name_corpora(settings) for path in resolve_files(corpus.files, *where)]
-    size = sum(path.stat().st_size for path in paths)
-    first = next(read_pairs(settings.data.train[0].files, *where))
-    sample = [f"{first.source[0]}  |  {first.target[0]}"] if first.source else []
-    if size > LARGE:
-        return [*sample, f"{size / 1e9:,.1f} GB: not looked at any further; heedful check does"]
-    found = make_report(settings, examine_corpora(settings))
-    counts = ", ".join(f"{pairs:,} {name}" for name, pairs in found.pairs.items())
-    told = [
-        f"{one.level}: {one.rule.what}: {one.count:,} in {one.corpus}" for one in found.findings if one.level != "note"
+    languages = (settings.source, settings.target)
+    paths = [path for _, _, corpus in name_corpora(settings) for path in resolve_files(corpus.files, *languages)]
+    num_bytes = sum(path.stat().st_size for path in paths)
+    first_block = next(read_pairs(settings.data.train[0].files, *languages))
+    sample = [f"{first_block.source[0]}  |  {first_block.target[0]}"] if first_block.source else []
+    if num_bytes > MAX_EXAMINED_BYTES:
+        return [*sample, f"{num_bytes / 1e9:,.1f} GB: too large to examine here; use heedful check"]
+    corpus_report = make_report(settings, examine_corpora(settings))
+    counts = ", ".join(f"{pairs:,} {name}" for name, pairs in corpus_report.pairs.items())
+    problems = [
+        f"{finding.level}: {finding.rule.what}: {finding.count:,} in {finding.corpus}"
+        for finding in corpus_report.findings
+        if finding.level != "note"
     ]
-    return [
-        f"{counts} pairs",
-        *sample,
-        *(told or ["nothing wrong with them: heedful check has no error and no warning"]),
-    ]
+    return [f"{counts} pairs", *sample, *(problems or ["heedful check finds no errors and no warnings"])]

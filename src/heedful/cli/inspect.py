@@ -1,4 +1,4 @@
-"""`heedful inspect`: one page that shows what a model does with a sentence."""
+"""`heedful inspect`: write a page that shows what a model does with a sentence."""
 
 import os
 import sys
@@ -16,77 +16,78 @@ if TYPE_CHECKING:
 
 def inspect(
     model: str = typer.Argument(..., help="A model directory, a run, or a trace (.json)."),
-    sentence: str | None = typer.Argument(None, help="The sentence; more with --file."),
-    file: str | None = typer.Option(None, "--file", help="A file of sentences, one a line."),
-    reference: str | None = typer.Option(None, "--reference", help="What it should say: whose error is it?"),
-    beam: int | None = typer.Option(None, "--beam", help="Prefixes kept at each step (default: what the model says)."),
+    sentence: str | None = typer.Argument(None, help="The sentence; for several use --file."),
+    file: str | None = typer.Option(None, "--file", help="A file of sentences, one per line."),
+    reference: str | None = typer.Option(None, "--reference", help="The correct translation, to find search errors."),
+    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: from the model)."),
     against: str | None = typer.Option(None, "--against", help="Another model, side by side."),
-    against_beam: int | None = typer.Option(None, "--against-beam", help="The same with another beam, side by side."),
+    against_beam: int | None = typer.Option(None, "--against-beam", help="The same model with this beam size."),
     arithmetic: str | None = typer.Option(
-        None, "--arithmetic", help="Vectors of every score, for: cross, encoder, decoder or all."
+        None, "--arithmetic", help="Include the vectors of every score, for: cross, encoder, decoder or all."
     ),
-    importance: bool = typer.Option(True, help="Silence every head once, to see what it is worth."),
-    out: str | None = typer.Option(None, "--out", help="Where the page goes (default: inspect.html)."),
-    as_json: str | None = typer.Option(None, "--json", help="Write the trace itself (docs/trace-format.md)."),
-    svg: str | None = typer.Option(None, "--svg", help="Write one map, for a paper."),
-    png: str | None = typer.Option(None, "--png", help="Write one map in dots, for a slide."),
-    terminal: bool = typer.Option(False, "--terminal", help="Draw the map here."),
-    pieces: bool = typer.Option(False, "--pieces", help="Of maps: pieces, not words."),
-    validate: bool = typer.Option(False, "--validate", help="Only say whether the trace is one."),
+    importance: bool = typer.Option(True, help="Measure the importance of each head by masking it."),
+    out: str | None = typer.Option(None, "--out", help="The page to write (default: inspect.html)."),
+    as_json: str | None = typer.Option(None, "--json", help="Write the trace (docs/trace-format.md)."),
+    svg: str | None = typer.Option(None, "--svg", help="Write one attention map as SVG."),
+    png: str | None = typer.Option(None, "--png", help="Write one attention map as PNG."),
+    terminal: bool = typer.Option(False, "--terminal", help="Draw the attention map in the terminal."),
+    pieces: bool = typer.Option(False, "--pieces", help="In maps, show subword pieces instead of words."),
+    validate: bool = typer.Option(False, "--validate", help="Only check whether the trace is valid."),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
-    """Look inside: attention, search and probabilities of a model, in one file that needs nothing else.
+    """Look inside a model: attention, search and probabilities, in one self-contained HTML file.
 
     \b
       heedful inspect my-model "Two dogs run through the snow." --open
       heedful inspect my-model --file probes.en --against other-model --out both.html
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if model.endswith(".json"):
-        found = read(model)
+        page = read_trace(model)
         if validate:
-            count = len(found.trace.sentences)
-            typer.echo(f"{model} is a trace: {count} {'sentence' if count == 1 else 'sentences'}")
+            count = len(page.trace.sentences)
+            typer.echo(f"{model} is a valid trace: {count} {'sentence' if count == 1 else 'sentences'}")
             return
     else:
         if validate:
-            raise ConfigError("--validate belongs to a trace: heedful inspect trace.json --validate")
-        found = looked(model, sentences(sentence, file), reference, beam, against, against_beam, arithmetic, importance)
-    drawn = [svg and written(svg, found.svg(pieces=pieces).encode())]
+            raise ConfigError("--validate needs a trace: heedful inspect trace.json --validate")
+        texts = read_sentences(sentence, file)
+        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance)
+    messages = [svg and write_file(svg, page.svg(pieces=pieces).encode())]
     if png:
-        from heedful.inspection.figure import render_png as dots
+        from heedful.inspection.figure import render_png as render_png
 
-        drawn.append(written(png, dots(found.svg(pieces=pieces))))
+        messages.append(write_file(png, render_png(page.svg(pieces=pieces))))
     if terminal:
         from rich.console import Console
 
-        from heedful.inspection.figure import render_terminal as chart
+        from heedful.inspection.figure import render_terminal as render_chart
 
-        if not found.trace.sentences:
+        if not page.trace.sentences:
             raise ConfigError("there is no sentence to draw: give one")
-        for one in found.trace.sentences:
-            Console(highlight=False).print(chart(one, pieces=pieces))
+        for traced in page.trace.sentences:
+            Console(highlight=False).print(render_chart(traced, pieces=pieces))
     if as_json:
         from heedful.trace import dump_trace
 
-        drawn.append(written(as_json, dump_trace(found.trace).encode()))
-    if out or show or not (terminal or any(drawn)):
-        path = found.save(out or "inspect.html")
-        drawn.append(f"{path} ({path.stat().st_size / 1000:,.0f} kB)")
-        drawn.append(shown(path) if show else f"Next: open {path} in a browser")
-    for line in filter(None, drawn):
-        typer.echo(line, err=True)
+        messages.append(write_file(as_json, dump_trace(page.trace).encode()))
+    if out or show or not (terminal or any(messages)):
+        path = page.save(out or "inspect.html")
+        messages.append(f"{path} ({path.stat().st_size / 1000:,.0f} kB)")
+        messages.append(open_page(path) if show else f"Next: open {path} in a browser")
+    for message in filter(None, messages):
+        typer.echo(message, err=True)
 
 
-def shown(path: Path) -> str:
-    """Open a page where there is a screen, and say whether."""
-    screen = sys.platform in {"win32", "darwin"} or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
-    if screen and webbrowser.open(path.resolve().as_uri()):  # without one, some browsers take over the terminal
+def open_page(path: Path) -> str:
+    """Open a page in the browser if there is a screen; returns a message that says whether it did."""
+    has_screen = sys.platform in {"win32", "darwin"} or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if has_screen and webbrowser.open(path.resolve().as_uri()):  # without a screen, text browsers take the terminal
         return "opened in the browser"
     return "there is no screen here: open it in a browser"
 
 
-def sentences(sentence: str | None, file: str | None) -> list[str]:
-    """What is looked at."""
+def read_sentences(sentence: str | None, file: str | None) -> list[str]:
+    """The sentence, or the lines of the file of --file that are not blank."""
     if sentence is not None and file is not None:
         raise ConfigError("give a sentence or a --file of them, not both")
     if file is None:
@@ -102,8 +103,8 @@ def sentences(sentence: str | None, file: str | None) -> list[str]:
         raise DataError(f"{file} is not UTF-8 at byte {error.start + 1}") from None
 
 
-def read(file: str) -> "Page":
-    """A trace that somebody wrote."""
+def read_trace(file: str) -> "Page":
+    """The page of a trace file."""
     from heedful.corpus.text_files import suggest_path
     from heedful.inspection.api import Page
     from heedful.trace import parse_trace
@@ -114,7 +115,7 @@ def read(file: str) -> "Page":
     return Page(parse_trace(path.read_bytes()))
 
 
-def looked(
+def inspect_sentences(
     model: str,
     texts: list[str],
     reference: str | None,
@@ -124,7 +125,7 @@ def looked(
     arithmetic: str | None,
     importance: bool,
 ) -> "Page":
-    """The page about some sentences; on a terminal it says how far it is."""
+    """One page for all sentences; on a terminal it shows the progress."""
     from rich.console import Console
 
     from heedful.inspection.api import Page, inspect, open_model
@@ -134,31 +135,30 @@ def looked(
         raise ConfigError("--reference belongs to one sentence: give one")
     places = PLACES if arithmetic == "all" else (arithmetic,) if arithmetic else ()
     if not set(places) <= set(PLACES):
-        raise ConfigError(f"--arithmetic {arithmetic} is unknown: take {', '.join(PLACES)} or all")
-    found = []
-    with Console(stderr=True).status("opening the model") as told:
-        first = open_model(model)
-        other = open_model(against) if against else None
-        for number, some in enumerate([[text] for text in texts] or [[]], 1):
-            told.update(f"sentence {number} of {len(texts)}: searching, and silencing every head once")
-            found.append(
+        raise ConfigError(f"--arithmetic {arithmetic} is unknown: use {', '.join(PLACES)} or all")
+    pages = []
+    with Console(stderr=True).status("opening the model") as status:
+        first_model = open_model(model)
+        other_model = open_model(against) if against else None
+        for number, sources in enumerate([[text] for text in texts] or [[]], 1):
+            status.update(f"sentence {number} of {len(texts)}: search, and importance of each head")
+            pages.append(
                 inspect(
-                    first,
-                    some,
+                    first_model,
+                    sources,
                     reference=reference,
                     beam=beam,
-                    against=other,
+                    against=other_model,
                     against_beam=against_beam,
                     importance=importance,
                     arithmetic=places,
                 )
             )
-    whole = found[0].trace
-    every = tuple(one for page in found for one in page.trace.sentences)
-    return Page(whole.model_copy(update={"sentences": every}))
+    sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)
+    return Page(pages[0].trace.model_copy(update={"sentences": sentences}))
 
 
-def written(path: str, data: bytes) -> str:
-    """Write a file, and say so."""
+def write_file(path: str, data: bytes) -> str:
+    """Write a file; returns a message with its name and size."""
     Path(path).write_bytes(data)
     return f"{path} ({len(data) / 1000:,.0f} kB)"

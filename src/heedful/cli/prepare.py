@@ -1,4 +1,4 @@
-"""`heedful prepare`: from corpora to tokens, ready to train on."""
+"""`heedful prepare`: turn corpora into tokens, ready for training."""
 
 import shlex
 import time
@@ -16,22 +16,24 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from heedful.config import Settings
-    from heedful.data.prepare import ProgressCallback as Told
+    from heedful.data.prepare import ProgressCallback as ProgressHandler
     from heedful.data.prepare import StageProgress
 
-MUCH = 0.2  # share of the pairs that no rule should have to leave out
-QUIET = 10.0  # seconds between lines where there is no terminal to draw a bar on
+MAX_DROPPED_SHARE = 0.2  # of the pairs; a rule that drops more gives a warning
+SECONDS_BETWEEN_LINES = 10.0  # of progress, where there is no terminal
 
 
 def prepare(
-    config: str = typer.Argument("heedful.toml", help="heedful.toml"),
+    config: str = typer.Argument("heedful.toml", help="The settings, a heedful.toml."),
     workers: int | None = typer.Option(
         None, "--workers", help="Processes on this machine (default: 1; one per core above 128 MB of text)."
     ),
-    on: str | None = typer.Option(None, "--on", help="A Ray cluster: ray://host:10001, host:6379, or just ray."),
-    sets: list[str] = typer.Option([], "--set", help="A setting, such as tokenizer.vocab_size=4000."),
+    cluster: str | None = typer.Option(
+        None, "--cluster", help="A Ray cluster: ray://host:10001, host:6379, or just ray."
+    ),
+    sets: list[str] = typer.Option([], "--set", help="Override a setting, such as tokenizer.vocab_size=4000."),
 ) -> None:
-    """Read, clean, deduplicate, shuffle and tokenize. Repeating the command goes on where it stopped.
+    """Read, clean, deduplicate, shuffle and tokenize. Repeat the command to continue after an interruption.
 
     \b
       heedful prepare heedful.toml
@@ -43,7 +45,7 @@ def prepare(
 
     from heedful.config import load
     from heedful.corpus.launchers import make_launcher
-    from heedful.data.prepare import prepare as make
+    from heedful.data.prepare import prepare as prepare_data
     from heedful.data.prepare import suggest_workers
 
     settings = load(config, sets)
@@ -51,23 +53,24 @@ def prepare(
         from heedful.training.finetune import apply_finetuning_defaults
 
         settings = apply_finetuning_defaults(settings)
-    if on is None and workers is None:
+    if cluster is None and workers is None:
         workers = suggest_workers(settings)
-    console, aside, begin = Console(highlight=False), Console(stderr=True), time.perf_counter()
-    with stages_shown(aside) as tell:
-        prepared = make(settings, launcher=make_launcher(on, workers), progress=tell)
-    place = escape(str(nearby(settings.data.prepared_dir)))
-    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {place}", soft_wrap=True)
-    for name, text in summary(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
+    console, start = Console(highlight=False), time.perf_counter()
+    with show_stages(Console(stderr=True)) as handle_progress:
+        prepared = prepare_data(settings, launcher=make_launcher(cluster, workers), progress=handle_progress)
+    folder = escape(str(path_from_here(settings.data.prepared_dir)))
+    console.print(f"[bold]heedful prepare[/]  {settings.source} → {settings.target}  in {folder}", soft_wrap=True)
+    for name, text in summarize_counts(settings, prepared.manifest["counts"], prepared.manifest["tokenizers"]):
         console.print(f"  [dim]{name:>12}[/]  {text}", soft_wrap=True)
     console.print(f"  [dim]{'fingerprint':>12}[/]  {prepared.fingerprint[:16]}")
-    then = shlex.join(["heedful", "train", config, *(word for one in sets for word in ("--set", one))])
-    console.print(f"[bold]Done in {time.perf_counter() - begin:.1f} s.[/] Next: {escape(then)}", soft_wrap=True)
+    following = shlex.join(["heedful", "train", config, *(word for setting in sets for word in ("--set", setting))])
+    seconds = time.perf_counter() - start
+    console.print(f"[bold]Done in {seconds:.1f} s.[/] Next: {escape(following)}", soft_wrap=True)
 
 
 @contextmanager
-def stages_shown(aside: "Console") -> Iterator["Told"]:
-    """Gives what is to be told of every step: a bar per stage, or now and then a line where there is no terminal."""
+def show_stages(console: "Console") -> Iterator["ProgressHandler"]:
+    """Yields a progress handler that draws a bar for each stage, or prints lines where there is no terminal."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -85,34 +88,34 @@ def stages_shown(aside: "Console") -> Iterator["Told"]:
         TextColumn("·"),
         TimeRemainingColumn(),
     )
-    begin = spoken = time.perf_counter()
+    start = last_line = time.perf_counter()
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
 
-        def tell(step: "StageProgress") -> None:
-            nonlocal spoken
-            if not aside.is_terminal and (now := time.perf_counter()) - spoken > QUIET:
-                aside.print(
-                    f"{step.stage}: {step.done} of {step.shards} shards after {now - begin:.0f} s", soft_wrap=True
+        def handle_progress(step: "StageProgress") -> None:
+            nonlocal last_line
+            if not console.is_terminal and (now := time.perf_counter()) - last_line > SECONDS_BETWEEN_LINES:
+                console.print(
+                    f"{step.stage}: {step.done} of {step.shards} shards after {now - start:.0f} s", soft_wrap=True
                 )
-                spoken = now
+                last_line = now
             if step.stage not in tasks:
                 tasks[step.stage] = progress.add_task(step.stage)
             progress.update(tasks[step.stage], completed=step.done, total=step.shards)
 
-        yield tell
+        yield handle_progress
 
 
-def nearby(place: str | Path) -> Path:
-    """A path as one would type it here."""
-    path, here = Path(place), Path.cwd()
+def path_from_here(path: str | Path) -> Path:
+    """The path relative to the working directory if it is inside, else as it is."""
+    path, here = Path(path), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def summary(
+def summarize_counts(
     settings: "Settings", counts: Mapping[str, int], tokenizers: Mapping[str, Mapping[str, object]]
 ) -> list[tuple[str, str]]:
-    """What happened to the pairs."""
+    """(label, text) of each line about the pairs that were read, changed, dropped and kept."""
     read = " · ".join(
         f"{counts[f'{split}.read']:,} {split}" for split in ("train", "validation", "test") if f"{split}.read" in counts
     )
@@ -128,23 +131,23 @@ def summary(
     per_word = [
         counts.get(f"tokens.{side}", 0) / max(1, counts.get(f"words.{side}", 0)) for side in ("source", "target")
     ]
-    pieces = " and ".join(dict.fromkeys(f"{one['size']:,}" for one in tokenizers.values()))
-    out = " · ".join(f"{number:,} {name}" for name, number in dropped.items() if number)
+    pieces = " and ".join(dict.fromkeys(f"{tokenizer['size']:,}" for tokenizer in tokenizers.values()))
+    dropped_text = " · ".join(f"{number:,} {name}" for name, number in dropped.items() if number)
     return [
         ("read", f"{read} pairs; {counts.get('rejected', 0):,} lines rejected"),
         ("normalized", ", ".join(f"{number:,} {name}" for name, number in changes.items()) or "nothing"),
-        ("left out", f"{out or 'nothing'}  [dim](listed in rejects.jsonl, but for duplicates)[/]"),
-        *warnings(dropped, counts["train.read"]),
+        ("dropped", f"{dropped_text or 'nothing'}  [dim](listed in rejects.jsonl, except duplicates)[/]"),
+        *drop_warnings(dropped, counts["train.read"]),
         ("kept", f"{kept:,} pairs, shuffled"),
         ("vocabulary", f"{pieces} pieces ({settings.tokenizer.kind}{', shared' if settings.tokenizer.shared else ''}): "
          f"{per_word[0]:.2f} tokens per word of {settings.source}, {per_word[1]:.2f} of {settings.target}"),
     ]  # fmt: skip
 
 
-def warnings(dropped: Mapping[str, int], pairs: int) -> list[tuple[str, str]]:
-    """Rules that left out so much that something else must be wrong."""
+def drop_warnings(dropped: Mapping[str, int], pairs: int) -> list[tuple[str, str]]:
+    """A warning line for each rule that dropped suspiciously many pairs."""
     return [
-        ("!", f"[yellow]{name} left out {number / pairs:.0%} of the pairs: type heedful check to see why[/]")
+        ("!", f"[yellow]{name} dropped {number / pairs:.0%} of the pairs: run heedful check to see why[/]")
         for name, number in dropped.items()
-        if number > MUCH * pairs
+        if number > MAX_DROPPED_SHARE * pairs
     ]

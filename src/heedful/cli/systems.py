@@ -1,4 +1,4 @@
-"""Translations on the command line: who said what, and what should have been said."""
+"""The systems that `heedful evaluate` and `heedful compare` score: files of translations, or models."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,142 +9,142 @@ from typing import TYPE_CHECKING
 import typer
 
 from heedful.errors import ConfigError, DataError
-from heedful.metrics.score import Options, bleu_of, measure
+from heedful.metrics.score import MetricOptions, find_metric, make_bleu
 from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from heedful.translation.translator import Translator
 
-WINDOW = 500  # lines that a model translates between two words about the progress
+WINDOW_LINES = 500  # that a model translates between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """A model that was given instead of a file, and what it said."""
+class UsedModel:
+    """A model that was given instead of a file, and its translations."""
 
     translator: "Translator"
-    said: list[str]
+    translations: list[str]
     seconds: float
 
     @property
     def summary(self) -> dict[str, float]:
-        """Its size, and how fast it was here."""
-        bundle = self.translator.bundle
-        size = sum(one.stat().st_size for one in self.translator.location.rglob("*") if one.is_file())
+        """The size of the model, and its speed on this machine."""
+        num_bytes = sum(file.stat().st_size for file in self.translator.location.rglob("*") if file.is_file())
         return {
-            "weights": bundle.description.parameters,
-            "megabytes": round(size / 1e6, 1),
-            "lines_a_second": round(len(self.said) / self.seconds, 1),
+            "weights": self.translator.bundle.description.parameters,
+            "megabytes": round(num_bytes / 1e6, 1),
+            "lines_a_second": round(len(self.translations) / self.seconds, 1),
         }
 
     @property
     def line(self) -> str:
-        """The same for a person."""
-        found = self.summary
-        return (
-            f"{found['weights']:,} weights, {found['megabytes']:,} MB; {found['lines_a_second']:,} lines a second here"
-        )
+        """The summary as text."""
+        weights, megabytes, speed = self.summary.values()
+        return f"{weights:,} weights, {megabytes:,} MB; {speed:,} lines per second on this machine"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Texts of equally many lines."""
+class ScoredTexts:
+    """Translations, references and sources with equal numbers of lines."""
 
-    systems: dict[str, list[str]]  # by name, what each said
+    systems: dict[str, list[str]]  # translations by the name of the system
     references: list[list[str]]
     sources: list[str] | None
-    models: dict[str, Used] = field(default_factory=dict)  # those of the systems that are models
+    models: dict[str, UsedModel] = field(default_factory=dict)  # the systems that are models
 
-    def line(self, number: int, *systems: str) -> list[tuple[str, str]]:
-        """All there is of a line, counted from 1, and what it is: source, references, what some systems said."""
-        found = [("source", self.sources[number - 1])] if self.sources else []
-        for at, one in enumerate(self.references, 1):
-            found.append((f"reference {at}" if len(self.references) > 1 else "reference", one[number - 1]))
-        return found + [(name, self.systems[name][number - 1]) for name in systems]
+    def labeled_line(self, number: int, *systems: str) -> list[tuple[str, str]]:
+        """(label, text) of source, references and the translations by `systems` for a line, counted from 1."""
+        rows = [("source", self.sources[number - 1])] if self.sources else []
+        for index, lines in enumerate(self.references, 1):
+            rows.append((f"reference {index}" if len(self.references) > 1 else "reference", lines[number - 1]))
+        return rows + [(name, self.systems[name][number - 1]) for name in systems]
 
 
-def read(systems: Mapping[str, str], references: Sequence[str], source: str | None) -> Given:
-    """What systems said, what they should have said, and of what: line N of each belongs to line N of the others."""
-    sources = texts_of(source) if source else None
-    wanted = [texts_of(one) for one in references]
-    texts = dict(zip(references, wanted, strict=True)) | ({source: sources} if source and sources else {})
-    as_many(texts)
-    said, models = {}, {}
-    for name, one in systems.items():
-        if Path(one).is_dir():
-            models[name] = used(one, sources)
-            said[name] = models[name].said
+def read_texts(systems: Mapping[str, str], references: Sequence[str], source: str | None) -> ScoredTexts:
+    """Read files, and translate the source with the systems that are models; all must have as many lines."""
+    source_lines = read_lines(source) if source else None
+    reference_lines = [read_lines(path) for path in references]
+    texts = dict(zip(references, reference_lines, strict=True))
+    texts |= {source: source_lines} if source and source_lines else {}
+    check_line_counts(texts)
+    translations, models = {}, {}
+    for name, path in systems.items():
+        if Path(path).is_dir():
+            models[name] = translate_source(path, source_lines)
+            translations[name] = models[name].translations
         else:
-            said[name] = texts_of(one)
-            as_many({one: said[name]} | texts)
-    return Given(said, wanted, sources, models)
+            translations[name] = read_lines(path)
+            check_line_counts({path: translations[name]} | texts)
+    return ScoredTexts(translations, reference_lines, source_lines, models)
 
 
-def as_many(texts: Mapping[str, Sequence[str]]) -> None:
-    """An error where files have unequal numbers of lines."""
-    (first, lines), *others = texts.items()
-    for name, some in others:
-        if len(some) != len(lines):
+def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
+    """Raise an error if texts have different numbers of lines."""
+    (first_name, first_lines), *others = texts.items()
+    for name, lines in others:
+        if len(lines) != len(first_lines):
             raise DataError(
-                f"{first} has {len(lines):,} lines and {name} has {len(some):,}: line N of one must belong to "
-                "line N of the other; was a line lost, or is one of them of another test set?"
+                f"{first_name} has {len(first_lines):,} lines and {name} has {len(lines):,}: line N of one must belong "
+                "to line N of the other; is a line missing, or is one of them from another test set?"
             )
 
 
-def used(folder: str, sources: Sequence[str] | None) -> Used:
-    """A model, and what it says of the sources."""
+def translate_source(folder: str, sources: Sequence[str] | None) -> UsedModel:
+    """Load a model and translate the source text with it."""
     if sources is None:
-        raise ConfigError(f"{folder} is a model: say what it shall translate, such as --source test.en")
-    from heedful.cli.translate import Told
+        raise ConfigError(f"{folder} is a model: say which text to translate, such as --source test.en")
+    from heedful.cli.translate import ProgressReporter
     from heedful.translation.translator import TranslationOptions, load
 
-    translator, told, said = load(folder), Told(), []
-    begin = time.perf_counter()
-    windows = (list(sources[at : at + WINDOW]) for at in range(0, len(sources), WINDOW))
-    for found in translator.stream(told.between(windows), TranslationOptions()):
-        said.append(found.text)
-        told.lines += 1
-    return Used(translator, said, time.perf_counter() - begin)
+    translator, reporter, translations = load(folder), ProgressReporter(), []
+    start_time = time.perf_counter()
+    windows = (list(sources[start : start + WINDOW_LINES]) for start in range(0, len(sources), WINDOW_LINES))
+    for translation in translator.stream(reporter.report_between(windows), TranslationOptions()):
+        translations.append(translation.text)
+        reporter.lines += 1
+    return UsedModel(translator, translations, time.perf_counter() - start_time)
 
 
-def texts_of(given: str) -> list[str]:
-    """The lines of a text, plain, .gz or .zst; an error where one cannot be read."""
+def read_lines(file: str) -> list[str]:
+    """The lines of a text file (plain, .gz or .zst); raises an error if a line cannot be read."""
     from heedful.corpus.readers import reject_reason
     from heedful.corpus.text_files import MAX_LINE_BYTES, iterate_lines, suggest_path
 
-    path, texts = Path(given), []
+    path, texts = Path(file), []
     if path.is_dir():
         raise ConfigError(
-            f"{given} is a folder, and a text belongs here. A model is named first in heedful evaluate MODEL test.de "
-            "--source test.en, and last in heedful compare test.de MODEL --source test.en"
+            f"{file} is a folder, but a text file is expected here. A model comes first in heedful evaluate MODEL "
+            "test.de --source test.en, and last in heedful compare test.de MODEL --source test.en"
         )
     if not path.is_file():
-        raise DataError(f"there is no file {given}{suggest_path(path)}")
+        raise DataError(f"there is no file {file}{suggest_path(path)}")
     for number, line in enumerate(iterate_lines(path), 1):
-        if wrong := reject_reason(line, MAX_LINE_BYTES):
-            raise DataError(f"{given}:{number}: {wrong}; mend it, or save the file as UTF-8")
+        if problem := reject_reason(line, MAX_LINE_BYTES):
+            raise DataError(f"{file}:{number}: {problem}; correct it, or save the file as UTF-8")
         texts.append(line.decode())
     if not texts:
-        raise DataError(f"{given} is empty; name the right file")
+        raise DataError(f"{file} is empty; is it the right file?")
     return texts
 
 
-def warn(texts: Sequence[str]) -> None:
-    """What is likely wrong, beside the results."""
+def print_warnings(texts: Sequence[str]) -> None:
+    """Print warnings on standard error."""
     for text in texts:
         typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
 
-def asked(metrics: Sequence[str], tokenize: str, lowercase: bool, smooth: str) -> tuple[list[str], Options]:
-    """Metrics (["a,b", "c"] are three) and their options; a mistake is told before anything is computed."""
-    names = list(dict.fromkeys(name for one in metrics for name in one.split(",")))
-    options = Options(tokenize, lowercase, smooth)
-    bleu_of(options)
+def parse_metrics(
+    metrics: Sequence[str], tokenize: str, lowercase: bool, smooth: str
+) -> tuple[list[str], MetricOptions]:
+    """The metric names (["a,b", "c"] are three) and options; raises an error if one is unknown."""
+    names = list(dict.fromkeys(name for value in metrics for name in value.split(",")))
+    options = MetricOptions(tokenize, lowercase, smooth)
+    make_bleu(options)
     for name in names:
-        measure(name)
+        find_metric(name)
     return names, options
 
 
-def chance(p: float | None) -> str:
-    """A p-value, with as many digits as say something."""
+def format_p_value(p: float | None) -> str:
+    """0.123, or < 0.001; empty for None."""
     return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"

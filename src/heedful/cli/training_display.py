@@ -1,8 +1,8 @@
-"""What a person sees of a training run: a calm picture on a terminal, dated lines anywhere else.
+"""The display of a training run: a live picture on a terminal, lines with timestamps anywhere else.
 
-Every event is folded into `Seen`; picture and lines are functions of it and of the time. What was said once and for all
-(choices, warnings) stands above the picture and stays in the terminal's history. Sentences are anybody's, and escaped
-before they are shown.
+Every event is folded into a `DisplayState`; picture and lines are functions of the state and the time. Decisions and
+warnings are printed above the picture and stay in the terminal's history. Sentences are untrusted and escaped before
+they are shown.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from heedful.cli.prepare import nearby, stages_shown
+from heedful.cli.prepare import path_from_here, show_stages
 from heedful.config import Settings
 from heedful.text.normalize import escape_invisible
 from heedful.training.events import (
@@ -40,54 +40,60 @@ from heedful.training.report import LABELS, REPORT, mark_matches
 if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback, StageProgress
 
-ROWS = 4  # validations in the table, and the best where it is older
-TREND = 40  # validations in the little curve
-LONGEST = 240  # characters shown of a sentence
-NAMED = 5  # lines named of a skipped batch
-FAR = 1e9  # seconds, beyond which no date is worked out
+MAX_VALIDATION_ROWS = 4  # in the table, and the best one if it is older
+MAX_SPARKLINE_POINTS = 40
+MAX_SENTENCE_CHARACTERS = 240
+MAX_SHOWN_LINES = 5  # of a skipped batch
+MAX_FORECAST_SECONDS = 1e9  # a longer forecast is not shown as a date
 
 
-class Signs(NamedTuple):
-    """What a console can show."""
+class Symbols(NamedTuple):
+    """The special characters that a console can show."""
 
     arrow: str
     dot: str
     heights: str
 
 
-FANCY, PLAIN = Signs("→", " · ", "▁▂▃▄▅▆▇█"), Signs("->", " | ", "")
+UNICODE, ASCII = Symbols("→", " · ", "▁▂▃▄▅▆▇█"), Symbols("->", " | ", "")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What is worth showing of the events so far."""
+class DisplayState:
+    """What the display shows of the events so far."""
 
     began: Began | None = None
     stepped: Stepped | None = None
-    told: datetime = datetime.min  # when the later of these two came
-    steps: int = 0  # the last step, as far as is known
-    saved: int = 0
+    updated: datetime = datetime.min  # the time of the later of these two
+    steps: int = 0  # the planned last step
+    saved_step: int = 0
     validations: tuple[Validated, ...] = ()
     samples: tuple[SampleTranslation, ...] = ()
-    before: tuple[SampleTranslation, ...] = ()  # the samples one validation earlier
+    previous_samples: tuple[SampleTranslation, ...] = ()  # of the validation before
     ended: Ended | None = None
 
     def after(self, event: Event, now: datetime) -> Self:
-        """The same with one more event."""
+        """The state after one more event."""
         match event:
             case Began():
-                return replace(self, began=event, told=now, steps=event.steps)
+                return replace(self, began=event, updated=now, steps=event.steps)
             case Stepped():
-                return replace(self, stepped=event, told=now, steps=event.steps)
+                return replace(self, stepped=event, updated=now, steps=event.steps)
             case Refitted():
                 return replace(self, steps=event.steps)
             case Saved():
-                return replace(self, saved=event.step)
+                return replace(self, saved_step=event.step)
             case Validated():
                 key = (event.step, event.weights)
-                kept = (one for one in self.validations if one.step <= event.step and (one.step, one.weights) != key)
-                samples, before = (event.samples, self.samples) if event.samples else (self.samples, self.before)
-                return replace(self, validations=(*kept, event), samples=samples, before=before)
+                kept = (
+                    validated
+                    for validated in self.validations
+                    if validated.step <= event.step and (validated.step, validated.weights) != key
+                )
+                state = replace(self, validations=(*kept, event))
+                if event.samples:
+                    state = replace(state, samples=event.samples, previous_samples=self.samples)
+                return state
             case Ended():
                 return replace(self, ended=event)
             case Note() | Skipped():
@@ -95,71 +101,72 @@ class Seen:
 
     @property
     def best(self) -> Validated | None:
-        """The last that was the best so far."""
-        return next((one for one in reversed(self.validations) if one.best), None)
+        """The best validation so far."""
+        return next((validated for validated in reversed(self.validations) if validated.best), None)
 
     @property
-    def ends(self) -> datetime | None:
-        """When it is over, if that is known."""
-        left = self.stepped.remaining if self.stepped else self.began.seconds if self.began else None
-        return self.told + timedelta(seconds=left) if left and left < FAR else None
+    def end_time(self) -> datetime | None:
+        """When training will end, if that is known."""
+        seconds = self.stepped.remaining if self.stepped else self.began.seconds if self.began else None
+        return self.updated + timedelta(seconds=seconds) if seconds and seconds < MAX_FORECAST_SECONDS else None
 
     @property
-    def passes(self) -> float:
-        """Over the data, at the end."""
+    def total_epochs(self) -> float:
+        """The number of epochs at the end of training."""
         if self.stepped:
             return self.stepped.epoch * self.steps / self.stepped.step
         return self.began.passes if self.began else 0.0
 
 
-# ---------------------------------------------------------------------------------------------------- words
+# ---------------------------------------------------------------------------------------------------- text
 
 
-def moment(when: datetime, now: datetime) -> str:
-    """14:07, with the date where it is another day's."""
-    return f"{when:%H:%M}" if when.date() == now.date() else f"{when:%Y-%m-%d %H:%M}"
+def format_time(time: datetime, now: datetime) -> str:
+    """14:07, with the date if it is not today."""
+    return f"{time:%H:%M}" if time.date() == now.date() else f"{time:%Y-%m-%d %H:%M}"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """0:11:32"""
     return str(timedelta(seconds=int(seconds)))
 
 
-def large(number: float) -> str:
-    """A perplexity, which may be anything."""
-    return f"{number:,.1f}" if number < 1e7 else f"{number:.1e}"
+def format_perplexity(value: float) -> str:
+    """1,234.5, or 1.2e+08 for very large values."""
+    return f"{value:,.1f}" if value < 1e7 else f"{value:.1e}"
 
 
-def forecast(seen: Seen, now: datetime) -> str:
-    """ends 14:07; 61 passes over the data"""
-    ends = f"ends {moment(seen.ends, now)}; " if seen.ends else ""
-    return f"{ends}{seen.passes:.{0 if seen.passes >= 10 else 1}f} passes over the data"
+def forecast(state: DisplayState, now: datetime) -> str:
+    """ends 14:07; 61 epochs"""
+    end = f"ends {format_time(state.end_time, now)}; " if state.end_time else ""
+    return f"{end}{state.total_epochs:.{0 if state.total_epochs >= 10 else 1}f} epochs"
 
 
-def shown(text: str) -> str:
-    """A sentence, safe and not too long."""
-    text = escape_invisible(text[:LONGEST])
-    return text if len(text) < LONGEST else text[: LONGEST - 3] + "..."
+def shorten(text: str) -> str:
+    """A sentence with control characters escaped, truncated if it is too long."""
+    text = escape_invisible(text[:MAX_SENTENCE_CHARACTERS])
+    return text if len(text) < MAX_SENTENCE_CHARACTERS else text[: MAX_SENTENCE_CHARACTERS - 3] + "..."
 
 
-def line(event: Event, seen: Seen, now: datetime) -> str:
-    """One event in words; `seen` knows it already."""
+def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
+    """One line about an event; `state` includes the event."""
     match event:
         case Note():
             return escape_invisible(f"WARNING: {event.text}" if event.level == "warning" else event.text)
         case Began():
-            many = f", {event.ranks} processes" if event.ranks > 1 else ""
+            processes = f", {event.ranks} processes" if event.ranks > 1 else ""
             return (
-                f"{event.parameters:,} weights, {event.pairs:,} pairs, {event.device} {event.precision}{many}; "
-                f"{event.steps - event.step:,} steps to go; {forecast(seen, now)}"
+                f"{event.parameters:,} weights, {event.pairs:,} pairs, {event.device} {event.precision}{processes}; "
+                f"{event.steps - event.step:,} steps left; {forecast(state, now)}"
             )
         case Stepped():
-            ends = f"  ends {moment(seen.ends, now)}" if seen.ends else ""
+            end = f"  ends {format_time(state.end_time, now)}" if state.end_time else ""
             return (
-                f"step {event.step:,} of {event.steps:,}  loss {event.loss:.3f}  perplexity {large(event.perplexity)}"
+                f"step {event.step:,} of {event.steps:,}  loss {event.loss:.3f}"
+                f"  perplexity {format_perplexity(event.perplexity)}"
                 f"  {event.tokens_per_second:,.0f} tokens/s  learning rate {event.learning_rate:.2e}"
                 f"  gradient {event.norm:.2f}  skipped {event.skipped}"
-                f"  pass {event.epoch:.1f} of {seen.passes:.1f}{ends}"
+                f"  epoch {event.epoch:.1f} of {state.total_epochs:.1f}{end}"
             )
         case Validated():
             return (
@@ -169,13 +176,13 @@ def line(event: Event, seen: Seen, now: datetime) -> str:
         case Saved():
             return f"saved {event.name}"
         case Refitted():
-            return f"the last step is now {event.steps:,}; {forecast(seen, now)}"
+            return f"the last step is now {event.steps:,}; {forecast(state, now)}"
         case Skipped():
-            some = ", ".join(f"{name}:{number}" for name, number in event.lines[:NAMED])
-            more = ", ..." if len(event.lines) > NAMED else ""
+            lines = ", ".join(f"{name}:{number}" for name, number in event.lines[:MAX_SHOWN_LINES])
+            more = ", ..." if len(event.lines) > MAX_SHOWN_LINES else ""
             numbers = f"loss {event.loss:.3f}, gradient {event.norm:.2f}"
             return escape_invisible(
-                f"WARNING: step {event.step:,} skipped ({event.why}): {numbers}; it had {some}{more}"
+                f"WARNING: step {event.step:,} skipped ({event.why}): {numbers}; lines {lines}{more}"
             )
         case Ended():
             return f"{event.why}; the best weights are: {event.weights}"
@@ -186,69 +193,76 @@ def line(event: Event, seen: Seen, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that changes; as many of the samples as the terminal is tall."""
+    """The part of the display that is redrawn; it shows as many samples as fit the height of the terminal."""
 
-    seen: Seen
+    state: DisplayState
     now: datetime
-    signs: Signs = FANCY
+    symbols: Symbols = UNICODE
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        top: list[RenderableType] = ["", self.bar(options.max_width), Padding(Text(self.state()), (0, 0, 0, 2))]
-        if self.seen.stepped:
-            top += ["", *numbers(self.seen.stepped, options.max_width)]
-        if self.seen.validations:
-            top += ["", *self.validations()]
-        before = {one.source: one for one in self.seen.before}
-        samples = [sample(one, before.get(one.source)) for one in self.seen.samples]
+        top: list[RenderableType] = [
+            "",
+            self.progress_bar(options.max_width),
+            Padding(Text(self.status()), (0, 0, 0, 2)),
+        ]
+        if self.state.stepped:
+            top += ["", *step_numbers(self.state.stepped, options.max_width)]
+        if self.state.validations:
+            top += ["", *self.validation_rows()]
+        previous = {sample.source: sample for sample in self.state.previous_samples}
+        samples = [render_sample(sample, previous.get(sample.source)) for sample in self.state.samples]
         if samples:
-            samples[0] = Group("", Text("  bold: what the reference says too", "dim"), samples[0])
-        room = console.height - 1
+            samples[0] = Group("", Text("  bold: also in the reference", "dim"), samples[0])
+        lines_left = console.height - 1
         for number, part in enumerate((*top, *samples)):
-            room -= len(console.render_lines(part, options, pad=False))
-            if number < len(top) or room >= 0:
+            lines_left -= len(console.render_lines(part, options, pad=False))
+            if number < len(top) or lines_left >= 0:
                 yield part
 
-    def bar(self, width: int) -> RenderableType:
-        """How far it is."""
-        last = self.seen.stepped or self.seen.began
-        step, steps = last.step if last else 0, max(1, self.seen.steps)
+    def progress_bar(self, width: int) -> RenderableType:
+        """A bar with the number of steps."""
+        last = self.state.stepped or self.state.began
+        step, steps = last.step if last else 0, max(1, self.state.steps)
         text = Text(f"{step / steps:4.0%}  step {step:,} of {steps:,}", no_wrap=True)
         bar = ProgressBar(steps, step, width=max(8, min(60, width - len(text) - 4)), complete_style="cyan")
         row = Table.grid(padding=(0, 1))
         row.add_row(" ", bar, text)
         return row
 
-    def state(self) -> str:
-        """The time, the passes, and what is safe on the disk."""
-        seen, parts = self.seen, [forecast(self.seen, self.now)]
-        if seen.ended:
-            parts = [f"{clock(seen.ended.elapsed)} elapsed", seen.ended.why]
-        elif seen.stepped:
-            parts = [f"{clock(seen.stepped.elapsed + (self.now - seen.told).total_seconds())} elapsed"]
-            parts += [f"ends {moment(seen.ends, self.now)}"] if seen.ends else []
-            over = seen.stepped.step >= seen.steps
-            parts.append("scoring" if over else f"pass {seen.stepped.epoch:.1f} of {seen.passes:.1f}")
-        parts += [f"saved at step {seen.saved:,}"] if seen.saved else []
-        return self.signs.dot.join(parts)
+    def status(self) -> str:
+        """The elapsed time, the forecast, the epoch and the last saved step."""
+        state, parts = self.state, [forecast(self.state, self.now)]
+        if state.ended:
+            parts = [f"{format_duration(state.ended.elapsed)} elapsed", state.ended.why]
+        elif state.stepped:
+            elapsed = state.stepped.elapsed + (self.now - state.updated).total_seconds()
+            parts = [f"{format_duration(elapsed)} elapsed"]
+            parts += [f"ends {format_time(state.end_time, self.now)}"] if state.end_time else []
+            is_last_step = state.stepped.step >= state.steps
+            epochs = f"epoch {state.stepped.epoch:.1f} of {state.total_epochs:.1f}"
+            parts.append("scoring" if is_last_step else epochs)
+        parts += [f"saved at step {state.saved_step:,}"] if state.saved_step else []
+        return self.symbols.dot.join(parts)
 
-    def validations(self) -> Iterator[Text]:
-        """The last ones, and the best."""
-        every, best = self.seen.validations, self.seen.best
-        rows = every[-ROWS:]
+    def validation_rows(self) -> Iterator[Text]:
+        """A table of the last validations and the best one, and a sparkline of chrF."""
+        validations, best = self.state.validations, self.state.best
+        rows = validations[-MAX_VALIDATION_ROWS:]
         yield Text(f"{'':6}{'step':>9}{'loss':>9}{'chrF':>8}{'BLEU':>8}  weights", "dim", no_wrap=True)
-        for one in rows if best is None or best in rows else (best, *rows):
-            mark, style = ("best", "bold") if one is best else ("", "")
-            numbers = f"{one.step:>9,}{one.loss:>9.3f}{one.chrf:>8.2f}{one.bleu:>8.2f}"
-            yield Text(f"{mark:>6}{numbers}  {one.weights}", style, no_wrap=True)
-        if curve := trend([one.chrf for one in every[-TREND:]], self.signs.heights):
+        for row in rows if best is None or best in rows else (best, *rows):
+            mark, style = ("best", "bold") if row is best else ("", "")
+            numbers = f"{row.step:>9,}{row.loss:>9.3f}{row.chrf:>8.2f}{row.bleu:>8.2f}"
+            yield Text(f"{mark:>6}{numbers}  {row.weights}", style, no_wrap=True)
+        chrf_values = [validated.chrf for validated in validations[-MAX_SPARKLINE_POINTS:]]
+        if curve := sparkline(chrf_values, self.symbols.heights):
             yield Text.assemble((f"{'chrF':>15}  ", "dim"), curve, no_wrap=True)
 
 
-def numbers(event: Stepped, width: int) -> Iterator[Text]:
-    """A row of names above a row of values, or more of them where it is narrow."""
+def step_numbers(event: Stepped, width: int) -> Iterator[Text]:
+    """A row of names above a row of values; several such pairs on a narrow terminal."""
     cells = {
         "loss": f"{event.loss:.3f}",
-        "perplexity": large(event.perplexity),
+        "perplexity": format_perplexity(event.perplexity),
         "tokens/s": f"{event.tokens_per_second:,.0f}",
         "learning rate": f"{event.learning_rate:.2e}",
         "gradient": f"{event.norm:.2f}",
@@ -256,15 +270,15 @@ def numbers(event: Stepped, width: int) -> Iterator[Text]:
     }
     names = values = ""
     for name, value in cells.items():
-        wide = max(9, len(name)) + 2
-        if names and len(names) + wide > width:
+        column_width = max(9, len(name)) + 2
+        if names and len(names) + column_width > width:
             yield from (Text(names, "dim"), Text(values))
             names = values = ""
-        names, values = f"{names}{name:>{wide}}", f"{values}{value:>{wide}}"
+        names, values = f"{names}{name:>{column_width}}", f"{values}{value:>{column_width}}"
     yield from (Text(names, "dim"), Text(values))
 
 
-def trend(values: list[float], heights: str) -> str:
+def sparkline(values: list[float], heights: str) -> str:
     """▁▃▅▇█"""
     low, high = min(values), max(values)
     if not heights or high <= low:
@@ -272,120 +286,119 @@ def trend(values: list[float], heights: str) -> str:
     return "".join(heights[round((value - low) / (high - low) * (len(heights) - 1))] for value in values)
 
 
-def sample(now: SampleTranslation, before: SampleTranslation | None) -> RenderableType:
-    """A sentence, and how the output changed since the last validation."""
+def render_sample(now: SampleTranslation, previous: SampleTranslation | None) -> RenderableType:
+    """Source, reference, and the outputs of the previous and the latest validation."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim", justify="right", width=11, no_wrap=True)
     rows.add_column(overflow="fold")
-    reference = shown(now.reference)
-    rows.add_row("source", Text(shown(now.source)))
+    reference = shorten(now.reference)
+    rows.add_row("source", Text(shorten(now.source)))
     rows.add_row("reference", Text(reference))
-    for name, one in (("before", before), ("now", now)):
-        if one:
-            pieces = mark_matches(reference, shown(one.output))
-            rows.add_row(name, Text.assemble(*((piece, "bold" if agrees else "") for piece, agrees in pieces)))
+    for name, sample in (("before", previous), ("now", now)):
+        if sample:
+            words = mark_matches(reference, shorten(sample.output))
+            rows.add_row(name, Text.assemble(*((word, "bold" if agrees else "") for word, agrees in words)))
     return Padding(rows, (0, 0, 1, 0))
 
 
 # ---------------------------------------------------------------------------------------------------- the display
 
 
-class Display:
-    """Takes events, and shows them. Nothing appears before the first: of several processes only one is told."""
+class TrainingDisplay:
+    """Shows events. It prints nothing before the first one, because only one of several processes gets events."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
         self.settings, self.console = settings, console
-        self.signs = FANCY if (console.encoding or "").lower().startswith("utf") else PLAIN
-        self.drawn = console.is_terminal and not console.is_dumb_terminal
-        self.seen, self.opened = Seen(), False
+        self.symbols = UNICODE if (console.encoding or "").lower().startswith("utf") else ASCII
+        self.is_live = console.is_terminal and not console.is_dumb_terminal
+        self.state, self.has_header = DisplayState(), False
         self.stages = ExitStack()  # of the preparation
-        self.stage: ProgressCallback | None = None
+        self.show_stage: ProgressCallback | None = None
         self.live = Live(console=console, get_renderable=self.picture, refresh_per_second=1, redirect_stdout=False)
 
     def picture(self) -> Picture:
-        """As it is now."""
-        return Picture(self.seen, datetime.now(), self.signs)
+        """The picture of the current state."""
+        return Picture(self.state, datetime.now(), self.symbols)
 
-    def prepared(self, step: "StageProgress") -> None:
-        """A shard of the preparation is done."""
-        if self.stage is None:
-            self.open()
-            self.stage = self.stages.enter_context(stages_shown(self.console))
-        self.stage(step)
+    def handle_preparation(self, step: "StageProgress") -> None:
+        """Show the progress of the preparation."""
+        if self.show_stage is None:
+            self.print_header()
+            self.show_stage = self.stages.enter_context(show_stages(self.console))
+        self.show_stage(step)
 
     def __call__(self, event: Event) -> None:
-        """Something happened."""
-        self.open()
+        """Show an event of the training."""
+        self.print_header()
         self.stages.close()
-        self.stage = None
+        self.show_stage = None
         now = datetime.now()
-        self.seen = self.seen.after(event, now)
-        text = line(event, self.seen, now)
-        if not self.drawn:
-            self.say(text)
-            for one in event.samples if isinstance(event, Validated) else ():
+        self.state = self.state.after(event, now)
+        text = describe_event(event, self.state, now)
+        if not self.is_live:
+            self.print_line(text)
+            for sample in event.samples if isinstance(event, Validated) else ():
                 for name in ("source", "reference", "output"):
-                    self.say(f"  {name:>9}  {shown(getattr(one, name))}")
+                    self.print_line(f"  {name:>9}  {shorten(getattr(sample, name))}")
         elif isinstance(event, Note | Skipped | Began):
             what, colon, why = text.partition(": ")
             style = "bold yellow" if what == "WARNING" else "bold" if colon else ""
             self.console.print(Padding(Text.assemble((what, style), colon, why), (0, 0, 0, 2)))
-        if self.drawn and isinstance(event, Began):
+        if self.is_live and isinstance(event, Began):
             self.live.start()
-            self.console.show_cursor(True)  # a second Ctrl-C ends at once, and must leave a terminal with a cursor
+            self.console.show_cursor(True)  # a second Ctrl-C exits at once and must leave the cursor escape_invisible
 
-    def open(self) -> None:
-        """Before anything else, what this is."""
-        if not self.opened:
-            self.opened = True
-            languages = f"{self.settings.source} {self.signs.arrow} {self.settings.target}"
-            self.say(
-                f"heedful train  {languages}  in {escape_invisible(str(nearby(self.settings.train.output_dir)))}",
-                "bold",
-            )
+    def print_header(self) -> None:
+        """Print the languages and the folder of the run, once."""
+        if not self.has_header:
+            self.has_header = True
+            languages = f"{self.settings.source} {self.symbols.arrow} {self.settings.target}"
+            folder = escape_invisible(str(path_from_here(self.settings.train.output_dir)))
+            self.print_line(f"heedful train  {languages}  in {folder}", "bold")
 
-    def say(self, text: str, style: str = "") -> None:
-        """A line, dated where nobody looks on."""
-        date = "" if self.drawn else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
+    def print_line(self, text: str, style: str = "") -> None:
+        """Print a line, with a timestamp if the display is not live."""
+        date = "" if self.is_live else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
         self.console.print(Text(date + text, style), soft_wrap=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was found, with the last picture in it."""
+        """Stop drawing; the last picture stays in the terminal."""
         self.stages.close()
         self.live.stop()
 
 
-def summary(console: Console, settings: Settings, ended: Ended | None) -> None:
-    """How good it became, where it is, and what to type next."""
+def print_summary(console: Console, settings: Settings, ended: Ended | None) -> None:
+    """Print the scores, the paths of model and report, and the command to run next."""
 
-    def say(text: str, style: str = "") -> None:
+    def print_line(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)
 
     if ended is None:
-        say("This run was finished before; another --out begins a new one.")
+        print_line("This run is already finished; use another --out for a new one.")
     else:
-        say(f"Done: {ended.why}, after {ended.step:,} steps in {clock(ended.elapsed)}.", "bold")
+        duration = format_duration(ended.elapsed)
+        print_line(f"Done: {ended.why}, after {ended.step:,} steps in {duration}.", "bold")
         signatures: dict[str, str] = {}
-        for corpus, some in ended.scores.items():
-            if isinstance(some, dict):
-                values = [f"{LABELS[name]} {one['value']:5.2f}" for name, one in some.items()]
-                say(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
-                signatures |= {LABELS[name]: one["signature"] for name, one in some.items()}
+        for corpus, scores in ended.scores.items():
+            if isinstance(scores, dict):
+                values = [f"{LABELS[name]} {score['value']:5.2f}" for name, score in scores.items()]
+                print_line(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
+                signatures |= {LABELS[name]: score["signature"] for name, score in scores.items()}
         for name, signature in signatures.items():
-            say(f"  {name:>12}  {signature}", "dim")
-    run = nearby(settings.train.output_dir)
+            print_line(f"  {name:>12}  {signature}", "dim")
+    run = path_from_here(settings.train.output_dir)
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
-        say(f"  {name:>12}  {escape_invisible(str(path))}")
-    say("Next: " + escape_invisible(shlex.join(["heedful", "translate", str(run / "model")])))
+        print_line(f"  {name:>12}  {escape_invisible(str(path))}")
+    print_line("Next: " + escape_invisible(shlex.join(["heedful", "translate", str(run / "model")])))
 
 
 @contextmanager
-def watching(settings: Settings) -> Iterator[tuple[EventHandler, "ProgressCallback"]]:
-    """A watch for the loop, and one for the preparation; at a good end, the summary."""
-    display = Display(settings, Console(stderr=True, highlight=False))
+def show_training(settings: Settings) -> Iterator[tuple[EventHandler, "ProgressCallback"]]:
+    """Yields handlers of training events and of the preparation's progress; prints a summary after success."""
+    display = TrainingDisplay(settings, Console(stderr=True, highlight=False))
     try:
-        yield display, display.prepared
+        yield display, display.handle_preparation
     finally:
         display.close()
-    if display.seen.began:
-        summary(Console(highlight=False), settings, display.seen.ended)
+    if display.state.began:
+        print_summary(Console(highlight=False), settings, display.state.ended)

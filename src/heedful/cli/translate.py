@@ -1,4 +1,4 @@
-"""`heedful translate`: one line in, one line out."""
+"""`heedful translate`: translate text line by line."""
 
 import json
 import os
@@ -22,59 +22,65 @@ if TYPE_CHECKING:
     from heedful.translation.translator import TranslationOptions, Translator
     from heedful.types import Translation
 
-WINDOW = 2000  # lines that are sorted by length and translated together, where so many are waiting
-FIRST = 32  # lines of the first window, so that the first answers come soon; each next one has twice as many
-READ = 1 << 18  # bytes asked for at once; a pipe gives what it has
-TOLD = 10.0  # seconds between two lines about the progress
-SHOWN = 20  # warnings about single lines; the rest is counted
-NOT_IN_BULK = {
+MAX_WINDOW_LINES = 2000  # sorted by length and translated together, if that many are waiting
+FIRST_WINDOW_LINES = 32  # a small first window, so that output starts soon; each next one is twice as large
+READ_BYTES = 1 << 18  # requested at once; a pipe returns what it has
+PROGRESS_SECONDS = 10.0  # between two lines about the progress
+MAX_SHOWN_WARNINGS = 20  # about single lines; the rest is counted
+NOT_IN_BULK = {  # what cannot be combined with --bulk -> advice
     "FILE": "it reads IN and writes OUT, leave FILE out",
-    "--with": "workers have one model each, leave it out",
-    "--tmx": "memories are filled by one process, leave one of them out",
-    "--nbest": "a line becomes one line, leave it out (--json tells scores)",
-    "--alignment": "links are for files that one process translates, leave it out",
-    "--sample": "a piece that is made again must come out the same, leave it out",
-    "--device": "workers share the processors, leave it out",
-    "--threads": "every worker has one thread, say --workers N instead",
+    "--ensemble": "each worker has one model, leave it out",
+    "--tmx": "one process fills a translation memory, leave one of them out",
+    "--nbest": "each line gives one line, leave it out (--json has scores)",
+    "--alignment": "only a single process writes links, leave it out",
+    "--sample": "repeating a piece must give the same result, leave it out",
+    "--device": "workers run on CPU cores, leave it out",
+    "--threads": "each worker has one thread, use --workers N instead",
 }
 
 
 def translate(
-    model: str = typer.Argument(..., help="A model directory, the run that made it, or an export."),
-    file: str = typer.Argument("-", help="The text, one sentence or paragraph a line; - is standard input."),
+    model: str = typer.Argument(..., help="A model directory, the run that wrote it, or an export."),
+    file: str = typer.Argument("-", help="The text, one sentence or paragraph per line; - is standard input."),
     others: list[str] = typer.Option(
-        [], "--with", metavar="MODEL", help="Another run of the same vocabulary: they answer together. Repeatable."
+        [], "--ensemble", metavar="MODEL", help="Add a model with the same vocabulary to an ensemble. Repeatable."
     ),
-    beam: int | None = typer.Option(None, "--beam", help="Prefixes kept at each step (default: what the model says)."),
-    nbest: int | None = typer.Option(None, "--nbest", help="The N best of each, in Marian's format."),
-    alignment: str | None = typer.Option(None, "--alignment", help="Links of words, 0-0 1-2: naive, shifted or best."),
-    least: float | None = typer.Option(
+    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: from the model)."),
+    nbest: int | None = typer.Option(None, "--nbest", help="Print the N best translations in Marian's format."),
+    alignment: str | None = typer.Option(
+        None, "--alignment", help="Add word links such as 0-0 1-2, by the method naive, shifted or best."
+    ),
+    alignment_threshold: float | None = typer.Option(
         None,
-        "--least",
-        help="Of --alignment: every link with this share of a word's attention, not only the strongest.",
+        "--alignment-threshold",
+        help="With --alignment: all links with at least this share of a word's attention, not only the strongest.",
     ),
     soft: bool = typer.Option(
-        False, "--soft", help="Of --alignment: not links but how much each word looked at each, as Marian writes it."
+        False, "--soft", help="With --alignment: attention weights of words instead of links, in Marian's format."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object a line, with scores, tokens and flags."),
-    sample: bool = typer.Option(False, "--sample", help="Draw instead of searching."),
-    temperature: float = typer.Option(1.0, "--temperature", help="Of --sample: below 1 sharper, above 1 flatter."),
-    top_k: int | None = typer.Option(None, "--top-k", help="Of --sample: only the k most probable tokens."),
-    top_p: float | None = typer.Option(None, "--top-p", help="Of --sample: only the most probable, up to p together."),
-    seed: int = typer.Option(0, "--seed", help="Of --sample: the same seed draws the same."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, with scores, tokens and flags."),
+    sample: bool = typer.Option(False, "--sample", help="SampleTranslation instead of beam search."),
+    temperature: float = typer.Option(1.0, "--temperature", help="With --sample: below 1 sharper, above 1 flatter."),
+    top_k: int | None = typer.Option(None, "--top-k", help="With --sample: only the k most probable tokens."),
+    top_p: float | None = typer.Option(
+        None, "--top-p", help="With --sample: only the most probable tokens with total probability p."
+    ),
+    seed: int = typer.Option(0, "--seed", help="With --sample: the random seed."),
     length_penalty: float | None = typer.Option(None, "--length-penalty", help="Above 1 longer, below 1 shorter."),
     prefix: str = typer.Option("", "--prefix", help="How every translation must begin."),
-    tag: str | None = typer.Option(None, "--tag", help="A tag of the model, put before every source."),
+    tag: str | None = typer.Option(None, "--tag", help="A tag of the model to put before every source."),
     tmx: tuple[str, str] | None = typer.Option(
-        None, "--tmx", metavar="IN OUT", help="Fill a translation memory instead: units without a target get one."
+        None, "--tmx", metavar="IN OUT", help="Fill a translation memory: translate the units without a target."
     ),
     bulk: tuple[str, str] | None = typer.Option(
-        None, "--bulk", metavar="IN OUT", help="A file of any size, by many workers; repeating the command goes on."
+        None, "--bulk", metavar="IN OUT", help="A file of any size, by several workers; repeat the command to resume."
     ),
-    workers: int | None = typer.Option(None, "--workers", help="Of --bulk: processes here (default: one per core)."),
-    on: str | None = typer.Option(None, "--on", help="Of --bulk: a Ray cluster: ray://host:10001, host:6379, or ray."),
+    workers: int | None = typer.Option(None, "--workers", help="With --bulk: local processes (default: one per core)."),
+    cluster: str | None = typer.Option(
+        None, "--cluster", help="With --bulk: a Ray cluster: ray://host:10001, host:6379, or ray."
+    ),
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
-    threads: int | None = typer.Option(None, "--threads", help="Threads of a CPU (default: as PyTorch decides)."),
+    threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: PyTorch's choice)."),
 ) -> None:
     """Translate text, line by line. Blank lines stay blank; warnings go to standard error.
 
@@ -85,26 +91,30 @@ def translate(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
         raise ConfigError("--temperature, --top-k, --top-p and --seed belong to --sample: add it, or leave them out")
-    if (soft or least is not None) and not alignment:
-        raise ConfigError("--least and --soft belong to --alignment: add --alignment shifted, or leave them out")
-    if soft and least is not None:
-        raise ConfigError("--least decides which links are shown, and --soft shows weights instead: take one of them")
+    if (soft or alignment_threshold is not None) and not alignment:
+        raise ConfigError(
+            "--alignment-threshold and --soft belong to --alignment: add --alignment shifted, or leave them out"
+        )
+    if soft and alignment_threshold is not None:
+        raise ConfigError("--alignment-threshold selects links, but --soft prints weights instead: use one of them")
     if tmx and (file != "-" or as_json or nbest is not None or alignment):
-        raise ConfigError("--tmx reads and writes memories: leave out FILE, --json, --nbest and --alignment")
+        raise ConfigError(
+            "--tmx reads and writes translation memories: leave out FILE, --json, --nbest and --alignment"
+        )
     if sample and (beam is not None or length_penalty is not None):
-        raise ConfigError("--sample draws: --beam and --length-penalty belong to a search, leave them out")
+        raise ConfigError("--beam and --length-penalty belong to beam search: leave them out, or leave out --sample")
     if bulk:
-        beside = {
-            "FILE": file != "-", "--with": others, "--tmx": tmx, "--nbest": nbest is not None, "--alignment": alignment,
-            "--sample": sample, "--device": device, "--threads": threads is not None,
+        conflicts = {
+            "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
+            "--alignment": alignment, "--sample": sample, "--device": device, "--threads": threads is not None,
         }  # fmt: skip
-        for name in (name for name, is_there in beside.items() if is_there):
+        for name in (name for name, is_present in conflicts.items() if is_present):
             raise ConfigError(f"{name} does not go with --bulk: {NOT_IN_BULK[name]}")
         search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
-        in_bulk(model, *bulk, search, as_json, on, workers)
+        translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
-    if workers is not None or on is not None:
-        raise ConfigError("--workers and --on belong to --bulk IN OUT: add it, or leave them out")
+    if workers is not None or cluster is not None:
+        raise ConfigError("--workers and --cluster belong to --bulk IN OUT: add it, or leave them out")
     if file == "-" and not tmx and sys.stdin.isatty():
         typer.echo(
             "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
@@ -122,87 +132,94 @@ def translate(
         prefix=prefix,
         tag=tag,
         alignment=alignment,
-        alignment_threshold=least,
+        alignment_threshold=alignment_threshold,
         soft_alignment=soft,
     )
-    told = Told()
+    reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the terminal's habit
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # independent of the locale
     if tmx:
-        fill_memory(translator, *tmx, options, told)
+        fill_translation_memory(translator, *tmx, options, reporter)
         return
     try:
-        with opened(file) as stream:
-            for number, found in enumerate(translator.stream(told.between(windows(stream, told)), options)):
-                told.translated(number, found)
-                write(rendered(number, found, nbest, as_json))
-    except BrokenPipeError:  # nobody reads on, such as `head`
+        with open_input(file) as stream:
+            windows = reporter.report_between(read_windows(stream, reporter))
+            for number, translation in enumerate(translator.stream(windows, options)):
+                reporter.count_line(number, translation)
+                write_line(format_translation(number, translation, nbest, as_json))
+    except BrokenPipeError:  # the reader has closed the pipe, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    told.end()
+    reporter.finish()
 
 
-def fill_memory(translator: "Translator", given: str, out: str, options: "TranslationOptions", told: "Told") -> None:
-    """A translation memory, filled."""
+def fill_translation_memory(
+    translator: "Translator", tmx_in: str, tmx_out: str, options: "TranslationOptions", reporter: "ProgressReporter"
+) -> None:
+    """Translate the units of a .tmx that have no target, and print how many there were."""
     from heedful.corpus.tmx import fill_memory
 
     languages = translator.bundle.description
-    seen = 0
+    num_translated = 0
 
     def translate(texts: list[str]) -> list[str]:
-        nonlocal seen
-        found = []
-        for one in translator.stream(told.between([texts]), options):
-            told.translated(seen, one)
-            seen += 1
-            found.append(one.text)
-        return found
+        nonlocal num_translated
+        translations = []
+        for translation in translator.stream(reporter.report_between([texts]), options):
+            reporter.count_line(num_translated, translation)
+            num_translated += 1
+            translations.append(translation.text)
+        return translations
 
-    counts = fill_memory(given, out, languages.source, languages.target, translate, __version__)
-    told.end()
+    counts = fill_memory(tmx_in, tmx_out, languages.source, languages.target, translate, __version__)
+    reporter.finish()
     typer.echo(
-        f"{out}: {counts.new:,} units translated, {counts.kept:,} had a translation and keep it, "
+        f"{tmx_out}: {counts.new:,} units translated, {counts.kept:,} already had a translation, "
         f"{counts.without_source:,} have no text in {languages.source}",
         err=True,
     )
 
 
-def in_bulk(
-    model: str, given: str, out: str, search: dict[str, Any], as_json: bool, on: str | None, workers: int | None
+def translate_in_bulk(
+    model: str,
+    file_in: str,
+    file_out: str,
+    search: dict[str, Any],
+    as_json: bool,
+    cluster: str | None,
+    workers: int | None,
 ) -> None:
-    """A whole file, piece by piece."""
+    """Translate a whole file in pieces by several workers, and print a summary."""
     from rich.console import Console
 
-    from heedful.cli.prepare import stages_shown
+    from heedful.cli.prepare import show_stages
     from heedful.corpus.launchers import make_launcher
     from heedful.translation.bulk import count_cores, translate_file
 
-    begin = time.monotonic()
-    place = make_launcher(on, count_cores() if on is None and workers is None else workers)
-    with stages_shown(Console(stderr=True)) as tell:
-        done = translate_file(model, given, out, **search, as_json=as_json, launcher=place, progress=tell)
-    seconds = time.monotonic() - begin
-    counted = {
-        "blank": done.blank,
-        "not UTF-8, and replaced": done.replaced,
-        "from before": done.lines - done.new_lines,
-    }
-    apart = ", ".join(f"{number:,} {name}" for name, number in counted.items() if number)
+    start = time.monotonic()
+    worker_launcher = make_launcher(cluster, count_cores() if cluster is None and workers is None else workers)
+    with show_stages(Console(stderr=True)) as handle_progress:
+        done = translate_file(
+            model, file_in, file_out, **search, as_json=as_json, launcher=worker_launcher, progress=handle_progress
+        )
+    seconds = time.monotonic() - start
+    counts = {"blank": done.blank, "not UTF-8, and replaced": done.replaced, "from before": done.lines - done.new_lines}
+    details = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     flags = ", ".join(f"{number:,} {name}" for name, number in done.flags.items())
-    then = (
-        "docs/flags.md tells what they mean, --json which lines have them"
+    following = (
+        "see docs/flags.md for their meaning, and use --json to see which lines have them"
         if flags and not as_json
-        else shlex.join(["head", "-n", "3", out])
+        else shlex.join(["head", "-n", "3", file_out])
     )
     typer.echo(
-        f"{out}: {done.lines:,} lines{f' ({apart})' if apart else ''}; flags: {flags or 'none'}; "
-        f"{done.new_lines / max(seconds, 1e-9):,.0f} sentences a second in {seconds:,.1f} s. Next: {then}",
+        f"{file_out}: {done.lines:,} lines{f' ({details})' if details else ''}; flags: {flags or 'none'}; "
+        f"{done.new_lines / max(seconds, 1e-9):,.0f} sentences per second in {seconds:,.1f} s. Next: {following}",
         err=True,
     )
 
 
-def opened(file: str) -> BinaryIO:
-    """A file, or standard input."""
+def open_input(file: str) -> BinaryIO:
+    """Open a text file or standard input for reading bytes."""
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
@@ -210,111 +227,114 @@ def opened(file: str) -> BinaryIO:
     from heedful.corpus.tmx import ARCHIVE_SUFFIXES
 
     if path.is_dir():
-        raise ConfigError(f"{file} is a folder; name a file in it")
+        raise ConfigError(f"{file} is a folder; give a file in it")
     if not path.is_file():
-        pipe = f"; the text itself comes through a pipe: echo {shlex.quote(file)} | heedful translate MODEL"
+        pipe = f"; to translate a text, pipe it in: echo {shlex.quote(file)} | heedful translate MODEL"
         raise ConfigError(f"there is no file {file}{suggest_path(path) or pipe}")
     if path.suffix in ARCHIVE_SUFFIXES:
-        raise ConfigError(f"{file} is packed; unpack it on the way: zcat {file} | heedful translate MODEL")
+        raise ConfigError(f"{file} is compressed; decompress it first: zcat {file} | heedful translate MODEL")
     stream = path.open("rb")
     try:
-        begin = stream.peek(8)
-        if begin[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        first_bytes = stream.peek(8)
+        if first_bytes[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(
-                f"{file} is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
+                f"{file} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
             )
-        reject_binary(begin, path)
+        reject_binary(first_bytes, path)
     except DataError:
         stream.close()
         raise
     return stream
 
 
-def windows(stream: BinaryIO, told: "Told") -> Iterator[list[str]]:
-    """The lines that are there, as they come: one by one from a keyboard, many at once from a file."""
-    rest: list[bytes] = []  # of a line whose end has not come
-    number, most = 0, FIRST
-    while data := stream.read1(READ):  # type: ignore[attr-defined]
+def read_windows(stream: BinaryIO, reporter: "ProgressReporter") -> Iterator[list[str]]:
+    """The lines that are available so far: one by one from a keyboard, many at once from a file."""
+    partial_line: list[bytes] = []  # the parts of a line whose end has not arrived
+    number, max_lines = 0, FIRST_WINDOW_LINES
+    while data := stream.read1(READ_BYTES):  # type: ignore[attr-defined]
         first, *others = data.split(b"\n")
-        rest.append(first)
+        partial_line.append(first)
         if not others:
             continue
-        whole = [b"".join(rest), *others[:-1]]
-        rest = others[-1:]
-        while whole:
-            some, whole = whole[:most], whole[most:]
-            yield [line_of(line, number + at, told) for at, line in enumerate(some, 1)]
-            number += len(some)
-            most = min(2 * most, WINDOW)
-    if last := b"".join(rest):
-        yield [line_of(last, number + 1, told)]
+        lines = [b"".join(partial_line), *others[:-1]]
+        partial_line = others[-1:]
+        while lines:
+            window, lines = lines[:max_lines], lines[max_lines:]
+            yield [decode_input_line(line, number + offset, reporter) for offset, line in enumerate(window, 1)]
+            number += len(window)
+            max_lines = min(2 * max_lines, MAX_WINDOW_LINES)
+    if last_line := b"".join(partial_line):
+        yield [decode_input_line(last_line, number + 1, reporter)]
 
 
-def line_of(line: bytes, number: int, told: "Told") -> str:
-    """Text without the line's end; what is not UTF-8 is replaced, and said."""
-    text, whole = decode_line(line)
-    if not whole:
-        told.warn(f"line {number:,} is not UTF-8; what cannot be read is replaced")
+def decode_input_line(line: bytes, number: int, reporter: "ProgressReporter") -> str:
+    """The text without the line end; replaces bytes that are not UTF-8, with a warning."""
+    text, is_valid = decode_line(line)
+    if not is_valid:
+        reporter.warn(f"line {number:,} is not UTF-8; invalid bytes are replaced")
     return text
 
 
-def rendered(number: int, found: "Translation", nbest: int | None, as_json: bool) -> str:
-    """One line of output; of the n best, one line each."""
+def format_translation(number: int, translation: "Translation", nbest: int | None, as_json: bool) -> str:
+    """One line of output, or one line for each of the n best."""
     if as_json:
-        return json.dumps(translation_to_dict(found), ensure_ascii=False)
+        return json.dumps(translation_to_dict(translation), ensure_ascii=False)
     if nbest is None:
-        return with_links(found)
+        return text_with_links(translation)
     return "\n".join(
-        f"{number} ||| {with_links(one)} ||| F0= {one.log_probability:.6g} ||| {one.score:.6g}"
-        for one in (found, *found.alternatives)
+        f"{number} ||| {text_with_links(candidate)} ||| F0= {candidate.log_probability:.6g} ||| {candidate.score:.6g}"
+        for candidate in (translation, *translation.alternatives)
     )
 
 
-def with_links(found: "Translation") -> str:
-    """The text, and after it its links, where they were asked for."""
+def text_with_links(translation: "Translation") -> str:
+    """The text, followed by its word links or attention weights if the translation has them."""
     from heedful.alignment import format_pharaoh
 
-    if found.alignment is None:
-        return found.text
-    rows = None if found.weights is None else " ".join(",".join(f"{one:.4g}" for one in row) for row in found.weights)
-    return f"{found.text} ||| {format_pharaoh(found.alignment) if rows is None else rows}"
+    if translation.alignment is None:
+        return translation.text
+    if translation.weights is None:
+        return f"{translation.text} ||| {format_pharaoh(translation.alignment)}"
+    rows = " ".join(",".join(f"{weight:.4g}" for weight in row) for row in translation.weights)
+    return f"{translation.text} ||| {rows}"
 
 
-def write(text: str) -> None:
-    """A line, at once."""
+def write_line(text: str) -> None:
+    """Write a line to standard output and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-class Told:
-    """What is said beside the translations, on standard error: warnings, and now and then how far it is."""
+class ProgressReporter:
+    """Prints warnings and the progress of a translation on standard error."""
 
     def __init__(self) -> None:
         self.warnings, self.lines = 0, 0
-        self.begin = self.last = time.monotonic()
+        self.start = self.last_report = time.monotonic()
 
     def warn(self, text: str) -> None:
-        """The first ones are said, the others counted."""
+        """Print the first warnings, and count the others."""
         self.warnings += 1
-        if self.warnings <= SHOWN:
+        if self.warnings <= MAX_SHOWN_WARNINGS:
             typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
-    def translated(self, number: int, found: "Translation") -> None:
-        """One more line."""
+    def count_line(self, number: int, translation: "Translation") -> None:
+        """Count a translated line, and warn about its flags."""
         self.lines += 1
-        for flag in found.flags:
+        for flag in translation.flags:
             self.warn(f"line {number + 1:,}: {flag.side} {flag.name}: {flag.detail}")
 
-    def between(self, windows: Iterable[list[str]]) -> Iterator[list[str]]:
-        """The same windows; after each of them, now and then, how far it is."""
-        for some in windows:
-            yield some
+    def report_between(self, windows: Iterable[list[str]]) -> Iterator[list[str]]:
+        """The same windows; prints the progress between them every PROGRESS_SECONDS."""
+        for window in windows:
+            yield window
             now = time.monotonic()
-            if now - self.last >= TOLD:
-                self.last = now
-                typer.echo(f"heedful: {self.lines:,} lines, {self.lines / (now - self.begin):,.0f} a second", err=True)
+            if now - self.last_report >= PROGRESS_SECONDS:
+                self.last_report = now
+                speed = self.lines / (now - self.start)
+                typer.echo(f"heedful: {self.lines:,} lines, {speed:,.0f} per second", err=True)
 
-    def end(self) -> None:
-        """What was not said."""
-        if self.warnings > SHOWN:
-            typer.echo(f"heedful: {self.warnings - SHOWN:,} more warnings; --json has the flags of each line", err=True)
+    def finish(self) -> None:
+        """Print the number of warnings that were not shown."""
+        if (more := self.warnings - MAX_SHOWN_WARNINGS) > 0:
+            typer.echo(f"heedful: {more:,} more warnings; --json has the flags of each line", err=True)

@@ -276,10 +276,7 @@ class Preparation:
     def shuffle(self) -> None:
         """Gather the buckets of the training corpora; validation and test keep every line in order."""
         shards = [Shard(bucket, self.clean_folders, self.folder / "text" / bucket) for bucket in self.bucket_names]
-        settings = {
-            "corpora": [corpus.name for corpus in self.training],
-            "duplicates": self.settings.clean.duplicates,
-        }
+        settings = {"corpora": [corpus.name for corpus in self.training], "duplicates": self.settings.clean.duplicates}
         for record in self._run("deduplicate and shuffle", gather_bucket, shards, settings):
             self.counts.update(record.counts)
         if self.held_out:

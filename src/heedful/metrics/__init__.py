@@ -1,5 +1,5 @@
-"""How good is a translation? Strings in, numbers out."""
+"""Scores of translations: strings in, numbers out."""
 
-from heedful.metrics.score import METRICS, Interval, Options, Score, interval, score
+from heedful.metrics.score import METRICS, Interval, MetricOptions, MetricScore, interval, score
 
-__all__ = ["METRICS", "Interval", "Options", "Score", "interval", "score"]
+__all__ = ["METRICS", "Interval", "MetricOptions", "MetricScore", "interval", "score"]

@@ -1,57 +1,52 @@
-"""Which word goes with which? Alignments as sets of links, and how far they are from what people drew.
+"""Word alignments as sets of links, and their error rate against gold alignments.
 
-    agreement([parse("0-0 1-2")], [parse_gold("1-1 2p3", first=1)])
+    measure_agreement([parse_links("0-0 1-2")], [parse_gold("1-1 2p3", first=1)])
 
 Pharaoh's format is one line per sentence, `source-target` from 0. Gold alignments write `i-j` for a link that is sure
-and `ipj` for one that is possible.
+and `ipj` for a possible one.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heedful.errors import DataError
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), from 0
 
-LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+LINK_PATTERN = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """What people drew; every sure link is possible too."""
+class GoldAlignment:
+    """The links that annotators drew; every sure link is also possible."""
 
     sure: Links
     possible: Links
 
 
-def parse(line: str) -> Links:
+def parse_links(line: str) -> Links:
     """0-0 1-2 -> {(0, 0), (1, 2)}"""
-    found = parse_gold(line)
-    if found.possible != found.sure:
-        raise DataError(f"`{line[:80]}` has possible links: it is a gold alignment, not one in Pharaoh's format")
-    return found.sure
+    alignment = parse_gold(line)
+    if alignment.possible != alignment.sure:
+        raise DataError(f"`{line[:80]}` has possible links: this is a gold alignment, not Pharaoh's format")
+    return alignment.sure
 
 
-def parse_gold(line: str, *, first: int = 0) -> Gold:
+def parse_gold(line: str, *, first: int = 0) -> GoldAlignment:
     """1-1 2p3 -> sure {(0, 0)}, possible {(0, 0), (1, 2)}, where words are counted from `first` = 1"""
     sure, possible = set(), set()
     for word in line.split():
-        link = LINK.fullmatch(word)
+        link = LINK_PATTERN.fullmatch(word)
         if not link:
-            raise DataError(f"`{word[:80]}` is not a link: write 0-0 (or 0p0 for one that is only possible)")
+            raise DataError(f"`{word[:80]}` is not a link: write 0-0 (or 0p0 for a possible link)")
         pair = int(link[1]) - first, int(link[3]) - first
         if min(pair) < 0:
-            raise DataError(f"`{word}` is a word before the first: are the words counted from {1 - first}?")
+            raise DataError(f"`{word}` is before the first word: are words counted from {1 - first}?")
         possible.add(pair)
         if link[2] == "-":
             sure.add(pair)
-    return Gold(frozenset(sure), frozenset(possible))
-
-
-def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """{(0, 0), (1, 2)} -> 0-0 1-2, in order"""
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+    return GoldAlignment(frozenset(sure), frozenset(possible))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +78,13 @@ class Agreement:
         return 1 - (self.in_sure + self.in_possible) / all_links if all_links else 0.0
 
 
-def agreement(found: Sequence[Links], gold: Sequence[Gold]) -> Agreement:
-    """Of a whole corpus: links are counted over all sentences."""
-    if len(found) != len(gold):
-        raise DataError(f"{len(found):,} alignments but {len(gold):,} gold ones: they must be as many")
+def measure_agreement(alignments: Sequence[Links], gold: Sequence[GoldAlignment]) -> Agreement:
+    """The agreement over a whole corpus: links are counted over all sentences."""
+    if len(alignments) != len(gold):
+        raise DataError(f"{len(alignments):,} alignments but {len(gold):,} gold ones: the numbers must be equal")
     return Agreement(
-        sum(len(links) for links in found),
-        sum(len(one.sure) for one in gold),
-        sum(len(links & one.sure) for links, one in zip(found, gold, strict=True)),
-        sum(len(links & one.possible) for links, one in zip(found, gold, strict=True)),
+        sum(len(links) for links in alignments),
+        sum(len(annotated.sure) for annotated in gold),
+        sum(len(links & annotated.sure) for links, annotated in zip(alignments, gold, strict=True)),
+        sum(len(links & annotated.possible) for links, annotated in zip(alignments, gold, strict=True)),
     )

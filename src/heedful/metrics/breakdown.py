@@ -1,16 +1,16 @@
-"""One number for a corpus hides much: scores by the length of sentences, and the sentences that came out worst."""
+"""Scores by sentence length, and the lines with the lowest scores."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heedful.metrics.score import DEFAULT, Lines, Options, score, sentence_scores, tokenizer
+from heedful.metrics.score import DEFAULT_OPTIONS, Lines, MetricOptions, make_tokenizer, score, sentence_scores
 
-LENGTHS = (10, 20, 30, 40, 60)  # tokens: the longest of every bucket but the last
+MAX_BUCKET_TOKENS = (10, 20, 30, 40, 60)  # for each bucket but the last, which has no limit
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class LengthBucket:
     """The lines whose first reference has `shortest` to `longest` tokens."""
 
     shortest: int
@@ -19,32 +19,36 @@ class Bucket:
     scores: dict[str, float]
 
 
-def by_length(
-    metrics: Sequence[str], hypotheses: Lines, references: Sequence[Lines], *, options: Options = DEFAULT
-) -> list[Bucket]:
-    """The scores of short and of long sentences; length is counted in BLEU's tokens, of the first reference."""
-    cut = tokenizer(options)
-    rows: dict[int, list[int]] = {}
+def score_by_length(
+    metrics: Sequence[str], hypotheses: Lines, references: Sequence[Lines], *, options: MetricOptions = DEFAULT_OPTIONS
+) -> list[LengthBucket]:
+    """The scores of short and long sentences; length is the number of BLEU's tokens in the first reference."""
+    tokenize = make_tokenizer(options)
+    rows_by_bucket: dict[int, list[int]] = {}
     for row, reference in enumerate(references[0]):
-        rows.setdefault(bisect_left(LENGTHS, len(cut(reference))), []).append(row)
-    found = []
-    for at, some in sorted(rows.items()):
-        mine, theirs = [hypotheses[row] for row in some], [[one[row] for row in some] for one in references]
-        scores = {name: score(name, mine, theirs, options=options).value for name in metrics}
-        bounds = (0, *(longest + 1 for longest in LENGTHS))[at], (*LENGTHS, None)[at]
-        found.append(Bucket(*bounds, len(some), scores))
-    return found
+        rows_by_bucket.setdefault(bisect_left(MAX_BUCKET_TOKENS, len(tokenize(reference))), []).append(row)
+    buckets = []
+    for index, rows in sorted(rows_by_bucket.items()):
+        bucket_hypotheses = [hypotheses[row] for row in rows]
+        bucket_references = [[lines[row] for row in rows] for lines in references]
+        scores = {name: score(name, bucket_hypotheses, bucket_references, options=options).value for name in metrics}
+        bounds = (0, *(longest + 1 for longest in MAX_BUCKET_TOKENS))[index], (*MAX_BUCKET_TOKENS, None)[index]
+        buckets.append(LengthBucket(*bounds, len(rows), scores))
+    return buckets
 
 
 @dataclass(frozen=True, slots=True)
-class Poor:
-    """A line that came out badly."""
+class PoorLine:
+    """A line with a low chrF."""
 
     line: int  # from 1
     chrf: float
 
 
-def worst(hypotheses: Lines, references: Sequence[Lines], number: int, *, options: Options = DEFAULT) -> list[Poor]:
-    """The lines with the lowest chrF, the lowest first."""
+def find_worst_lines(
+    hypotheses: Lines, references: Sequence[Lines], count: int, *, options: MetricOptions = DEFAULT_OPTIONS
+) -> list[PoorLine]:
+    """The `count` lines with the lowest chrF, lowest first."""
     scores = sentence_scores("chrf", hypotheses, references, options=options)
-    return sorted((Poor(line, one) for line, one in enumerate(scores, 1)), key=lambda one: one.chrf)[:number]
+    lines = (PoorLine(line, chrf) for line, chrf in enumerate(scores, 1))
+    return sorted(lines, key=lambda line: line.chrf)[:count]

@@ -1,9 +1,9 @@
-"""Systems side by side: scores with p-values, and where they differ, sentence by sentence.
+"""Comparison of systems: scores with p-values, and the differences sentence by sentence.
 
-    found = compare({"old": old, "new": new}, references, metrics=["bleu", "chrf"])
-    found.rivals[0].tally        # Tally(wins=412, losses=371, ties=217, same=203)
+    comparison = compare({"old": old, "new": new}, references, metrics=["bleu", "chrf"])
+    comparison.compared[0].tally        # Tally(wins=412, losses=371, ties=217, same=203)
 
-The first system is what every other one is held to.
+The first system is the baseline; every other one is compared with it.
 """
 
 from bisect import bisect
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from heedful.errors import HeedfulError
-from heedful.metrics.score import DEFAULT, Lines, Options, sentence_scores
-from heedful.metrics.significance import Against, paired
+from heedful.metrics.score import DEFAULT_OPTIONS, Lines, MetricOptions, sentence_scores
+from heedful.metrics.significance import PairedScore, run_paired_test
 
-NEGLIGIBLE = 1e-6  # of a score between 0 and 100: nothing but rounding
-EDGES = (-20.0, -10.0, -5.0, -NEGLIGIBLE, NEGLIGIBLE, 5.0, 10.0, 20.0)
-BINS = (
+NEGLIGIBLE_GAIN = 1e-6  # of a score between 0 and 100: a rounding error
+GAIN_EDGES = (-20.0, -10.0, -5.0, -NEGLIGIBLE_GAIN, NEGLIGIBLE_GAIN, 5.0, 10.0, 20.0)
+GAIN_BINS = (
     *("-20 and more", "-10 to -20", "-5 to -10", "0 to -5"),
     "equal",
     *("0 to +5", "+5 to +10", "+10 to +20", "+20 and more"),
@@ -26,23 +26,23 @@ BINS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What two systems made of one line."""
+class LineDifference:
+    """One line as translated by the baseline and by another system."""
 
     line: int  # from 1
-    first: float  # the chrF of the first system
-    second: float
-    place: int | None  # the first word, counted from 1, that is not the same; None where all are
+    first: float  # the chrF of the baseline
+    second: float  # the chrF of the other system
+    place: int | None  # the first word that differs, counted from 1; None where all are equal
 
     @property
     def gain(self) -> float:
-        """Of the second system over the first."""
+        """The chrF of the second system minus that of the first."""
         return self.second - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many lines the second system made better, worse and equally good; and how many are the same, word by word."""
+    """How many lines the second system translates better, worse or equally well; `same` counts identical texts."""
 
     wins: int
     losses: int
@@ -51,45 +51,45 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
-    """A system beside the first, line by line."""
+class ComparedSystem:
+    """A system and its differences to the baseline, line by line."""
 
     name: str
-    differences: tuple[Difference, ...]
+    differences: tuple[LineDifference, ...]
 
     @property
     def tally(self) -> Tally:
-        """Its wins and losses."""
-        counts, middle = list(self.spread.values()), BINS.index("equal")
-        same = sum(one.place is None for one in self.differences)
+        """Wins, losses and ties against the baseline."""
+        counts, middle = list(self.gain_histogram.values()), GAIN_BINS.index("equal")
+        same = sum(difference.place is None for difference in self.differences)
         return Tally(sum(counts[middle + 1 :]), sum(counts[:middle]), counts[middle], same)
 
     @property
-    def spread(self) -> dict[str, int]:
-        """How many lines lost or gained how much, from large losses to large gains."""
-        counts = Counter(bisect(EDGES, one.gain) for one in self.differences)
-        return {name: counts[at] for at, name in enumerate(BINS)}
+    def gain_histogram(self) -> dict[str, int]:
+        """The number of lines in each bin, from large losses to large gains."""
+        counts = Counter(bisect(GAIN_EDGES, difference.gain) for difference in self.differences)
+        return {name: counts[index] for index, name in enumerate(GAIN_BINS)}
 
-    def gains(self, number: int) -> list[Difference]:
-        """The lines that gained most, the largest gain first."""
-        order = sorted(self.differences, key=lambda one: -one.gain)
-        return [one for one in order[:number] if one.gain > NEGLIGIBLE]
+    def largest_gains(self, count: int) -> list[LineDifference]:
+        """At most `count` lines that gained, largest gain first."""
+        order = sorted(self.differences, key=lambda difference: -difference.gain)
+        return [difference for difference in order[:count] if difference.gain > NEGLIGIBLE_GAIN]
 
-    def losses(self, number: int) -> list[Difference]:
-        """The lines that lost most, the largest loss first."""
-        order = sorted(self.differences, key=lambda one: one.gain)
-        return [one for one in order[:number] if one.gain < -NEGLIGIBLE]
+    def largest_losses(self, count: int) -> list[LineDifference]:
+        """At most `count` lines that lost, largest loss first."""
+        order = sorted(self.differences, key=lambda difference: difference.gain)
+        return [difference for difference in order[:count] if difference.gain < -NEGLIGIBLE_GAIN]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that can be said of some systems without looking into them; the first is what others are held to."""
+    """Scores of all systems, and the differences of each to the baseline."""
 
-    scores: tuple[Against, ...]  # metric by metric, in each the systems in order
-    rivals: tuple[Rival, ...]  # all systems but the first
+    scores: tuple[PairedScore, ...]  # by metric, then by system
+    compared: tuple[ComparedSystem, ...]  # all systems but the baseline
 
     @property
-    def first(self) -> str:
+    def baseline(self) -> str:
         """The name of the first system."""
         return self.scores[0].system
 
@@ -101,33 +101,38 @@ def compare(
     metrics: Sequence[str] = ("bleu", "chrf"),
     test: str = "bs",
     samples: int | None = None,
-    options: Options = DEFAULT,
+    options: MetricOptions = DEFAULT_OPTIONS,
 ) -> Comparison:
-    """Each system against the first; sentences are judged by their chrF."""
+    """Compare each system with the first one; sentences are compared by chrF."""
     if len(systems) < 2:
-        raise HeedfulError("there is nothing to compare with: give two systems or more")
-    scores = paired(metrics, systems, references, test=test, samples=samples, options=options)
-    judged = [(some, sentence_scores("chrf", some, references, options=options)) for some in systems.values()]
-    rivals = (
-        Rival(name, tuple(differences(*judged[0], *other)))
-        for name, other in zip(list(systems)[1:], judged[1:], strict=True)
+        raise HeedfulError("there is nothing to compare with: give at least two systems")
+    scores = run_paired_test(metrics, systems, references, test=test, samples=samples, options=options)
+    line_scores = {name: sentence_scores("chrf", lines, references, options=options) for name, lines in systems.items()}
+    first, *others = systems
+    compared = (
+        ComparedSystem(
+            name, tuple(line_differences(systems[first], line_scores[first], systems[name], line_scores[name]))
+        )
+        for name in others
     )
-    return Comparison(tuple(scores), tuple(rivals))
+    return Comparison(tuple(scores), tuple(compared))
 
 
-def differences(
+def line_differences(
     first: Lines, first_scores: Sequence[float], second: Lines, second_scores: Sequence[float]
-) -> list[Difference]:
-    """Line by line, in order."""
+) -> list[LineDifference]:
+    """The difference of two systems in each line."""
     rows = zip(first, second, first_scores, second_scores, strict=True)
     return [
-        Difference(line, mine, theirs, parting(one, other)) for line, (one, other, mine, theirs) in enumerate(rows, 1)
+        LineDifference(line, first_score, second_score, first_difference(first_text, second_text))
+        for line, (first_text, second_text, first_score, second_score) in enumerate(rows, 1)
     ]
 
 
-def parting(first: str, second: str) -> int | None:
-    """The number, from 1, of the first word that differs (the first character, where there is no space); else None."""
-    words, others = (one.split() if " " in first + second else list(one) for one in (first, second))
-    if words == others:
+def first_difference(first: str, second: str) -> int | None:
+    """The number of the first word that differs (of the first character in texts without spaces), from 1, or None."""
+    first_words, second_words = (text.split() if " " in first + second else list(text) for text in (first, second))
+    if first_words == second_words:
         return None
-    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
+    pairs = zip(first_words, second_words, strict=False)
+    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

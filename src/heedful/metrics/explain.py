@@ -1,9 +1,9 @@
-r"""The arithmetic of one sentence's BLEU, chrF, ROUGE and METEOR, as one would do it on paper.
+r"""The arithmetic of one sentence's BLEU, chrF, ROUGE and METEOR, as on paper.
 
-    for one in explain("the cat sat", ["a cat sat"]):
-        print(one.title, *one.lines, sep="\n")
+    for explanation in explain("the cat sat", ["a cat sat"]):
+        print(explanation.title, *explanation.lines, sep="\n")
 
-Each ends in a value; where sacreBLEU has the metric, its own number stands beside ours.
+Each ends in a value; where sacreBLEU has the metric, its value is shown too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,176 +17,196 @@ from heedful.metrics.ngrams import (
     chrf,
     chrf_counts,
     chrf_means,
-    chunks,
-    clipped,
+    clip_counts,
+    count_ngrams,
+    count_overlap,
     f_score,
-    longest_common,
+    longest_common_subsequence,
+    matching_chunks,
     meteor,
-    ngrams,
-    overlap,
     rouge,
-    smoothed,
+    smooth_counts,
 )
-from heedful.metrics.score import DEFAULT, Options, bleu_of, cased, sentence_scores, tokenizer
+from heedful.metrics.score import DEFAULT_OPTIONS, MetricOptions, apply_case, make_bleu, make_tokenizer, sentence_scores
 
-ORDER = 4  # of BLEU
+MAX_ORDER = 4  # of BLEU's n-grams
 Words = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """How a value between 0 and 100 comes about, line by line."""
+class MetricExplanation:
+    """How a value between 0 and 100 is computed, line by line."""
 
     title: str
     lines: tuple[str, ...]
     value: float
-    library: float | None  # the same by sacreBLEU; None of what it has not
+    library: float | None  # sacreBLEU's value; None if sacreBLEU lacks the metric
 
 
-def explain(hypothesis: str, references: Sequence[str], *, options: Options = DEFAULT) -> list[Explained]:
-    """Every metric whose arithmetic can be shown."""
-    cut = tokenizer(options)
-    words, others = cut(hypothesis), [cut(one) for one in references]
-    theirs = {
-        name: sentence_scores(name, [hypothesis], [[one] for one in references], options=options)[0]
+def explain(
+    hypothesis: str, references: Sequence[str], *, options: MetricOptions = DEFAULT_OPTIONS
+) -> list[MetricExplanation]:
+    """The explanation of every metric that can be computed by hand."""
+    tokenize = make_tokenizer(options)
+    words, reference_words = tokenize(hypothesis), [tokenize(reference) for reference in references]
+    library = {
+        name: sentence_scores(name, [hypothesis], [[reference] for reference in references], options=options)[0]
         for name in ("bleu", "chrf")
     }
     return [
-        explain_bleu(words, others, options, theirs["bleu"]),
-        explain_chrf(cased(hypothesis, options), [cased(one, options) for one in references], theirs["chrf"]),
-        *(explain_rouge(words, others, kind) for kind in (1, 2, "l")),
-        explain_meteor(words, others),
+        explain_bleu(words, reference_words, options, library["bleu"]),
+        explain_chrf(
+            apply_case(hypothesis, options),
+            [apply_case(reference, options) for reference in references],
+            library["chrf"],
+        ),
+        *(explain_rouge(words, reference_words, kind) for kind in (1, 2, "l")),
+        explain_meteor(words, reference_words),
     ]
 
 
-def row(name: str, text: str) -> str:
-    """A line under its name."""
+def format_row(name: str, text: str) -> str:
+    """A line of text after its right-aligned name."""
     return f"{name:>12}  {text}".rstrip()
 
 
 # ---------------------------------------------------------------------------------------------------------- BLEU
 
 
-def explain_bleu(words: Words, references: Sequence[Words], options: Options, library: float) -> Explained:
-    """Tokens, clipped n-grams, precisions, brevity penalty, and the product of every order beside sacreBLEU's."""
-    counts = bleu_counts(words, references, ORDER)
-    lines = [row("tokens", said(words)), *(row(name, said(one)) for name, one in numbered(references))]
-    for n, share in enumerate(smoothed(counts, options.smoothing), 1):
-        lines += precision_lines(words, references, n, counts, share)
+def explain_bleu(
+    words: Words, references: Sequence[Words], options: MetricOptions, library: float
+) -> MetricExplanation:
+    """Tokens, matching n-grams, precisions, brevity penalty, and the product for each order next to sacreBLEU's."""
+    counts = bleu_counts(words, references, MAX_ORDER)
+    lines = [
+        format_row("tokens", format_words(words)),
+        *(format_row(name, format_words(reference)) for name, reference in label_references(references)),
+    ]
+    for n, fraction in enumerate(smooth_counts(counts, options.smoothing), 1):
+        lines += precision_lines(words, references, n, counts, fraction)
     penalty = brevity_penalty(counts.length, counts.reference_length)
     formula = f" = exp(1 - {counts.reference_length}/{counts.length})" if 0 < penalty < 1 else ""
-    lengths = " and ".join(str(len(one)) for one in references)
+    lengths = " and ".join(str(len(reference)) for reference in references)
     closest = f"{counts.reference_length}, the closest of {lengths}" if len(references) > 1 else lengths
-    lines.append(row("brevity", f"{counts.length} tokens against {closest}: BP{formula} = {penalty:.6f}"))
-    lines += (product_line(words, references, n, options) for n in range(1, ORDER + 1))
+    lines.append(format_row("brevity", f"{counts.length} tokens against {closest}: BP{formula} = {penalty:.6f}"))
+    lines += (product_line(words, references, n, options) for n in range(1, MAX_ORDER + 1))
     value = bleu(counts, options.smoothing, effective=True)
-    return Explained(f"BLEU (smoothing: {options.smoothing})", tuple(lines), value, library)
+    return MetricExplanation(f"BLEU (smoothing: {options.smoothing})", tuple(lines), value, library)
 
 
 def precision_lines(
-    words: Words, references: Sequence[Words], n: int, counts: BleuCounts, share: tuple[float, int]
+    words: Words, references: Sequence[Words], n: int, counts: BleuCounts, smoothed_fraction: tuple[float, int]
 ) -> Iterator[str]:
-    """p_n as a fraction, before and after smoothing, the n-grams that matched, and those that were clipped."""
-    if not share[1]:
-        yield row(f"p{n}", f"too short a sentence for n = {n}")
+    """p_n as a fraction before and after smoothing, the n-grams that match, and the n-grams whose count is clipped."""
+    matches, total = smoothed_fraction
+    if not total:
+        yield format_row(f"p{n}", f"the sentence is too short for n = {n}")
         return
-    plain, (matches, total) = (counts.matches[n - 1], counts.totals[n - 1]), share
-    own = ngrams(words, n)
-    found = clipped(own, (ngrams(one, n) for one in references))
-    fraction = "{}/{}".format(*plain) + (f" -> {matches:g}/{total}" if share != plain else "")
-    grams = (" ".join(gram) + (f" (x {count})" if count > 1 else "") for gram, count in found.items())
-    yield row(f"p{n}", f"{fraction:<14} = {quotient(matches, total):.6f}   {' · '.join(grams)}")
-    for gram in found:
-        if own[gram] > found[gram]:
-            yield row(
-                "clipped",
-                f"'{' '.join(gram)}' occurs {own[gram]} times, but no reference has it more than {found[gram]} x",
-            )
+    plain_fraction = counts.matches[n - 1], counts.totals[n - 1]
+    hypothesis_counts = count_ngrams(words, n)
+    matching = clip_counts(hypothesis_counts, (count_ngrams(reference, n) for reference in references))
+    fraction = "{}/{}".format(*plain_fraction)
+    fraction += f" -> {matches:g}/{total}" if smoothed_fraction != plain_fraction else ""
+    grams = (" ".join(gram) + (f" (x {count})" if count > 1 else "") for gram, count in matching.items())
+    yield format_row(f"p{n}", f"{fraction:<14} = {divide(matches, total):.6f}   {' · '.join(grams)}")
+    for gram, count in matching.items():
+        if hypothesis_counts[gram] > count:
+            text = f"'{' '.join(gram)}' occurs {hypothesis_counts[gram]} times, but at most {count} x in a reference"
+            yield format_row("clipped", text)
 
 
-def product_line(words: Words, references: Sequence[Words], n: int, options: Options) -> str:
-    """100 BP (p_1 ... p_n)^(1/n), over the orders that so short a sentence has."""
+def product_line(words: Words, references: Sequence[Words], n: int, options: MetricOptions) -> str:
+    """100 BP (p_1 ... p_n)^(1/n), over the orders for which the sentence is long enough."""
     counts = bleu_counts(words, references, n)
     value = bleu(counts, options.smoothing, effective=True)
-    shares = [share for share in smoothed(counts, options.smoothing) if share[1]]
-    # The tokens are cut already: joined by spaces they need no tokenization.
-    library = bleu_of(Options("none", smoothing=options.smoothing), max_ngram_order=n, effective_order=True)
-    theirs = library.sentence_score(" ".join(words), [" ".join(one) for one in references]).score
+    fractions = [(matches, total) for matches, total in smooth_counts(counts, options.smoothing) if total]
+    # The words are tokens already: joined by spaces they need no tokenization.
+    metric = make_bleu(MetricOptions("none", smoothing=options.smoothing), max_ngram_order=n, effective_order=True)
+    library = metric.sentence_score(" ".join(words), [" ".join(reference) for reference in references]).score
     penalty = brevity_penalty(counts.length, counts.reference_length)
-    product = f"100 x {penalty:.4f} x ({' x '.join(f'{quotient(*one):.4f}' for one in shares)})^(1/{len(shares)})"
-    ours = f"{product} = {value:.4f}" if any(counts.matches) else f"no word matches: {value:.4f}"
-    return row(f"BLEU-{n}", f"{ours}   sacreBLEU: {theirs:.4f}")
+    factors = " x ".join(f"{divide(matches, total):.4f}" for matches, total in fractions)
+    product = f"100 x {penalty:.4f} x ({factors})^(1/{len(fractions)})"
+    text = f"{product} = {value:.4f}" if any(counts.matches) else f"no word matches: {value:.4f}"
+    return format_row(f"BLEU-{n}", f"{text}   sacreBLEU: {library:.4f}")
 
 
 # ----------------------------------------------------------------------------------------------- the other metrics
 
 
-def explain_chrf(hypothesis: str, references: Sequence[str], library: float) -> Explained:
+def explain_chrf(hypothesis: str, references: Sequence[str], library: float) -> MetricExplanation:
     """Precision and recall of every order, their means, and F_2."""
     counts = chrf_counts(hypothesis, references)
-    best = [chrf_counts(hypothesis, [one]) for one in references].index(counts)
+    best = [chrf_counts(hypothesis, [reference]) for reference in references].index(counts)
     precision, recall = chrf_means(counts)
-    lines = chosen(best, references)
-    for n, one in enumerate(counts, 1):
-        fractions = f"P = {one.matches}/{one.hypothesis}", f"R = {one.matches}/{one.reference}"
-        lines.append(row(f"n = {n}", f"{fractions[0]:<14} {fractions[1]}"))
-    lines.append(row("means", f"P = {precision:.6f}   R = {recall:.6f}"))
+    lines = best_reference_rows(best, references)
+    for n, order in enumerate(counts, 1):
+        fractions = f"P = {order.matches}/{order.hypothesis}", f"R = {order.matches}/{order.reference}"
+        lines.append(format_row(f"n = {n}", f"{fractions[0]:<14} {fractions[1]}"))
+    lines.append(format_row("means", f"P = {precision:.6f}   R = {recall:.6f}"))
     value = chrf(counts)
-    lines.append(row("chrF", f"100 x 5 P R / (4 P + R) = {value:.4f}   sacreBLEU: {library:.4f}"))
-    return Explained("chrF (characters, without spaces)", tuple(lines), value, library)
+    lines.append(format_row("chrF", f"100 x 5 P R / (4 P + R) = {value:.4f}   sacreBLEU: {library:.4f}"))
+    return MetricExplanation("chrF (characters, without spaces)", tuple(lines), value, library)
 
 
-def explain_rouge(words: Words, references: Sequence[Words], kind: int | str) -> Explained:
+def explain_rouge(words: Words, references: Sequence[Words], kind: int | str) -> MetricExplanation:
     """Precision, recall and F_1 against the best reference."""
     name = f"ROUGE-{kind}".upper()
-    every = [rouge(words, one, kind) for one in references]
-    values = [100 * f_score(one.precision, one.recall) for one in every]
+    overlaps = [rouge(words, reference, kind) for reference in references]
+    values = [100 * f_score(each.precision, each.recall) for each in overlaps]
     best = values.index(max(values))
-    found = every[best]
-    lines = chosen(best, references)
+    matching = overlaps[best]
+    lines = best_reference_rows(best, references)
     if kind == "l":
-        lines.append(row("in common", " ... ".join(longest_common(words, references[best])) or "nothing"))
+        lines.append(
+            format_row("in common", " ... ".join(longest_common_subsequence(words, references[best])) or "nothing")
+        )
     lines += [
-        row("recall", f"{found.matches}/{found.reference} = {found.recall:.6f}   (what ROUGE was defined as)"),
-        row("precision", f"{found.matches}/{found.hypothesis} = {found.precision:.6f}"),
-        row(name, f"F1 = 2 P R / (P + R) = {values[best] / 100:.4f}"),
+        format_row(
+            "recall", f"{matching.matches}/{matching.reference} = {matching.recall:.6f}   (the definition of ROUGE)"
+        ),
+        format_row("precision", f"{matching.matches}/{matching.hypothesis} = {matching.precision:.6f}"),
+        format_row(name, f"F1 = 2 P R / (P + R) = {values[best] / 100:.4f}"),
     ]
-    return Explained(name, tuple(lines), values[best], None)
+    return MetricExplanation(name, tuple(lines), values[best], None)
 
 
-def explain_meteor(words: Words, references: Sequence[Words]) -> Explained:
-    """Matches, chunks, F_3 and the penalty, against the best reference."""
-    values = [100 * meteor(words, one) for one in references]
+def explain_meteor(words: Words, references: Sequence[Words]) -> MetricExplanation:
+    """Matches, runs, F_3 and the penalty, against the best reference."""
+    values = [100 * meteor(words, reference) for reference in references]
     best = values.index(max(values))
-    runs, found = chunks(words, references[best]), overlap(words, references[best], 1)
-    mean = f_score(found.precision, found.recall, 3)
-    lines = chosen(best, references)
+    runs, unigrams = matching_chunks(words, references[best]), count_overlap(words, references[best], 1)
+    mean = f_score(unigrams.precision, unigrams.recall, 3)
+    lines = best_reference_rows(best, references)
     lines += [
-        row("chunks", " | ".join(map(" ".join, runs)) or "none"),
-        row("words", f"P = {found.matches}/{found.hypothesis}   R = {found.matches}/{found.reference}"),
-        row("F", f"10 P R / (R + 9 P) = {mean:.4f}"),
-        row("penalty", f"0.5 ({len(runs)}/{found.matches})^3 = {0.5 * quotient(len(runs), found.matches) ** 3:.4f}"),
-        row("METEOR", f"F (1 - penalty) = {values[best] / 100:.4f}"),
+        format_row("chunks", " | ".join(map(" ".join, runs)) or "none"),
+        format_row(
+            "words", f"P = {unigrams.matches}/{unigrams.hypothesis}   R = {unigrams.matches}/{unigrams.reference}"
+        ),
+        format_row("F", f"10 P R / (R + 9 P) = {mean:.4f}"),
+        format_row(
+            "penalty", f"0.5 ({len(runs)}/{unigrams.matches})^3 = {0.5 * divide(len(runs), unigrams.matches) ** 3:.4f}"
+        ),
+        format_row("METEOR", f"F (1 - penalty) = {values[best] / 100:.4f}"),
     ]
-    return Explained("METEOR (exact words: no stems, no synonyms)", tuple(lines), values[best], None)
+    return MetricExplanation("METEOR (exact words: no stems, no synonyms)", tuple(lines), values[best], None)
 
 
-def quotient(part: float, whole: float) -> float:
-    """Zero of nothing is zero."""
+def divide(part: float, whole: float) -> float:
+    """part / whole, and 0 where the whole is 0."""
     return part / whole if whole else 0.0
 
 
-def chosen(best: int, references: Sequence[object]) -> list[str]:
-    """Which of several references is meant."""
-    return [row("reference", f"{best + 1}, the best of {len(references)}")] if len(references) > 1 else []
+def best_reference_rows(best: int, references: Sequence[object]) -> list[str]:
+    """A row that names the best reference if there are several."""
+    return [format_row("reference", f"{best + 1}, the best of {len(references)}")] if len(references) > 1 else []
 
 
-def numbered(references: Sequence[Words]) -> Iterator[tuple[str, Words]]:
+def label_references(references: Sequence[Words]) -> Iterator[tuple[str, Words]]:
     """reference, or reference 1, reference 2, ..."""
-    for number, one in enumerate(references, 1):
-        yield f"reference {number}" if len(references) > 1 else "reference", one
+    for number, reference in enumerate(references, 1):
+        yield f"reference {number}" if len(references) > 1 else "reference", reference
 
 
-def said(words: Words) -> str:
-    """The words, and how many."""
+def format_words(words: Words) -> str:
+    """The words and their number."""
     return f"{' '.join(words)}   ({len(words)})"

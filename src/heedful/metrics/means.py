@@ -1,6 +1,6 @@
-"""Metrics that are means over sentences, ROUGE and exact match, in the shape of sacreBLEU's.
+"""Metrics that are means over sentences (ROUGE, exact match) as subclasses of sacreBLEU's Metric.
 
-So their intervals and p-values come from sacreBLEU's bootstrap and paired tests like those of BLEU.
+So sacreBLEU's bootstrap and paired tests give their intervals and p-values, as they do for BLEU.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from heedful import __version__
 
 
 class MeanSignature(Signature):
-    """What sacreBLEU's signatures say, and whose code it was."""
+    """sacreBLEU's signature with the fields of the metric and heedful's version."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)
-        self.info |= args["said"] | {"version": f"heedful-{__version__}"}
+        self.info |= args["signature_fields"] | {"version": f"heedful-{__version__}"}
 
 
 class SentenceMean(Metric):
@@ -30,11 +30,12 @@ class SentenceMean(Metric):
         name: str,
         value: Callable[[Any, Any], float],
         prepare: Callable[[str], Any],
-        said: dict[str, str],
+        signature_fields: dict[str, str],
         references: Sequence[Sequence[str]],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.value, self.prepare, self.said = name, value, prepare, said
+        self.name, self.value, self.prepare = name, value, prepare
+        self.signature_fields = signature_fields
         self._ref_cache = self._cache_references(references)
 
     def _preprocess_segment(self, sent: str) -> Any:
@@ -44,7 +45,7 @@ class SentenceMean(Metric):
         return {"references": refs}
 
     def _compute_segment_statistics(self, hypothesis: Any, ref_kwargs: dict[str, Any]) -> list[float]:
-        return [max(self.value(hypothesis, one) for one in ref_kwargs["references"]), 1.0]
+        return [max(self.value(hypothesis, reference) for reference in ref_kwargs["references"]), 1.0]
 
     def _compute_score_from_stats(self, stats: Any) -> Score:
         return Score(self.name, float(100 * stats[0] / stats[1]))

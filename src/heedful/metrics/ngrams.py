@@ -2,9 +2,9 @@
 
     bleu(bleu_counts("the cat sat".split(), ["a cat sat".split()]))
 
-Counts of sentences add up to those of a corpus, and a score is a function of counts. Whatever heedful reports is
-sacreBLEU's own number (ROUGE, which sacreBLEU has not, is ours); these formulas are what `heedful evaluate --explain`
-shows, and tests hold them to sacreBLEU's.
+Counts of sentences add up to those of a corpus, and a score is a function of counts. heedful reports sacreBLEU's scores
+(except ROUGE, which sacreBLEU lacks); `heedful evaluate --explain` shows these formulas, and tests compare them with
+sacreBLEU.
 """
 
 import math
@@ -15,15 +15,15 @@ from difflib import SequenceMatcher
 from functools import reduce
 from operator import add, or_
 
-Grams = Counter[tuple[str, ...]]
+NgramCounts = Counter[tuple[str, ...]]
 
 
-def ngrams(pieces: Sequence[str], n: int) -> Grams:
-    """How often each run of n pieces occurs; of a string, the pieces are its characters."""
-    return Counter(tuple(pieces[at : at + n]) for at in range(len(pieces) - n + 1))
+def count_ngrams(pieces: Sequence[str], n: int) -> NgramCounts:
+    """The count of each run of n pieces; the pieces of a string are its characters."""
+    return Counter(tuple(pieces[start : start + n]) for start in range(len(pieces) - n + 1))
 
 
-def clipped(hypothesis: Grams, references: Iterable[Grams]) -> Grams:
+def clip_counts(hypothesis: NgramCounts, references: Iterable[NgramCounts]) -> NgramCounts:
     """Count_clip(g) = min(count of g in the hypothesis, its largest count in any one reference)
 
     Without the minimum, "the the the the the the the" would be a perfect unigram match of "the cat is on the mat".
@@ -36,9 +36,9 @@ def clipped(hypothesis: Grams, references: Iterable[Grams]) -> Grams:
 
 @dataclass(frozen=True, slots=True)
 class BleuCounts:
-    """All that BLEU knows of a sentence or a corpus."""
+    """The counts of a sentence or a corpus that BLEU is computed from."""
 
-    matches: tuple[int, ...]  # clipped, for n = 1, 2, ...
+    matches: tuple[int, ...]  # after clipping, for n = 1, 2, ...
     totals: tuple[int, ...]  # n-grams of the hypothesis
     length: int
     reference_length: int
@@ -55,16 +55,19 @@ class BleuCounts:
 def bleu_counts(hypothesis: Sequence[str], references: Sequence[Sequence[str]], order: int = 4) -> BleuCounts:
     """The counts of one sentence: sum_g Count_clip(g) and sum_g Count(g) for every n, and the two lengths."""
     matches = (
-        clipped(ngrams(hypothesis, n), (ngrams(one, n) for one in references)).total() for n in range(1, order + 1)
+        clip_counts(count_ngrams(hypothesis, n), (count_ngrams(reference, n) for reference in references)).total()
+        for n in range(1, order + 1)
     )
-    totals = (ngrams(hypothesis, n).total() for n in range(1, order + 1))
+    totals = (count_ngrams(hypothesis, n).total() for n in range(1, order + 1))
     length = len(hypothesis)
-    return BleuCounts(tuple(matches), tuple(totals), length, closest_length(length, [len(one) for one in references]))
+    return BleuCounts(
+        tuple(matches), tuple(totals), length, closest_length(length, [len(reference) for reference in references])
+    )
 
 
 def closest_length(length: int, references: Iterable[int]) -> int:
-    """The reference length nearest to that of the hypothesis; of two as near, the shorter."""
-    return min(references, key=lambda one: (abs(one - length), one))
+    """The reference length closest to that of the hypothesis; in a tie, the shorter."""
+    return min(references, key=lambda reference: (abs(reference - length), reference))
 
 
 def brevity_penalty(length: int, reference_length: int) -> float:
@@ -83,27 +86,27 @@ SMOOTHINGS: dict[str, Callable[[int, int, int, int], tuple[float, int]]] = {
 }
 
 
-def smoothed(counts: BleuCounts, smoothing: str = "exp") -> list[tuple[float, int]]:
+def smooth_counts(counts: BleuCounts, smoothing: str = "exp") -> list[tuple[float, int]]:
     """(matches, total) for n = 1, 2, ..., after smoothing; their quotient is the precision p_n."""
-    found, zeros = [], 0
+    fractions, zeros = [], 0
     for n, (matches, total) in enumerate(zip(counts.matches, counts.totals, strict=True), 1):
         zeros += not matches
-        found.append(SMOOTHINGS[smoothing](n, matches, total, zeros))
-    return found
+        fractions.append(SMOOTHINGS[smoothing](n, matches, total, zeros))
+    return fractions
 
 
 def bleu(counts: BleuCounts, smoothing: str = "exp", *, effective: bool = False) -> float:
     """BLEU = 100 BP (p_1 p_2 ... p_N)^(1 / N)
 
-    N is the largest order that was counted; with `effective`, as for single sentences, the largest of which a
-    hypothesis so short can have an n-gram at all.
+    N is the largest order that was counted; with `effective`, as for single sentences, the largest order of which the
+    hypothesis is long enough to have an n-gram.
     """
     if not any(counts.matches):
         return 0.0
-    shares = [share for share in smoothed(counts, smoothing) if share[1] or not effective]
-    if not all(matches and total for matches, total in shares):
+    fractions = [(matches, total) for matches, total in smooth_counts(counts, smoothing) if total or not effective]
+    if not all(matches and total for matches, total in fractions):
         return 0.0
-    mean = math.fsum(math.log(matches / total) for matches, total in shares) / len(shares)
+    mean = math.fsum(math.log(matches / total) for matches, total in fractions) / len(fractions)
     return 100 * brevity_penalty(counts.length, counts.reference_length) * math.exp(mean)
 
 
@@ -112,7 +115,7 @@ def bleu(counts: BleuCounts, smoothing: str = "exp", *, effective: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How many n-grams the hypothesis has, how many the reference, and how many they share."""
+    """The number of n-grams in the hypothesis, in the reference, and in both."""
 
     hypothesis: int
     reference: int
@@ -134,10 +137,11 @@ class Overlap:
         )
 
 
-def overlap(hypothesis: Sequence[str], reference: Sequence[str], n: int) -> Overlap:
-    """Of n-grams, each counted at most as often as both have it."""
-    mine, theirs = ngrams(hypothesis, n), ngrams(reference, n)
-    return Overlap(mine.total(), theirs.total(), clipped(mine, [theirs]).total())
+def count_overlap(hypothesis: Sequence[str], reference: Sequence[str], n: int) -> Overlap:
+    """The overlap of n-grams, each counted at most as often as both sides have it."""
+    hypothesis_counts, reference_counts = count_ngrams(hypothesis, n), count_ngrams(reference, n)
+    matches = clip_counts(hypothesis_counts, [reference_counts]).total()
+    return Overlap(hypothesis_counts.total(), reference_counts.total(), matches)
 
 
 def f_score(precision: float, recall: float, beta: float = 1.0) -> float:
@@ -151,11 +155,14 @@ def f_score(precision: float, recall: float, beta: float = 1.0) -> float:
 
 def chrf_counts(hypothesis: str, references: Sequence[str], order: int = 6) -> tuple[Overlap, ...]:
     """Overlaps of character n-grams without spaces, n = 1 to 6, with the reference that gives the highest chrF."""
-    mine = "".join(hypothesis.split())
-    every = ([overlap(mine, "".join(one.split()), n) for n in range(1, order + 1)] for one in references)
-    # Where the reference is too short to have an n-gram, sacreBLEU does not count the hypothesis's either.
-    counted = (tuple(one if one.reference else Overlap(0, 0, 0) for one in some) for some in every)
-    return max(counted, key=chrf)
+    characters = "".join(hypothesis.split())
+
+    def counts(reference: str) -> tuple[Overlap, ...]:
+        overlaps = (count_overlap(characters, "".join(reference.split()), n) for n in range(1, order + 1))
+        # Where the reference is too short to have an n-gram, sacreBLEU does not count the hypothesis's either.
+        return tuple(each if each.reference else Overlap(0, 0, 0) for each in overlaps)
+
+    return max(map(counts, references), key=chrf)
 
 
 def chrf(counts: Sequence[Overlap]) -> float:
@@ -165,32 +172,32 @@ def chrf(counts: Sequence[Overlap]) -> float:
 
 def chrf_means(counts: Sequence[Overlap]) -> tuple[float, float]:
     """P and R of chrF."""
-    both = [one for one in counts if one.hypothesis and one.reference]
-    number = max(1, len(both))
-    return sum(one.precision for one in both) / number, sum(one.recall for one in both) / number
+    in_both = [each for each in counts if each.hypothesis and each.reference]
+    orders = max(1, len(in_both))
+    return sum(each.precision for each in in_both) / orders, sum(each.recall for each in in_both) / orders
 
 
 # ------------------------------------------------------------------------------------------------ ROUGE and METEOR
 
 
-def longest_common(hypothesis: Sequence[str], reference: Sequence[str]) -> list[str]:
-    """The longest subsequence that both have: in the same order, but with anything between."""
+def longest_common_subsequence(hypothesis: Sequence[str], reference: Sequence[str]) -> list[str]:
+    """The longest common subsequence: in the same order, with anything in between."""
     # lengths[i][j] is that of the longest common subsequence of hypothesis[i:] and reference[j:].
     lengths = [[0] * (len(reference) + 1) for _ in range(len(hypothesis) + 1)]
     for i in reversed(range(len(hypothesis))):
         row, below = lengths[i], lengths[i + 1]
         for j in reversed(range(len(reference))):
             row[j] = 1 + below[j + 1] if hypothesis[i] == reference[j] else max(row[j + 1], below[j])
-    found, i, j = [], 0, 0
+    subsequence, i, j = [], 0, 0
     while i < len(hypothesis) and j < len(reference):
         if hypothesis[i] == reference[j]:
-            found.append(hypothesis[i])
+            subsequence.append(hypothesis[i])
             i, j = i + 1, j + 1
         elif lengths[i + 1][j] >= lengths[i][j + 1]:
             i += 1
         else:
             j += 1
-    return found
+    return subsequence
 
 
 def rouge(hypothesis: Sequence[str], reference: Sequence[str], kind: int | str) -> Overlap:
@@ -199,22 +206,22 @@ def rouge(hypothesis: Sequence[str], reference: Sequence[str], kind: int | str) 
     Recall is what Lin (2004) defined; F_1 is what most people report.
     """
     if isinstance(kind, int):
-        return overlap(hypothesis, reference, kind)
-    return Overlap(len(hypothesis), len(reference), len(longest_common(hypothesis, reference)))
+        return count_overlap(hypothesis, reference, kind)
+    return Overlap(len(hypothesis), len(reference), len(longest_common_subsequence(hypothesis, reference)))
 
 
-def chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list[tuple[str, ...]]:
-    """The words that both have, in few runs: the longest common run is taken again and again until none is left."""
-    mine: list[object] = list(hypothesis)
-    theirs: list[object] = list(reference)
-    found: list[tuple[str, ...]] = []
+def matching_chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list[tuple[str, ...]]:
+    """The common words in few runs: greedily, the longest common run that is left comes next."""
+    unused_hypothesis: list[object] = list(hypothesis)
+    unused_reference: list[object] = list(reference)
+    runs: list[tuple[str, ...]] = []
     while True:
-        run = SequenceMatcher(None, mine, theirs, autojunk=False).find_longest_match()
+        run = SequenceMatcher(None, unused_hypothesis, unused_reference, autojunk=False).find_longest_match()
         if not run.size:
-            return found
-        found.append(tuple(hypothesis[run.a : run.a + run.size]))
-        mine[run.a : run.a + run.size] = (object() for _ in range(run.size))  # what is taken is like nothing else
-        theirs[run.b : run.b + run.size] = (object() for _ in range(run.size))
+            return runs
+        runs.append(tuple(hypothesis[run.a : run.a + run.size]))
+        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # an object() equals nothing
+        unused_reference[run.b : run.b + run.size] = (object() for _ in range(run.size))
 
 
 def meteor(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
@@ -222,7 +229,7 @@ def meteor(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
 
     The form of Banerjee and Lavie (2005) with exact matches only: no stems and no synonyms.
     """
-    runs, shared = chunks(hypothesis, reference), overlap(hypothesis, reference, 1)
+    runs, unigrams = matching_chunks(hypothesis, reference), count_overlap(hypothesis, reference, 1)
     if not runs:
         return 0.0
-    return f_score(shared.precision, shared.recall, beta=3) * (1 - 0.5 * (len(runs) / shared.matches) ** 3)
+    return f_score(unigrams.precision, unigrams.recall, beta=3) * (1 - 0.5 * (len(runs) / unigrams.matches) ** 3)

@@ -1,9 +1,9 @@
-"""How good is a translation? sacreBLEU's metrics behind one small face: strings in, a number and its signature out.
+"""Scores of translations by sacreBLEU's metrics: strings in, a number and its signature out.
 
-    score("bleu", hypotheses, references)        # Score(name="bleu", value=41.2, signature="nrefs:1|case:mixed|...")
-    interval("chrf", hypotheses, [references_a, references_b])        # the same with its 95 % interval
+    score("bleu", hypotheses, references)    # MetricScore(name="bleu", value=41.2, signature="nrefs:1|...")
+    interval("chrf", hypotheses, [references_a, references_b])    # the same with its 95 % interval
 
-A value without its signature says little: two BLEUs of the same text may be three points apart.
+A value without its signature says little: two BLEU scores of the same text may be three points apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,29 +13,29 @@ from typing import Any
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.metrics.ngrams import SMOOTHINGS, f_score, rouge
 
-SAMPLES = 1000  # of a bootstrap, as sacreBLEU takes
-MOST = 2_500_000_000  # bytes: sacreBLEU holds all its samples at once
-BOOTSTRAP_BYTES = 100  # of one line in one sample, at most
+DEFAULT_SAMPLES = 1000  # sacreBLEU's default for a bootstrap
+MAX_BOOTSTRAP_BYTES = 2_500_000_000  # sacreBLEU holds all samples in memory at once
+BOOTSTRAP_BYTES_PER_LINE = 100  # of one sample, at most
 
 Lines = Sequence[str]
 References = Sequence[str] | Sequence[Sequence[str]]  # the lines of one reference, or of several
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How text is compared; whatever has no such option has its own, and its signature says it."""
+class MetricOptions:
+    """How text is compared; the signature names what a metric does where it has no such option."""
 
     tokenization: str = "13a"  # of BLEU and ROUGE
     lowercase: bool = False  # TER always ignores case
     smoothing: str = "exp"  # of BLEU
 
 
-DEFAULT = Options()
+DEFAULT_OPTIONS = MetricOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """A value between 0 and 100 (TER: and more) and what exactly it measures."""
+class MetricScore:
+    """A value between 0 and 100 (TER may exceed 100) and the signature that says how it was computed."""
 
     name: str
     value: float
@@ -43,44 +43,44 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval(Score):
-    """Of 95 % of resampled corpora the score lies within about `margin` of `mean`."""
+class Interval(MetricScore):
+    """A score with its 95 % interval: `mean` plus or minus `margin` over resampled corpora."""
 
     mean: float
     margin: float
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A line of METRICS: what it is called, and how sacreBLEU's metric is made."""
+class MetricSpec:
+    """An entry of METRICS: the label and the function that makes sacreBLEU's metric."""
 
     label: str
-    make: Callable[[Options, Sequence[Lines]], Any]
+    make: Callable[[MetricOptions, Sequence[Lines]], Any]
     lower_is_better: bool = False
 
     @property
     def title(self) -> str:
-        """What it is called, and that it is to be small where it is."""
+        """The label, with a note where lower values are better."""
         return f"{self.label} (lower is better)" if self.lower_is_better else self.label
 
 
 # ------------------------------------------------------------------------------- sacrebleu is imported on demand
 
 
-def bleu_of(options: Options, references: Sequence[Lines] | None = None, **more: Any) -> Any:
+def make_bleu(options: MetricOptions, references: Sequence[Lines] | None = None, **more: Any) -> Any:
     """sacreBLEU's BLEU with these options."""
     from sacrebleu import BLEU
 
-    for what, asked, known in (
+    for what, name, known in (
         ("tokenization", options.tokenization, BLEU.TOKENIZERS),
         ("smoothing", options.smoothing, SMOOTHINGS),
     ):
-        if asked not in known:
-            raise HeedfulError(f"unknown {what} `{asked}`" + did_you_mean(asked, known))
+        if name not in known:
+            raise HeedfulError(f"unknown {what} `{name}`" + did_you_mean(name, known))
     try:
         return BLEU(
             lowercase=options.lowercase,
-            force=True,  # text that looks tokenized is for `suspicions` to tell, once
+            force=True,  # `find_text_warnings` warns about text that looks tokenized
             tokenize=options.tokenization,
             smooth_method=options.smoothing,
             references=references,
@@ -88,143 +88,158 @@ def bleu_of(options: Options, references: Sequence[Lines] | None = None, **more:
         )
     except (ImportError, RuntimeError) as error:  # MeCab and its dictionaries are extras of sacreBLEU
         raise HeedfulError(
-            f"the tokenization {options.tokenization} needs more than is installed: {' '.join(str(error).split())}"
+            f"the tokenization {options.tokenization} needs packages that are not installed: "
+            f"{' '.join(str(error).split())}"
         ) from None
 
 
-def tokenizer(options: Options) -> Callable[[str], list[str]]:
-    """Text -> tokens, as BLEU sees them."""
-    cut = bleu_of(options).tokenizer
-    return lambda text: cut(cased(text, options).rstrip()).split()
+def make_tokenizer(options: MetricOptions) -> Callable[[str], list[str]]:
+    """A function from text to the tokens that BLEU counts."""
+    tokenize = make_bleu(options).tokenizer
+    return lambda text: tokenize(apply_case(text, options).rstrip()).split()
 
 
-def cased(text: str, options: Options) -> str:
-    """Lower-cased if that was asked for."""
+def apply_case(text: str, options: MetricOptions) -> str:
+    """The text, lower-cased if the options say so."""
     return text.lower() if options.lowercase else text
 
 
-def _chrf(words: int) -> Callable[[Options, Sequence[Lines]], Any]:
-    def make(options: Options, references: Sequence[Lines]) -> Any:
+def _make_chrf(word_order: int) -> Callable[[MetricOptions, Sequence[Lines]], Any]:
+    def make(options: MetricOptions, references: Sequence[Lines]) -> Any:
         from sacrebleu import CHRF
 
-        return CHRF(word_order=words, lowercase=options.lowercase, references=references)
+        return CHRF(word_order=word_order, lowercase=options.lowercase, references=references)
 
     return make
 
 
-def _ter(_options: Options, references: Sequence[Lines]) -> Any:
+def _make_ter(_options: MetricOptions, references: Sequence[Lines]) -> Any:
     from sacrebleu import TER
 
     return TER(references=references)
 
 
-def _rouge(kind: int | str, of: str) -> Callable[[Options, Sequence[Lines]], Any]:
+def _make_rouge(kind: int | str, part: str) -> Callable[[MetricOptions, Sequence[Lines]], Any]:
     def value(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
-        found = rouge(hypothesis, reference, kind)
-        return found.recall if of == "recall" else f_score(found.precision, found.recall)
+        overlap = rouge(hypothesis, reference, kind)
+        return overlap.recall if part == "recall" else f_score(overlap.precision, overlap.recall)
 
-    def make(options: Options, references: Sequence[Lines]) -> Any:
+    def make(options: MetricOptions, references: Sequence[Lines]) -> Any:
         from heedful.metrics.means import SentenceMean
 
-        said = {"case": case(options), "tok": options.tokenization, "stem": "no", "of": of}
-        return SentenceMean(f"ROUGE-{kind}".upper(), value, tokenizer(options), said, references)
+        fields = {"case": case_label(options), "tok": options.tokenization, "stem": "no", "of": part}
+        return SentenceMean(f"ROUGE-{kind}".upper(), value, make_tokenizer(options), fields, references)
 
     return make
 
 
-def _exact(options: Options, references: Sequence[Lines]) -> Any:
+def _make_exact_match(options: MetricOptions, references: Sequence[Lines]) -> Any:
     from heedful.metrics.means import SentenceMean
 
     def prepare(text: str) -> str:
-        return cased(text, options).strip()
+        return apply_case(text, options).strip()
 
-    said = {"case": case(options)}
-    return SentenceMean("exact", lambda hypothesis, one: float(hypothesis == one), prepare, said, references)
+    fields = {"case": case_label(options)}
+    return SentenceMean(
+        "exact", lambda hypothesis, reference: float(hypothesis == reference), prepare, fields, references
+    )
 
 
-def case(options: Options) -> str:
-    """As sacreBLEU's signatures say it."""
+def case_label(options: MetricOptions) -> str:
+    """`lc` or `mixed`, as in sacreBLEU's signatures."""
     return "lc" if options.lowercase else "mixed"
 
 
-METRICS: dict[str, Measure] = {
-    "bleu": Measure("BLEU", bleu_of),
-    "chrf": Measure("chrF", _chrf(0)),
-    "chrf++": Measure("chrF++", _chrf(2)),
-    "ter": Measure("TER", _ter, lower_is_better=True),
-    "rouge-1": Measure("ROUGE-1", _rouge(1, "F1")),
-    "rouge-2": Measure("ROUGE-2", _rouge(2, "F1")),
-    "rouge-l": Measure("ROUGE-L", _rouge("l", "F1")),
-    "rouge-1-recall": Measure("ROUGE-1 recall", _rouge(1, "recall")),
-    "rouge-2-recall": Measure("ROUGE-2 recall", _rouge(2, "recall")),
-    "rouge-l-recall": Measure("ROUGE-L recall", _rouge("l", "recall")),
-    "exact": Measure("exact match", _exact),
+METRICS: dict[str, MetricSpec] = {
+    "bleu": MetricSpec("BLEU", make_bleu),
+    "chrf": MetricSpec("chrF", _make_chrf(0)),
+    "chrf++": MetricSpec("chrF++", _make_chrf(2)),
+    "ter": MetricSpec("TER", _make_ter, lower_is_better=True),
+    "rouge-1": MetricSpec("ROUGE-1", _make_rouge(1, "F1")),
+    "rouge-2": MetricSpec("ROUGE-2", _make_rouge(2, "F1")),
+    "rouge-l": MetricSpec("ROUGE-L", _make_rouge("l", "F1")),
+    "rouge-1-recall": MetricSpec("ROUGE-1 recall", _make_rouge(1, "recall")),
+    "rouge-2-recall": MetricSpec("ROUGE-2 recall", _make_rouge(2, "recall")),
+    "rouge-l-recall": MetricSpec("ROUGE-L recall", _make_rouge("l", "recall")),
+    "exact": MetricSpec("exact match", _make_exact_match),
 }
 
 
 # ---------------------------------------------------------------------------------------------------- the scores
 
 
-def measure(name: str) -> Measure:
-    """A line of METRICS, or an error."""
+def find_metric(name: str) -> MetricSpec:
+    """The entry of METRICS with this name, or an error."""
     if name not in METRICS:
         raise HeedfulError(f"unknown metric `{name}`" + did_you_mean(name, METRICS))
     return METRICS[name]
 
 
-def metric_of(name: str, references: References, options: Options) -> Any:
-    """A metric of sacreBLEU's that has read its references."""
-    return measure(name).make(options, several(references))
+def make_metric(name: str, references: References, options: MetricOptions) -> Any:
+    """sacreBLEU's metric with the references already loaded."""
+    return find_metric(name).make(options, as_reference_lists(references))
 
 
-def several(references: References) -> list[list[str]]:
-    """One or more references as a list of them."""
-    alone = isinstance(references[0], str)
-    return [[str(one) for one in references]] if alone else [list(one) for one in references]
+def as_reference_lists(references: References) -> list[list[str]]:
+    """One reference or several as a list of references, each a list of lines."""
+    if isinstance(references[0], str):
+        return [[str(line) for line in references]]
+    return [list(lines) for lines in references]
 
 
-def matched(hypotheses: Lines, references: References) -> None:
-    """An error where there are not as many references as translations."""
+def check_line_counts(hypotheses: Lines, references: References) -> None:
+    """Raise an error unless every reference has as many lines as the translations."""
     if not hypotheses or not references:
         raise HeedfulError("there is nothing to score")
-    for one in several(references):
-        if len(hypotheses) != len(one):
-            raise HeedfulError(f"{len(hypotheses):,} translations but {len(one):,} references: they must be as many")
+    for lines in as_reference_lists(references):
+        if len(hypotheses) != len(lines):
+            raise HeedfulError(
+                f"{len(hypotheses):,} translations but {len(lines):,} references: the numbers must be equal"
+            )
 
 
-def score(name: str, hypotheses: Lines, references: References, *, options: Options = DEFAULT) -> Score:
-    """One metric of a whole corpus, which has one reference or several."""
-    matched(hypotheses, references)
-    metric = metric_of(name, references, options)
-    return Score(name, float(metric.corpus_score(hypotheses, None).score), str(metric.get_signature()))
+def score(
+    name: str, hypotheses: Lines, references: References, *, options: MetricOptions = DEFAULT_OPTIONS
+) -> MetricScore:
+    """One metric over a whole corpus with one reference or several."""
+    check_line_counts(hypotheses, references)
+    metric = make_metric(name, references, options)
+    return MetricScore(name, float(metric.corpus_score(hypotheses, None).score), str(metric.get_signature()))
 
 
 def interval(
-    name: str, hypotheses: Lines, references: References, *, options: Options = DEFAULT, samples: int = SAMPLES
+    name: str,
+    hypotheses: Lines,
+    references: References,
+    *,
+    options: MetricOptions = DEFAULT_OPTIONS,
+    samples: int = DEFAULT_SAMPLES,
 ) -> Interval:
-    """The score with its bootstrap interval, sacreBLEU's own: the signature says how many samples, and their seed."""
-    matched(hypotheses, references)
-    affordable(len(hypotheses), samples)
-    metric = metric_of(name, references, options)
-    found = metric.corpus_score(hypotheses, None, n_bootstrap=samples)
-    return Interval(name, float(found.score), str(metric.get_signature()), float(found._mean), float(found._ci))
+    """The score with sacreBLEU's bootstrap interval; the signature has the number of samples and the seed."""
+    check_line_counts(hypotheses, references)
+    check_sample_memory(len(hypotheses), samples)
+    metric = make_metric(name, references, options)
+    result = metric.corpus_score(hypotheses, None, n_bootstrap=samples)
+    return Interval(name, float(result.score), str(metric.get_signature()), float(result._mean), float(result._ci))
 
 
-def affordable(lines: int, samples: int, each: int = BOOTSTRAP_BYTES) -> None:
-    """An error instead of all memory."""
+def check_sample_memory(lines: int, samples: int, bytes_per_line: int = BOOTSTRAP_BYTES_PER_LINE) -> None:
+    """Raise an error if the samples would not fit into memory."""
     if samples < 2:
-        raise HeedfulError(f"{samples} samples say nothing: take some hundred, or more")
-    if lines * samples * each > MOST:
+        raise HeedfulError(f"{samples} samples are too few: use some hundred or more")
+    if lines * samples * bytes_per_line > MAX_BOOTSTRAP_BYTES:
         raise HeedfulError(
-            f"{samples:,} samples of {lines:,} lines would take {lines * samples * each / 1e9:.0f} GB of memory: take "
-            f"at most {max(2, MOST // (lines * each)):,} samples, or fewer lines"
+            f"{samples:,} samples of {lines:,} lines would take {lines * samples * bytes_per_line / 1e9:.0f} GB of "
+            f"memory: use at most {max(2, MAX_BOOTSTRAP_BYTES // (lines * bytes_per_line)):,} samples, or fewer lines"
         )
 
 
-def sentence_scores(name: str, hypotheses: Lines, references: References, *, options: Options = DEFAULT) -> list[float]:
-    """The metric of every sentence by itself; of BLEU with the order that short sentences allow."""
-    matched(hypotheses, references)
-    metric = metric_of(name, references, options)
-    metric.effective_order = True  # an attribute of BLEU alone
+def sentence_scores(
+    name: str, hypotheses: Lines, references: References, *, options: MetricOptions = DEFAULT_OPTIONS
+) -> list[float]:
+    """The metric of each sentence; BLEU uses the n-gram order that a short sentence allows."""
+    check_line_counts(hypotheses, references)
+    metric = make_metric(name, references, options)
+    metric.effective_order = True  # only BLEU reads it
     statistics = metric._extract_corpus_statistics(hypotheses, None)
-    return [float(metric._compute_score_from_stats(one).score) for one in statistics]
+    return [float(metric._compute_score_from_stats(sentence).score) for sentence in statistics]

@@ -1,11 +1,11 @@
-"""Is one system really better than another, or was it luck? sacreBLEU's paired tests.
+"""Is one system significantly better than another? sacreBLEU's paired tests.
 
-    paired(["bleu"], {"old": old, "new": new}, references)
+    run_paired_test(["bleu"], {"old": old, "new": new}, references)
 
-Both tests ask how often a difference as large would come about by chance. The paired bootstrap draws sentences with
+Both tests ask how often a difference this large would occur by chance. The paired bootstrap draws sentences with
 replacement and scores both systems on the same draw; approximate randomization swaps the two outputs of sentences at
-random. Every system is tested against the first one, each test by itself: of twenty systems that are all alike, one
-will seem to differ with p < 0.05.
+random. Every system is tested against the first one without a correction for multiple tests: of twenty systems that are
+equally good, one will seem to differ with p < 0.05.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,102 +14,102 @@ from typing import Any
 
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.metrics.score import (
-    BOOTSTRAP_BYTES,
-    DEFAULT,
+    BOOTSTRAP_BYTES_PER_LINE,
+    DEFAULT_OPTIONS,
+    DEFAULT_SAMPLES,
     METRICS,
-    SAMPLES,
     Interval,
     Lines,
-    Options,
+    MetricOptions,
     References,
-    affordable,
-    matched,
-    metric_of,
+    check_line_counts,
+    check_sample_memory,
+    make_metric,
 )
 
-SURE = 0.05  # a smaller p is taken for a difference
+SIGNIFICANCE_LEVEL = 0.05  # a smaller p counts as a difference
 
 
 @dataclass(frozen=True, slots=True)
-class Resampling:
-    """A line of TESTS."""
+class ResamplingTest:
+    """An entry of TESTS."""
 
     label: str
     samples: int
-    each: int  # bytes, of one line in one sample
+    bytes_per_line: int  # of one sample
 
 
 TESTS = {
-    "bs": Resampling("paired bootstrap", SAMPLES, BOOTSTRAP_BYTES),
-    "ar": Resampling("approximate randomization", 10_000, 10),
+    "bs": ResamplingTest("paired bootstrap", DEFAULT_SAMPLES, BOOTSTRAP_BYTES_PER_LINE),
+    "ar": ResamplingTest("approximate randomization", 10_000, 10),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Against(Interval):
-    """The score of a system, how far it is from the first system's, and how likely that far by chance."""
+class PairedScore(Interval):
+    """The score of a system, its difference to the first system's, and the p-value of that difference."""
 
     system: str
     difference: float
-    p: float | None  # None of the first, against itself
+    p: float | None  # None for the first system itself
 
     @property
     def verdict(self) -> str:
-        """What it says about the system, in a word."""
+        """better, worse or no clear difference; empty for the first system."""
         if self.p is None:
             return ""
-        if self.p >= SURE or not self.difference:
+        if self.p >= SIGNIFICANCE_LEVEL or not self.difference:
             return "no clear difference"
         return "better" if (self.difference < 0) == METRICS[self.name].lower_is_better else "worse"
 
 
-def paired(
+def run_paired_test(
     metrics: Sequence[str],
     systems: Mapping[str, Lines],
     references: References,
     *,
     test: str = "bs",
     samples: int | None = None,
-    options: Options = DEFAULT,
-) -> list[Against]:
-    """Every metric of every system, each against the first system; intervals are of the bootstrap with either test."""
+    options: MetricOptions = DEFAULT_OPTIONS,
+) -> list[PairedScore]:
+    """Every metric of every system, tested against the first; intervals always come from the bootstrap."""
     from sacrebleu.significance import PairedTest
 
     if test not in TESTS:
         raise HeedfulError(f"unknown test `{test}`" + did_you_mean(test, TESTS))
     samples = TESTS[test].samples if samples is None else samples
     for hypotheses in systems.values():
-        matched(hypotheses, references)
-        affordable(len(hypotheses), samples, TESTS[test].each)
-    found = []
+        check_line_counts(hypotheses, references)
+        check_sample_memory(len(hypotheses), samples, TESTS[test].bytes_per_line)
+    results = []
     for name in metrics:
         run = PairedTest(
             list(systems.items()),
-            {name: metric_of(name, references, options)},
-            None,  # the metric has read them
+            {name: make_metric(name, references, options)},
+            None,  # the metric has the references
             test,
             samples,
-            n_ar_confidence=SAMPLES if test == "ar" else -1,
+            n_ar_confidence=DEFAULT_SAMPLES if test == "ar" else -1,
         )
-        signatures, every = run()
+        signatures, scores_by_metric = run()
         ((label, signature),) = signatures.items()
-        scores: list[Any] = every[label]
-        found += [
-            Against(
+        scores: list[Any] = scores_by_metric[label]
+        results += [
+            PairedScore(
                 name=name,
-                value=float(one.score),
+                value=float(result.score),
                 signature=str(signature),
-                mean=float(one.mean),
-                margin=float(one.ci),
+                mean=float(result.mean),
+                margin=float(result.ci),
                 system=system,
-                difference=float(one.score - scores[0].score),
-                p=probability(one, scores[0]),
+                difference=float(result.score - scores[0].score),
+                p=p_value_of(result, scores[0]),
             )
-            for system, one in zip(systems, scores, strict=True)
+            for system, result in zip(systems, scores, strict=True)
         ]
-    return found
+    return results
 
 
-def probability(one: Any, first: Any) -> float | None:
-    """sacreBLEU's p-value; but where there is no difference, at which it says 1 / (samples + 1), it is 1."""
-    return 1.0 if one.p_value is not None and one.score == first.score else one.p_value
+def p_value_of(result: Any, first: Any) -> float | None:
+    """sacreBLEU's p-value, but 1 where the scores are equal (sacreBLEU returns 1 / (samples + 1) there)."""
+    return 1.0 if result.p_value is not None and result.score == first.score else result.p_value

@@ -1,53 +1,60 @@
-"""Was the text written in another way than its reference?
+"""Warnings about text that is written in another form than its reference.
 
-    suspicions(hypotheses, references)        # ["the translations look tokenized ..."]
+    find_text_warnings(hypotheses, references)        # ["the translations look tokenized ..."]
 
-Tokenized or lower-cased text is scored too low against text that is not, and the score itself does not tell.
+Tokenized or lower-cased text gets too low a score against text that is neither, and the score does not show why.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 
-# French writes ? ! : ; apart, so these do not count.
-TOKENIZED = re.compile(r" [.,](?: |$)|@-@|@@(?: |$)|&apos;|&quot;|\u2581")
-MUCH = 0.3  # share of lines that is a habit and no accident
-LITTLE = 0.03
+# French has spaces before ? ! : ; so these do not count.
+TOKENIZED_PATTERN = re.compile(r" [.,](?: |$)|@-@|@@(?: |$)|&apos;|&quot;|\u2581")
+COMMON_SHARE = 0.3  # of the lines: how the text is written
+RARE_SHARE = 0.03  # of the lines: exceptions
 
 
-def suspicions(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> list[str]:
-    """What is likely wrong with the text, in sentences; a few odd lines are not worth one."""
-    found = []
-    cut, cut_references = tokenized(hypotheses), [tokenized(one) for one in references]
-    if cut > MUCH and min(cut_references) > MUCH:
-        found.append("both sides look tokenized: such scores cannot be compared with those of ordinary text")
-    elif cut > MUCH:
-        found.append("the translations look tokenized and a reference does not: detokenize them before they are scored")
-    elif max(cut_references) > MUCH:
-        found.append("a reference looks tokenized and the translations do not: use the original text of the reference")
+def find_text_warnings(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
+) -> list[str]:
+    """Likely problems of the text, one sentence each; a few odd lines give no warning."""
+    warnings = []
+    hypotheses_share, reference_shares = tokenized_share(hypotheses), [tokenized_share(lines) for lines in references]
+    if hypotheses_share > COMMON_SHARE and min(reference_shares) > COMMON_SHARE:
+        warnings.append("both sides look tokenized: such scores cannot be compared with those of ordinary text")
+    elif hypotheses_share > COMMON_SHARE:
+        warnings.append("the translations look tokenized and a reference does not: detokenize them before scoring")
+    elif max(reference_shares) > COMMON_SHARE:
+        warnings.append(
+            "a reference looks tokenized and the translations do not: use the original text of the reference"
+        )
     if not lowercase:
-        upper, upper_references = capital(hypotheses), [capital(one) for one in references]
-        if upper < LITTLE and max(upper_references) > MUCH:
-            found.append("the translations look lower-cased and a reference does not: --lowercase ignores case")
-        elif upper > MUCH and min(upper_references) < LITTLE:
-            found.append("a reference looks lower-cased and the translations do not: --lowercase ignores case")
-    if empty := sum(not one.strip() for one in hypotheses):
-        found.append(f"{empty:,} of {len(hypotheses):,} translations are empty")
-    if empty := sum(not any(map(str.strip, some)) for some in zip(*references, strict=True)):
-        found.append(f"{empty:,} of {len(hypotheses):,} lines have no reference but an empty one")
-    return found
+        hypotheses_share, reference_shares = (
+            capitalized_share(hypotheses),
+            [capitalized_share(lines) for lines in references],
+        )
+        if hypotheses_share < RARE_SHARE and max(reference_shares) > COMMON_SHARE:
+            warnings.append("the translations look lower-cased and a reference does not: --lowercase ignores case")
+        elif hypotheses_share > COMMON_SHARE and min(reference_shares) < RARE_SHARE:
+            warnings.append("a reference looks lower-cased and the translations do not: --lowercase ignores case")
+    if empty := sum(not line.strip() for line in hypotheses):
+        warnings.append(f"{empty:,} of {len(hypotheses):,} translations are empty")
+    if empty := sum(not any(map(str.strip, lines)) for lines in zip(*references, strict=True)):
+        warnings.append(f"{empty:,} of {len(hypotheses):,} lines have only empty references")
+    return warnings
 
 
-def tokenized(lines: Iterable[str]) -> float:
-    """The share of lines in which punctuation stands apart, or words are cut."""
-    return share(bool(TOKENIZED.search(line)) for line in lines if line.strip())
+def tokenized_share(lines: Iterable[str]) -> float:
+    """The fraction of lines with separate punctuation or split words."""
+    return share_of_true(bool(TOKENIZED_PATTERN.search(line)) for line in lines if line.strip())
 
 
-def capital(lines: Iterable[str]) -> float:
-    """The share of lines with a capital letter, among those whose letters have case."""
-    return share(line != line.lower() for line in lines if line.lower() != line.upper())
+def capitalized_share(lines: Iterable[str]) -> float:
+    """The fraction of lines with a capital letter, among those with letters that have case."""
+    return share_of_true(line != line.lower() for line in lines if line.lower() != line.upper())
 
 
-def share(told: Iterable[bool]) -> float:
-    """How many are true; of none, neither much nor little."""
-    every = list(told)
-    return sum(every) / len(every) if every else (LITTLE + MUCH) / 2
+def share_of_true(conditions: Iterable[bool]) -> float:
+    """The fraction that is true; a value that causes no warning if there are none."""
+    values = list(conditions)
+    return sum(values) / len(values) if values else (RARE_SHARE + COMMON_SHARE) / 2

@@ -16,7 +16,7 @@ from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.files import replace_text
-from heedful.metrics.significance import paired
+from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.training import checkpoint
@@ -183,7 +183,7 @@ def choose_length_penalty(outputs: Mapping[float, Sequence[str]], references: Se
     if not others:
         return first
     systems = {str(penalty): list(texts[:MAX_TESTED_LINES]) for penalty, texts in outputs.items()}
-    tested = paired([metric], systems, references[:MAX_TESTED_LINES])
+    tested = run_paired_test([metric], systems, references[:MAX_TESTED_LINES])
     better = (system for system in tested if system.verdict == "better")
     return float(max(better, key=lambda system: system.value, default=tested[0]).system)
 

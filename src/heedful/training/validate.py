@@ -14,7 +14,7 @@ import torch
 from heedful.data.batch import collate
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
-from heedful.metrics.score import Score, score
+from heedful.metrics.score import MetricScore, score
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import BOS, EOS, PAD, Tokenizer
 from heedful.training.data import ValidationSet
@@ -118,7 +118,7 @@ def validate(
 class Evaluation:
     """BLEU and chrF with their signatures, and the translations."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[MetricScore, ...]
     outputs: list[str]
     hypotheses: list[Hypothesis]
 

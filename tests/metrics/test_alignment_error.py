@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.alignment import pharaoh
 from heedful.errors import DataError
-from heedful.metrics.alignment_error import Agreement, Gold, agreement, parse, parse_gold, pharaoh
+from heedful.metrics.alignment_error import Agreement, GoldAlignment, measure_agreement, parse_gold, parse_links
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "gold-alignments"
 SETS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)))
@@ -15,14 +16,14 @@ SETS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)))
 @settings(deadline=None)
 @given(SETS)
 def test_what_is_printed_is_read_again(links):
-    assert parse(pharaoh(links)) == links
-    assert parse_gold(pharaoh(links)) == Gold(links, links)
+    assert parse_links(pharaoh(links)) == links
+    assert parse_gold(pharaoh(links)) == GoldAlignment(links, links)
 
 
 def test_sure_and_possible_links_counted_from_one():
-    assert parse_gold("1-1 2p3 2p3", first=1) == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
+    assert parse_gold("1-1 2p3 2p3", first=1) == GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
     assert pharaoh({(10, 1), (2, 3)}) == "2-3 10-1"
-    assert parse("") == frozenset()
+    assert parse_links("") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -36,35 +37,35 @@ def test_sure_and_possible_links_counted_from_one():
 )
 def test_what_is_no_alignment_is_said(line, says):
     with pytest.raises(DataError, match=says):
-        parse(line)
+        parse_links(line)
 
 
 def test_words_before_the_first_are_no_links():
-    with pytest.raises(DataError, match="are the words counted from 0"):
+    with pytest.raises(DataError, match="are words counted from 0"):
         parse_gold("0-1", first=1)
 
 
 def test_the_error_rate_by_hand():
-    gold = [Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (1, 2)}))]
-    found = agreement([frozenset({(0, 0), (1, 2), (5, 5)})], gold)
+    gold = [GoldAlignment(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (1, 2)}))]
+    found = measure_agreement([frozenset({(0, 0), (1, 2), (5, 5)})], gold)
     assert found == Agreement(links=3, sure=2, in_sure=1, in_possible=2)
     assert (found.precision, found.recall, found.error_rate) == (2 / 3, 1 / 2, 1 - 3 / 5)
-    assert agreement([one.sure for one in gold], gold).error_rate == 0.0
-    assert agreement([frozenset()], [Gold(frozenset(), frozenset())]).error_rate == 0.0
-    assert agreement([frozenset()], gold).error_rate == 1.0
+    assert measure_agreement([one.sure for one in gold], gold).error_rate == 0.0
+    assert measure_agreement([frozenset()], [GoldAlignment(frozenset(), frozenset())]).error_rate == 0.0
+    assert measure_agreement([frozenset()], gold).error_rate == 1.0
     with pytest.raises(DataError, match="1 alignments but 0 gold"):
-        agreement([frozenset()], [])
+        measure_agreement([frozenset()], [])
 
 
 @settings(deadline=None)
 @given(SETS, SETS, SETS)
 def test_without_merely_possible_links_it_is_one_minus_f1(found, sure, more):
-    one = agreement([found], [Gold(sure, sure)])
+    one = measure_agreement([found], [GoldAlignment(sure, sure)])
     total = one.precision + one.recall
     if found and sure:
         f1 = 2 * one.precision * one.recall / total if total else 0.0
         assert one.error_rate == pytest.approx(1 - f1)
-    assert agreement([found], [Gold(sure, sure | more)]).error_rate <= one.error_rate + 1e-12
+    assert measure_agreement([found], [GoldAlignment(sure, sure | more)]).error_rate <= one.error_rate + 1e-12
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="HEEDFUL_DATA has no gold-alignments")
@@ -72,6 +73,6 @@ def test_without_merely_possible_links_it_is_one_minus_f1(found, sure, more):
     ("pair", "expected"), [("enfr", 0.04069), ("roen", 0.20746), ("jaen", 0.37358), ("zhen", 0.13314)]
 )
 def test_published_error_rates(pair, expected):
-    found = [parse(line) for line in (DATA / f"{pair}.awesome-align.out").read_text().splitlines()]
+    found = [parse_links(line) for line in (DATA / f"{pair}.awesome-align.out").read_text().splitlines()]
     gold = [parse_gold(line, first=1) for line in (DATA / f"{pair}.gold").read_text().splitlines()]
-    assert agreement(found, gold).error_rate == pytest.approx(expected, abs=5e-6)
+    assert measure_agreement(found, gold).error_rate == pytest.approx(expected, abs=5e-6)
