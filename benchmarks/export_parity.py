@@ -184,7 +184,7 @@ def count_caught_sabotages() -> tuple[int, int]:
         for number, harm in enumerate(SABOTAGES.values()):
             weights = dict(read_weights(bundle))
             harm(weights)
-            with patch("heedful.exporters.ctranslate2.read_floats", return_value=weights), suppress(ProofError):
+            with patch("heedful.exporters.ctranslate2.read_float_weights", return_value=weights), suppress(ProofError):
                 export(bundle.folder, Path(made) / str(number), probes=PROBES)
                 caught -= 1
             caught += 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heedful import config
-from heedful.build import DECODERS, ENCODERS, PARAMETERS, build
+from heedful.build import DECODERS, ENCODERS, build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
@@ -54,7 +54,7 @@ def test_keys_are_parameters_with_the_same_defaults(section, classes):
         for key, parameter in inspect.signature(constructor).parameters.items()
         if key not in NOT_SETTINGS
     }
-    keys = {PARAMETERS.get(key, key): field for key, field in section.model_fields.items()}
+    keys = section.model_fields
     assert set(keys) - {"kind", "attention"} == set(parameters)
     for key, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.config import check
+from heedful.config import parse_settings
 from heedful.corpus.stages import STAGE_VERSION
 from heedful.data.prepare import prepare
 from heedful.data.resampling import ResampledCorpus
@@ -95,14 +95,14 @@ def test_the_stages_write_what_their_version_wrote(tmp_path, kind):
         "source": "en",
         "target": "de",
         "data": {
-            "folder": "prepared",
+            "prepared_dir": "prepared",
             "train": [{"files": "train", "tag": "<news>"}],
             "validation": [{"files": "valid"}],
         },
-        "clean": {"longest_tokens": 40},
-        "tokenizer": {"kind": kind, "vocabulary": 330, "shared": kind == "bpe"},
+        "clean": {"max_tokens": 40},
+        "tokenizer": {"kind": kind, "vocab_size": 330, "shared": kind == "bpe"},
     }
-    prepared = prepare(check(tree, root=tmp_path))
+    prepared = prepare(parse_settings(tree, root=tmp_path))
     ResampledCorpus(prepared, "train", 0.3, seed=1).epoch(2)
     stages = ("cut", "held", "clean", "text", "tokens", "epochs")
     written = {stage: digest(tmp_path / "prepared" / stage, tmp_path) for stage in stages}

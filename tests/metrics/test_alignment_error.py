@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.alignment import pharaoh
+from heedful.alignment import format_pharaoh
 from heedful.errors import DataError
 from heedful.metrics.alignment_error import Agreement, GoldAlignment, measure_agreement, parse_gold, parse_links
 
@@ -16,13 +16,13 @@ SETS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)))
 @settings(deadline=None)
 @given(SETS)
 def test_what_is_printed_is_read_again(links):
-    assert parse_links(pharaoh(links)) == links
-    assert parse_gold(pharaoh(links)) == GoldAlignment(links, links)
+    assert parse_links(format_pharaoh(links)) == links
+    assert parse_gold(format_pharaoh(links)) == GoldAlignment(links, links)
 
 
 def test_sure_and_possible_links_counted_from_one():
     assert parse_gold("1-1 2p3 2p3", first=1) == GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2)}))
-    assert pharaoh({(10, 1), (2, 3)}) == "2-3 10-1"
+    assert format_pharaoh({(10, 1), (2, 3)}) == "2-3 10-1"
     assert parse_links("") == frozenset()
 
 

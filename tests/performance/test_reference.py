@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from heedful import performance
-from heedful.data.batch import collate, padded
+from heedful.data.batch import collate, pad_rows
 from heedful.model.loss import chunked_loss
 from heedful.nn.dropout import Dropout
 from heedful.performance import allocator, attribute_cache, bf16_attention, fused_loss
-from heedful.search import Rules
-from heedful.training.machine import casting
+from heedful.search import DecodingLimits
+from heedful.training.machine import autocast
 from support.law import LIMIT, SOURCE
 from support.zoo import BOS, EOS, PAD, SEARCH_CASES, pairwise
 
@@ -53,8 +53,8 @@ def test_losses_gradients_and_searches_agree(case):
         loss.smoothed.backward()
         gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
         with torch.no_grad():
-            memory = model.eval().encoder(*padded(SOURCE, PAD))
-        results = SEARCH_CASES[case.search](model.decoder, memory, Rules(BOS, EOS, LIMIT))
+            memory = model.eval().encoder(*pad_rows(SOURCE, PAD))
+        results = SEARCH_CASES[case.search](model.decoder, memory, DecodingLimits(BOS, EOS, LIMIT))
         return loss, gradients, [hypothesis for result in results for hypothesis in result.hypotheses]
 
     loss, gradients, hypotheses = run()
@@ -76,7 +76,7 @@ def test_the_plain_code_uses_none_of_them(monkeypatch):
     monkeypatch.setattr("heedful.nn.decoders.rnn.run_single_step", fail)
     monkeypatch.setattr("heedful.performance.dropout_masks.draw_mask", fail)
     monkeypatch.setattr(fused_loss._FusedCrossEntropy, "apply", fail)
-    monkeypatch.setattr("heedful.performance.bf16_padding._Linear.apply", fail)
+    monkeypatch.setattr("heedful.performance.bf16_padding._PaddedProduct.apply", fail)
     case = next(case for case in CASES if "lstm-current-feeds" in case.decoder)
     model = case.model().train()
     model.decoder.dropout = Dropout(0.5)
@@ -84,7 +84,7 @@ def test_the_plain_code_uses_none_of_them(monkeypatch):
         model(BATCH)
     with reference():
         model(BATCH).smoothed.backward()
-        with casting(torch.device("cpu"), "bf16"):
+        with autocast(torch.device("cpu"), "bf16"):
             nn.Linear(8, 8)(torch.randn(2048, 8)).sum().backward()
 
 
@@ -94,7 +94,7 @@ def test_the_plain_code_uses_none_of_them(monkeypatch):
 def test_cached_attributes_change_no_bit():
     model = CASES[0].model()
     with torch.no_grad():
-        memory = model.encoder(*padded(SOURCE, PAD))
+        memory = model.encoder(*pad_rows(SOURCE, PAD))
         tokens = torch.full((len(SOURCE), 1), BOS)
         plain, _ = model.decoder(tokens, model.decoder.start(memory))
         with attribute_cache.cached_attributes(model):
@@ -159,7 +159,7 @@ def test_padded_products_agree_within_rounding():
     layer, x = nn.Linear(24, 40), torch.randn(1100, 24, requires_grad=True)
 
     def run():
-        with casting(torch.device("cpu"), "bf16"):
+        with autocast(torch.device("cpu"), "bf16"):
             y = layer(x)
         return [y, *torch.autograd.grad(y.float().square().sum(), (x, *layer.parameters()))]
 
