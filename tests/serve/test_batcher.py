@@ -280,7 +280,7 @@ def test_a_line_costs_by_being_one_and_a_character_by_what_it_stands_for():
 def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
     async def body():
         batcher = Batcher(Echo())
-        asked = [{"beam": 1}, {}, {"beam": 16}, {"beam": 2, "best": 16}]
+        asked = [{"beam": 1}, {}, {"beam": 16}, {"beam": 2, "num_best": 16}]
         costs = [admitted(batcher, Ask(["x" * 90], {}), "a", 10, width=width(one, 5)).cost for one in asked]
         assert costs[0] == costs[1] == size(["x" * 90])
         assert costs[2] == costs[3] == pytest.approx(3.2 * costs[1], abs=1)
