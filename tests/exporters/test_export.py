@@ -456,7 +456,7 @@ def test_ctranslate2_keeps_every_limit_and_sorts_by_the_score_it_shows(tmp_path)
         assert [one.hypothesis.tokens for one in some] == [one.hypothesis.tokens for one in more]
         scores = [one.hypothesis.score for one in some]
         assert scores == sorted(scores, reverse=True)
-        assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.limit for one in some)
+        assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.max_length for one in some)
     with pytest.raises(HeedfulError, match="CTranslate2 cannot seed its sampling"):
         engine.translate(questions, replace(SEARCH, sampling=SamplingOptions(seed=3)))
 

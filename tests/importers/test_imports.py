@@ -409,7 +409,7 @@ def test_what_ctranslate2_can_and_heedful_cannot_is_refused(change, says, spec_o
 
 def test_a_long_line_is_cut_for_a_model_that_knows_no_statistics(opus, tmp_path):
     translator = heedful.load(import_model(opus, tmp_path / "model").folder)
-    assert translator.longest + len(translator.end) < translator.most
+    assert translator.max_source_tokens + len(translator.source_end) < translator.max_tokens
     assert translator(" ".join(["the old man sees a red house."] * 40)).text
 
 
