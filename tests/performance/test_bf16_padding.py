@@ -54,7 +54,7 @@ def test_only_large_products_are_filled() -> None:
     layer = nn.Linear(24, 8)
     with autocast(CPU, "bf16"):
         names = [layer(torch.randn(rows, 24)).grad_fn.name() for rows in (MIN_ROWS, MIN_ROWS - 1)]
-    assert [name == "_LinearBackward" for name in names] == [True, False]
+    assert [name == "_PaddedProductBackward" for name in names] == [True, False]
 
 
 def test_rows_can_be_stacked() -> None:
