@@ -293,6 +293,12 @@ def test_what_is_not_a_manifest(data, says, copied):
         open_bundle(copied)
 
 
+def test_a_manifest_has_one_form(copied):
+    (copied / MANIFEST).write_bytes((copied / MANIFEST).read_bytes() + b"\n")
+    with pytest.raises(HeedfulError, match="is not as heedful wrote it"):
+        open_bundle(copied)
+
+
 @pytest.mark.parametrize("name", [MANIFEST, CONFIG_FILE, WEIGHTS_FILE, "source.spm", CARD_FILE])
 def test_links_stay_inside(name, copied, tmp_path):
     (copied / name).rename(tmp_path / "outside")

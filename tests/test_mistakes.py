@@ -294,14 +294,14 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "one line",
             CLOCK,
-            ("1 pairs are too few: the autopilot wants 500", "--recipe"),
+            ("1 pairs are too few: the autopilot needs 500", "--recipe"),
             3,
             setup=lambda: (write("train.en", "One.\n"), write("train.de", "Eins.\n")),
         ),
         Case(
             "few pairs",
             CLOCK,
-            ("60 pairs are too few: the autopilot wants 500",),
+            ("60 pairs are too few: the autopilot needs 500",),
             3,
             why="Train on more, or take a recipe to play with what there is.",
         ),
@@ -454,9 +454,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="Where the run, its model and its report go.",
         ),
-        Case(
-            "no GPU", f"{CLOCK} --set train.device=gpu", ("train.device = gpu is not known; known: cpu, cuda, mps",), 2
-        ),
+        Case("no GPU", f"{CLOCK} --set train.device=gpu", ("unknown train.device = gpu; known: cpu, cuda, mps",), 2),
     ],
     "Places": [
         Case(

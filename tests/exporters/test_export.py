@@ -206,13 +206,13 @@ def test_an_older_export_says_rounding_for_quantization(tmp_path):
     path = tmp_path / "out" / "heedful" / "export.json"
     manifest = json.loads(path.read_text())
     assert manifest.pop("quantization") == "float32"
-    path.write_text(json.dumps(manifest | {"rounding": "int8"}))
+    path.write_text(json.dumps(manifest | {"format_version": 1, "rounding": "int8"}))
     forge(path.parent)
-    assert open_export(tmp_path / "out").about.quantization == "int8"
+    assert open_export(tmp_path / "out").manifest.quantization == "int8"
 
 
 def answers(translator, stopping):
-    search = replace(translator.search(TranslationOptions()), stopping=stopping)
+    search = replace(translator.search_options(TranslationOptions()), stopping=stopping)
     questions = [one.source for some in translator.make_segments(PROBES, TranslationOptions(), 0) for one in some]
     return [some[0].hypothesis.tokens for some in translator.translate_sources(questions, search)]
 

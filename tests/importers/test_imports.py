@@ -451,7 +451,7 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
 def test_another_kind_of_model_bin_is_named(data, says, tmp_path):
     (tmp_path / "model.bin").write_bytes(data)
     with pytest.raises(HeedfulError, match=says):
-        ctranslate2.variables(tmp_path / "model.bin")
+        ctranslate2.read_variables(tmp_path / "model.bin")
 
 
 def test_two_vocabularies_need_two_lists(opus, tmp_path):
@@ -464,13 +464,13 @@ def test_two_vocabularies_need_two_lists(opus, tmp_path):
 
 
 def test_a_zip_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(g2p, "LARGEST", 10)
+    monkeypatch.setattr(g2p, "MAX_FILE_BYTES", 10)
     (tmp_path / g2p.SOURCE).write_text("<pad>\n<unk>\n</s>\na\n")
     (tmp_path / g2p.TARGET).write_text("\n".join(g2p.SPECIAL) + "\nA\n")
     with ZipFile(tmp_path / g2p.WEIGHTS, "w") as archive:
         archive.writestr("enc_emb.npy", b"0" * 11)
     with pytest.raises(HeedfulError, match="holds more than 10 bytes"):
-        g2p.read(tmp_path)
+        g2p.read_model(tmp_path)
 
 
 def link(path, target):

@@ -378,7 +378,7 @@ def test_any_model_with_the_contract_may_be_asked():
 
 def test_a_model_without_a_tokenizer_wants_ids():
     silent = replace(inspected(student()), tokenize=None)
-    with pytest.raises(HeedfulError, match="this model does not know text: give the ids of a source"):
+    with pytest.raises(HeedfulError, match="this model has no tokenizer: give the ids of a source"):
         inspect(silent, ["a"])
 
 

@@ -19,7 +19,7 @@ def sources_learned(prepared, plan):
     """The sources of every pair in the batches of two passes."""
     (whole,) = prepared.train
     every = [text for folder in range(len(whole.folders)) for text in whole.texts("source", folder)]
-    steps = itertools.takewhile(lambda step: plan.epoch(step)[0].epoch < 2, itertools.count())
+    steps = itertools.takewhile(lambda step: plan.epoch_positions(step)[0].epoch < 2, itertools.count())
     return {every[row] for step in steps for micro in plan.batch(step) for row in micro.rows.tolist()}
 
 
