@@ -468,7 +468,7 @@ def test_a_full_disk_is_told_and_the_pieces_are_kept(models, text, tmp_path, sma
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bulk, "sync", full)
+        patched.setattr(bulk, "sync_path", full)
         with pytest.raises(HeedfulError, match=r"No space left .*out was joined.*finished pieces are kept"):
             translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1))
     assert standing(tmp_path / "out")
