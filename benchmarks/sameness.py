@@ -204,9 +204,9 @@ def trace(page: Path) -> str:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Every value of a JSON tree, in its order."""
+    """Every value of a JSON tree, in its order, except the details of flags: their wording may change."""
     if isinstance(tree, dict):
-        return [leaf for value in tree.values() for leaf in leaves(value)]
+        return [leaf for key, value in tree.items() if key != "detail" for leaf in leaves(value)]
     if isinstance(tree, list):
         return [leaf for value in tree for leaf in leaves(value)]
     return [tree]
