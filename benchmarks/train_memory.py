@@ -25,7 +25,7 @@ def resident() -> float:
 
 
 def child(size: str, steps: int, work: Path) -> None:
-    """SnapshotSentence the steps; print what was held after each."""
+    """Take the steps; print what was held after each."""
     import torch
 
     from heedful.data.prepare import prepare

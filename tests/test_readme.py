@@ -48,3 +48,13 @@ def test_no_page_names_a_file_that_is_not_there():
     for page in PAGES:
         for name in re.findall(r"`((?:src|tests|docs|scripts|benchmarks)/[\w./-]+)`", page.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_the_evening_path_has_the_lines_it_says():
+    page = (ROOT / "docs" / "read-the-code.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d \| `(.+?)` \| (\d+) \|", page, re.M)
+    lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in rows}
+    assert {name: int(count) for name, count in rows} == lines
+    total = f"{sum(lines.values()):,}"
+    assert f"Together they have {total} lines" in page
+    assert f"({total} in all" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

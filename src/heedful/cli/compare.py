@@ -68,7 +68,9 @@ def compare(
     print_lines([(title, "bold"), *score_lines(comparison, test)])
     if texts.models:
         width = max(map(len, texts.models))
-        print_lines([("", ""), *((f"  {name:{width}}  {model.line}", "") for name, model in texts.models.items())])
+        print_lines(
+            [("", ""), *((f"  {name:{width}}  {model.size_and_speed}", "") for name, model in texts.models.items())]
+        )
     for system in comparison.compared:
         print_lines(gain_lines(system, comparison.baseline))
         print_lines(changed_lines(system, comparison.baseline, texts, num_lines))
@@ -103,7 +105,7 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, object]:
     return {"scores": [asdict(score) for score in comparison.scores], "rivals": rivals}
 
 
-def score_lines(comparison: Comparison, test: str) -> Iterator[StyledLine]:
+def score_lines(comparison: Comparison, significance_test: str) -> Iterator[StyledLine]:
     """A table for each metric with a row for each system; then the signatures."""
     baseline_scores = [score for score in comparison.scores if score.system == comparison.baseline]
     width = max(len(text) for score in comparison.scores for text in (score.system, METRICS[score.name].title))
@@ -115,7 +117,10 @@ def score_lines(comparison: Comparison, test: str) -> Iterator[StyledLine]:
         change = "" if score in baseline_scores else f"{score.difference:+.2f}"
         numbers = f"{score.value:7.2f}  {interval:>16}  {change:>7}  {format_p_value(score.p):>7}  {score.verdict}"
         yield f"  {score.system:{width}}  {numbers}".rstrip(), ""
-    yield f"  p: {TESTS[test].label}, each system against the first; not corrected for several tests", "dim"
+    yield (
+        f"  p: {TESTS[significance_test].label}, each system against the first; not corrected for several tests",
+        "dim",
+    )
     for score in baseline_scores:
         yield f"  {METRICS[score.name].label}  {score.signature}", "dim"
 

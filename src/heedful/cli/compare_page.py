@@ -122,7 +122,7 @@ def gain_section(comparison: Comparison) -> Iterator[Html]:
     rows = [(name, tally.wins, tally.losses, tally.ties, tally.same, "") for name, tally in tallies]
     yield remark(f"By the chrF of each sentence, against {comparison.baseline}.")
     yield table(("system", "better", "worse", "equal", "identical", ""), rows)
-    charts = [interval_chart(first_metric_scores(comparison)), *map(gain_bars, comparison.compared)]
+    charts = [interval_chart(first_metric_scores(comparison)), *map(draw_gain_histogram, comparison.compared)]
     yield tag("div", *charts, class_="charts")
 
 
@@ -160,7 +160,7 @@ def figure(title: str, shapes: Sequence[Html], description: str, height: float =
     return tag("figure", tag("figcaption", title), picture)
 
 
-def gain_bars(system: ComparedSystem) -> Html:
+def draw_gain_histogram(system: ComparedSystem) -> Html:
     """A histogram of the gains and losses of the sentences."""
     histogram = system.gain_histogram
     bar_height, largest = (HEIGHT - 2 * TOP) / len(histogram), max(1, *histogram.values())

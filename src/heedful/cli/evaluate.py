@@ -101,7 +101,7 @@ def evaluate(
                 ("", ""),
                 (f"  perplexity of the first reference  {text}", ""),
                 ("  per piece: not comparable between models with different vocabularies", "dim"),
-                (f"  {model.line}", ""),
+                (f"  {model.size_and_speed}", ""),
             ]
         )
     print_lines(length_lines(buckets))

@@ -37,7 +37,7 @@ class UsedModel:
         }
 
     @property
-    def line(self) -> str:
+    def size_and_speed(self) -> str:
         """The summary as text."""
         weights, megabytes, speed = self.summary.values()
         return f"{weights:,} weights, {megabytes:,} MB; {speed:,} lines per second on this machine"

@@ -59,7 +59,7 @@ def translate(
         False, "--soft", help="With --alignment: attention weights of words instead of links, in Marian's format."
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object per line, with scores, tokens and flags."),
-    sample: bool = typer.Option(False, "--sample", help="SampleTranslation instead of beam search."),
+    sample: bool = typer.Option(False, "--sample", help="Sample instead of beam search."),
     temperature: float = typer.Option(1.0, "--temperature", help="With --sample: below 1 sharper, above 1 flatter."),
     top_k: int | None = typer.Option(None, "--top-k", help="With --sample: only the k most probable tokens."),
     top_p: float | None = typer.Option(

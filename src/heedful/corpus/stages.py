@@ -4,7 +4,7 @@ r"""The stages that turn raw files into clean, shuffled text.
     collect_held_out   validation and test                   -> what training must not contain
     clean_piece        a piece                               -> its good pairs, grouped by the first bits of their hash
     gather_bucket      one hash bucket of every clean piece  -> its pairs without duplicates, ordered by hash
-    normalize_pieces   validation or test                    -> every line, in order
+    normalize_held_out_text   validation or test                    -> every line, in order
 
 A pair's hash is 128 bits of BLAKE2 over its two lines. Equal pairs have equal hashes, so a bucket holds all copies of a
 pair and is deduplicated on its own; hashes are random, so their order is a shuffle of the whole corpus. No stage holds
@@ -144,7 +144,7 @@ def join_pairs(source: Sequence[str], target: Sequence[str]) -> list[str]:
     return [f"{left}\t{right}" for left, right in zip(source, target, strict=True)]
 
 
-def normalize_pieces(shard: Shard, folder: Path) -> Mapping[str, int]:
+def normalize_held_out_text(shard: Shard, folder: Path) -> Mapping[str, int]:
     """Validation and test: write every line, in order, only normalized."""
     source: list[str] = []
     target: list[str] = []

@@ -38,7 +38,7 @@ from heedful.corpus.stages import (
     collect_held_out,
     gather_bucket,
     load_piece,
-    normalize_pieces,
+    normalize_held_out_text,
     read_into_pieces,
 )
 from heedful.corpus.text_files import strip_compression_suffix
@@ -284,7 +284,7 @@ class Preparation:
                 Shard(corpus.name, (self.folder / "cut" / corpus.name,), self.folder / "text" / corpus.name)
                 for corpus in self.held_out
             ]
-            self._run("keep", normalize_pieces, shards, {})
+            self._run("keep", normalize_held_out_text, shards, {})
 
     def make_vocabulary(self) -> None:
         """Train the tokenizers on the head of the shuffled text, or copy those that the settings name."""

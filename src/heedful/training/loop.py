@@ -116,7 +116,7 @@ class Trainer:
         return TrainingResult(state.step, state.end_reason, best_step, self.model_state, self.budget, was_finished)
 
     def train_step(self, stop_request: StopRequest) -> Verdict:
-        """SnapshotSentence one step, unless its gradient is a spike."""
+        """Take one step, unless its gradient is a spike."""
         options, state, model = self.options, self.state, self.model_state.model
         state.step += 1
         micro_batches = self.plan.batch_of_rank(state.batch_index, self.world.rank, self.world.ranks)

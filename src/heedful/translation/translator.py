@@ -293,7 +293,7 @@ class Translator:
     ) -> Translation:
         """One line from one result of each segment."""
         hypotheses = [result.hypothesis for result in chosen]
-        texts = [strip_line_breaks(text) for text in self.target.decode([each.tokens for each in hypotheses])]
+        texts = [join_lines_with_spaces(text) for text in self.target.decode([each.tokens for each in hypotheses])]
         parts = [TranslatedSegment(*three) for three in zip(line_segments, chosen, texts, strict=True)]
         text = "".join(part.text + self.gap_after(part.segment) for part in parts).rstrip(" ")
         log_probability = fsum(each.log_probability for each in hypotheses)
@@ -426,7 +426,7 @@ def is_wide_target(statistics: Mapping[str, Any]) -> bool:
     return bool(sum(share for script, share in scripts.items() if script in WIDE_SCRIPTS) > 0.5)
 
 
-def strip_line_breaks(text: str) -> str:
+def join_lines_with_spaces(text: str) -> str:
     """The text on one line: a model can spell line breaks with byte pieces."""
     return text.replace("\r", " ").replace("\n", " ").strip()
 
