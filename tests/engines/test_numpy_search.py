@@ -17,9 +17,9 @@ from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.nn.contract import Decoded, Map, Maps, Memory, State
+from heedful.performance.topk import top_sums
 from heedful.search.filters import Temperature, TopK, TopP
 from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
-from heedful.search.topk import top_sums
 from heedful.text.tokenizer import BOS, EOS
 
 LAYERS, HEADS = 2, 3

@@ -18,6 +18,7 @@ from heedful.data.batch import collate, pad_rows
 from heedful.model.loss import chunked_loss
 from heedful.nn.dropout import Dropout
 from heedful.performance import allocator, attribute_cache, bf16_attention, fused_loss
+from heedful.performance.topk import argmax, top_sums
 from heedful.search import DecodingLimits
 from heedful.training.machine import autocast
 from support.law import LIMIT, SOURCE
@@ -264,3 +265,13 @@ def test_dropout_in_reference_mode_is_pytorch_s():
     torch.manual_seed(1)
     assert torch.equal(ours, F.dropout(x, 0.3))
     assert torch.equal(added, residual + F.dropout(x, 0.3))
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 1024), (5, 8000), (7, 1009)])  # the last is prime: no equal blocks
+def test_the_fast_top_k_is_exact(rows, size, monkeypatch):
+    draw = torch.Generator().manual_seed(rows)
+    bases, values = torch.randn(2, rows, generator=draw).double(), torch.randn(2, rows, size, generator=draw)
+    many = torch.randn(200, size, generator=draw)
+    fast = (*top_sums(bases, values, 10), argmax(many))
+    monkeypatch.setenv("HEEDFUL_REFERENCE", "1")
+    assert all(torch.equal(a, b) for a, b in zip(fast, (*top_sums(bases, values, 10), argmax(many)), strict=True))

@@ -43,7 +43,10 @@ def info(markdown: bool = typer.Option(False, "--markdown", help="Print a table 
     rows = [
         ("heedful", __version__, ""),
         ("Python", platform.python_version(), f"{platform.system()} {platform.machine()}"),
-        *((package.name, installed_version(package.name) or "missing", describe(package)) for package in PACKAGES),
+        *(
+            (package.name, installed_version(package.name) or "missing", describe_purpose(package))
+            for package in PACKAGES
+        ),
     ]
     if markdown:
         typer.echo("| package | version | |\n| --- | --- | --- |")
@@ -52,7 +55,7 @@ def info(markdown: bool = typer.Option(False, "--markdown", help="Print a table 
         typer.echo(f"| {name} | {number} | {note} |" if markdown else f"{name:{width}}  {number:14} {note}".rstrip())
 
 
-def describe(package: Package) -> str:
+def describe_purpose(package: Package) -> str:
     """The purpose of a package, and how to install it if it is missing."""
     is_missing = installed_version(package.name) is None and package.extra is not None
     return f"{package.purpose}: pip install 'heedful[{package.extra}]'" if is_missing else package.purpose

@@ -5,6 +5,7 @@
 | module | instead of | results |
 |---|---|---|
 | attribute_cache | look-ups of sub-modules by `nn.Module.__getattr__` during a search | equal to the bit |
+| topk | `torch.topk` and `argmax` over a whole vocabulary | equal to the bit, of equal values any |
 | allocator | memory that glibc returns to the system and requests again | equal to the bit |
 | recurrent_step | the sequence kernel of an RNN for a sequence of one | equal within rounding |
 | bf16_attention | bf16 attention in training on a CPU | equal within rounding |
@@ -13,8 +14,8 @@
 | dropout_masks | a Bernoulli draw per element | equal in distribution |
 
 The tests in tests/performance compare the results with and without each of them. The gains in the docstrings were
-measured on one thread of a Xeon with AVX-512 and PyTorch 2.13, with both ways in turn in one process. Two smaller ones
-are next to the code that they belong to: `heedful.nn.attention.mask_if_any` and the block-wise `heedful.search.topk`.
+measured on one thread of a Xeon with AVX-512 and PyTorch 2.13, with both ways in turn in one process. A smaller
+one is next to the code that it belongs to: `heedful.nn.attention.mask_if_any`.
 """
 
 import os

@@ -11,11 +11,11 @@ import torch
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
 from heedful.performance.attribute_cache import cached_attributes
+from heedful.performance.topk import top_sums
 from heedful.search.decoding import DecodingLimits, StepOutput, start_decoding
 from heedful.search.generation import Greedy, Sample
 from heedful.search.hypotheses import BeamOptions, SentenceBeam
 from heedful.search.maps import collect_maps
-from heedful.search.topk import top_sums
 from heedful.types import SearchResult
 
 
@@ -50,7 +50,7 @@ class Beam(BeamOptions):
                     maps.append(output.maps)
                 if output.prefix_log_probs is not None:
                     for row, beam in enumerate(active):
-                        beam.start_with(last[row, 1:].tolist(), output.prefix_log_probs[row].tolist())
+                        beam.start_with_prefix(last[row, 1:].tolist(), output.prefix_log_probs[row].tolist())
                 self._extend(active, output)
                 staying = [place for place, beam in enumerate(active) if not beam.done]
                 sentences = None if len(staying) == len(active) else torch.tensor(staying, device=last.device)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from heedful.nn.contract import Decoder, Look, Maps, Memory
 from heedful.performance.attribute_cache import cached_attributes
+from heedful.performance.topk import argmax
 from heedful.search.decoding import DecodingLimits, start_decoding
 from heedful.search.filters import Filter, Temperature, TopK, TopP
 from heedful.search.hypotheses import SentencePath
 from heedful.search.maps import collect_maps
-from heedful.search.topk import argmax
 from heedful.types import Candidate, SearchResult
 
 TokenChoice = Callable[[Tensor, Sequence[int]], Tensor]  # log-probabilities [R, V], sentence of each row -> tokens [R]
@@ -111,7 +111,7 @@ def generate(
             for row, (sentence, token, log_prob) in enumerate(zip(active, tokens, log_probs, strict=True)):
                 path = paths[sentence]
                 if output.prefix_log_probs is not None:
-                    path.start_with(last[row, 1:].tolist(), output.prefix_log_probs[row].tolist())
+                    path.start_with_prefix(last[row, 1:].tolist(), output.prefix_log_probs[row].tolist())
                 path.append(row, token, log_prob)
                 if trace:
                     _record_candidates(path, output.log_probs[row], output.filtered[row], token)

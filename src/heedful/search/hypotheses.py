@@ -101,7 +101,7 @@ class SentenceBeam:
     top_ended: bool = False
     done: bool = False
 
-    def start_with(self, tokens: list[int], log_probs: list[float]) -> None:
+    def start_with_prefix(self, tokens: list[int], log_probs: list[float]) -> None:
         """Begin with the tokens of a prefix."""
         self.prefix_length = len(tokens)
         for token, log_prob in zip(tokens, log_probs, strict=True):
@@ -224,7 +224,7 @@ class SentencePath:
         """Whether the end token was chosen or the maximum length is reached."""
         return self.ended or len(self.tokens) >= self.max_length
 
-    def start_with(self, tokens: list[int], log_probs: list[float]) -> None:
+    def start_with_prefix(self, tokens: list[int], log_probs: list[float]) -> None:
         """Begin with the tokens of a prefix."""
         self.tokens.extend(tokens)
         self.log_probs.extend(log_probs)

@@ -29,7 +29,7 @@ from heedful.training.metrics_log import MetricsLog
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
-from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, metric_value, validate
+from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.types import Hypothesis
 
@@ -142,7 +142,7 @@ def choose_weights(
     for name, weights in candidates:
         copy_tensors_(named_weights(model), weights, name)
         validated = validate(model, validation, target, device, step=step, num_samples=0, weights=name)
-        value = metric_value(validated, metric)
+        value = value_to_maximize(validated, metric)
         log(mark_best(validated) if value > best_value else validated)
         if value > best_value:
             best_name, best_value = name, value

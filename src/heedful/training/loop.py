@@ -42,7 +42,7 @@ from heedful.training.spikes import Verdict
 from heedful.training.state import BestValidation, TrainingResult, TrainingState
 from heedful.training.throughput import ThroughputMeter
 from heedful.training.time_budget import TimeBudget
-from heedful.training.validate import mark_best, metric_value, validate
+from heedful.training.validate import mark_best, validate, value_to_maximize
 from heedful.training.weights import initialize_model, named_weights
 
 MAX_SHOWN_LINES = 20  # of a batch that was skipped
@@ -260,7 +260,7 @@ class Trainer:
                     num_samples=options.show_samples,
                     weights=weights,
                 )
-                value, seconds = metric_value(validated, options.best_by), validated.seconds
+                value, seconds = value_to_maximize(validated, options.best_by), validated.seconds
                 self.log(mark_best(validated) if value > state.best.metric_value else validated)
                 if options.show_samples:
                     self.saver.warn_if_disk_fails(lambda: self.snapshots(model, validated), "snapshot")

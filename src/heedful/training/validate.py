@@ -132,7 +132,7 @@ def evaluate(
     return Evaluation(tuple(score(name, outputs, validation.references) for name in METRICS), outputs, hypotheses)
 
 
-def metric_value(validated: Validated, metric: str) -> float:
+def value_to_maximize(validated: Validated, metric: str) -> float:
     """The value of a metric, negated if lower is better."""
     return -validated.loss if metric == "loss" else float(getattr(validated, metric))
 

@@ -9,6 +9,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from heedful import performance
+
 
 @lru_cache
 def block_size(vocab_size: int) -> int:
@@ -20,7 +22,7 @@ def argmax(values: Tensor) -> Tensor:
     """`values.argmax(-1)` of [R, V]; of equal values any."""
     rows, size = values.shape
     block = block_size(size)
-    if values.device.type != "cpu" or block < 16 or rows * size < 2**17:
+    if values.device.type != "cpu" or block < 16 or rows * size < 2**17 or not performance.enabled():
         return values.argmax(-1)
     blocks = values.view(rows, -1, block)
     chosen = blocks.amax(-1).argmax(-1)  # [R] blocks
@@ -35,8 +37,10 @@ def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     groups, rows, size = values.shape
     k = min(k, rows * size)
-    block = block_size(size)
-    if block < 16 and size > 1000 and values.device.type == "cpu":  # no good divisor: pad to one, then map indices back
+    block = block_size(size) if performance.enabled() else 1
+    if (
+        block < 16 and size > 1000 and values.device.type == "cpu" and performance.enabled()
+    ):  # no good divisor: pad to one, then map indices back
         wide = -(-size // 64) * 64
         sums, where = top_sums(bases, torch.nn.functional.pad(values, (0, wide - size), value=-torch.inf), k)
         return sums, where // wide * size + where % wide

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from heedful.search.topk import argmax, block_size, top_sums
+from heedful.performance.topk import argmax, block_size, top_sums
 
 
 @pytest.mark.parametrize("size", [5, 64, 10_007, 10_000, 32_000, 8_192])
