@@ -48,7 +48,7 @@ def train(
             "the autopilot chooses the whole [model]. Start from a recipe: --recipe transformer-tiny --set ...; "
             "or let it choose, change the autopilot.toml that it writes, and train with that"
         )
-    init_from = [f"start={Path(start).absolute().as_posix()}"] if start else []
+    init_from = [f"init_from={Path(start).absolute().as_posix()}"] if start else []
     sets = [*option_settings(out, time, steps), *init_from, *sets]
     settings = settings_from_arguments(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
     from heedful.cli.training_display import show_training
