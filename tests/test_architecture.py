@@ -79,7 +79,9 @@ def upward_imports(package: Path, heights: dict[str, int]) -> list[str]:
 
 def test_imports_point_down():
     heights = layers()
-    parts = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", ".")) and path.suffix != ".typed"}
+    parts = {
+        path.stem for path in PACKAGE.iterdir() if not path.name.startswith(("_", ".")) and path.suffix != ".typed"
+    }
     assert parts == set(heights), "the list has every part of the package, and no other"
     assert upward_imports(PACKAGE, heights) == []
 

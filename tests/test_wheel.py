@@ -21,6 +21,7 @@ def built(tmp_path_factory):
     return folders
 
 
+@pytest.mark.slow
 def test_it_is_the_same_twice(built):
     one, two = ({path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()} for folder in built)
     assert len(one) == 2

@@ -173,6 +173,7 @@ def test_an_import_is_exported_with_a_proof(opus, tmp_path):
         assert proof.same == len(ENGLISH)
 
 
+@pytest.mark.slow
 def test_an_import_is_fine_tuned(opus, tmp_path):
     """200 steps on a handful of pairs: it learns them, and the result is exported again."""
     import_model(opus, tmp_path / "start")
@@ -230,6 +231,7 @@ def table(path):
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
+@pytest.mark.slow
 @real
 def test_the_real_transformer_says_all_1590_names(tmp_path):
     """Two names begin or end with invisible marks, which `heedful translate` leaves out: here they are kept."""

@@ -39,6 +39,8 @@ TEXT = "the old dog sees a red house"
 ADDRESS = 250  # milliseconds: state.js writes the address 200 after the last change
 GLOSSARY = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
 
+pytestmark = pytest.mark.slow  # in a real browser
+
 
 @contextmanager
 def opened(chromium, path, address="", width=1280, height=720, **options):

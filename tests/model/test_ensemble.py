@@ -72,6 +72,7 @@ def runs(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_runs_answer_together(runs):
     alone = heedful.load(runs["one"])("the old man")
     twice = heedful.load(runs["one"], others=[runs["one"]])("the old man", alignment="best")

@@ -347,6 +347,7 @@ def flown(tmp_path_factory):
     return folder / "run", command, run(app, command)
 
 
+@pytest.mark.slow
 def test_files_alone_make_a_model(flown):
     folder, _, shown = flown
     assert shown.exit_code == 0, (shown.output, shown.exception)

@@ -94,6 +94,7 @@ def test_the_checkpoints_that_stay_are_those_that_are_needed(corpus, tmp_path):
     assert not list((tmp_path / "run").glob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_a_run_by_the_clock_can_be_repeated_from_its_journal(corpus, tmp_path):
     """The second run takes another time, and comes to the same bits."""
     settings = settings_of(corpus, tmp_path / "timed", steps=None, time="4s", validate_every=50, validate_pairs=2)
@@ -187,6 +188,7 @@ def test_a_storm_of_faults_has_every_kind_of_them():
 # ------------------------------------------------------------------------------------------------ memory
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not memory.MEASURABLE, reason="read from Linux's /proc")
 def test_memory_does_not_grow(corpus, tmp_path):
     held = {}
