@@ -156,7 +156,9 @@ def test_blank_lines_cost_next_to_nothing_and_a_prefix_once_a_line():
 
 def test_a_busy_client_keeps_nobody_out():
     async def body():
-        batcher = Batcher(Echo(pace=4_000), QueueLimits(max_wait_seconds=0.5))
+        # The first guess of the capacity is the true one: a larger guess fills the queue before anything is measured.
+        limits = QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=2_000)
+        batcher = Batcher(Echo(pace=4_000), limits)
         batcher.start()
         greedy, modest = [], []
         end = time.monotonic() + 2
