@@ -49,7 +49,7 @@ class Temperature(Stateless):
         if self.temperature <= 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}; for the best token use greedy")
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         return (log_probs / self.temperature).log_softmax(-1), state
 
 
@@ -63,7 +63,7 @@ class TopK(Stateless):
         if self.k < 1:
             raise ValueError(f"top-k keeps at least 1 token, got {self.k}")
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         best = log_probs.topk(min(self.k, log_probs.size(-1)), -1)
         return torch.full_like(log_probs, -torch.inf).scatter_(-1, best.indices, best.values), state
 
@@ -78,7 +78,7 @@ class TopP(Stateless):
         if not 0 < self.p <= 1:
             raise ValueError(f"top-p must be in (0, 1], got {self.p}")
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         ordered, order = log_probs.sort(stable=True, dim=-1, descending=True)
         probs = ordered.softmax(-1)
         before = probs.cumsum(-1) - probs  # the probability of all better tokens
@@ -94,7 +94,7 @@ class SuppressTokens(Stateless):
 
     tokens: tuple[int, ...] = ()
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002, D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         where = torch.tensor(self.tokens, dtype=torch.long, device=log_probs.device)
         return _restore_empty_rows(log_probs, log_probs.index_fill(-1, where, -torch.inf)), state
 
@@ -109,7 +109,7 @@ class NoRepeatNgram(Stateless):
         if self.n < 1:
             raise ValueError(f"an n-gram has at least 1 token, got {self.n}")
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
         length = tokens.size(1)
         if length < self.n:
             return log_probs, state
@@ -136,7 +136,7 @@ class ForcedPrefix:
         forced = [[*[-1] * length, *row, *[-1] * (longest - len(row))] for row in self.tokens]
         return torch.tensor(forced, dtype=torch.long, device=tokens.device).view(rows, length + longest)
 
-    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: D102
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         step = tokens.size(1)
         if step >= state.size(1):
             return log_probs, state
