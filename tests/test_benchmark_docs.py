@@ -22,17 +22,17 @@ NUMBER = re.compile(r"(?<![\w.,])(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:e-?\d+)?
 CITED = re.compile(r"`(?:benchmarks/)?(?:results/)?([\w*]+)\.(py|txt)`")
 UNITS = {" %": 2, " GB": -3, " M": -6}  # what follows a number -> the power of ten between it and the file's
 HEADER = re.compile(r"^# (?:date|command|commit|machine|torch) .*$", re.MULTILINE)
-AIMS = "was to be"
+AIMS = "target"
 
 APART = {
-    ("the doctor's exam", "20"): "how many lines a planted shift has at least",
-    ("the doctor's exam", "297,050"): "31,014 + 218,556 + 47,480 pairs",
+    ("faults planted", "20"): "how many lines a planted shift has at least",
+    ("faults planted", "297,050"): "31,014 + 218,556 + 47,480 pairs",
     ("1 M pairs", "24"): "the kinds of hostile lines that the file lists",
     ("Hugging Face `generate`", "64"): "what was asked of generate",
-    ("sentences/s over HTTP", "0.88"): "the least of seven ratios, 191 / 218",
-    ("sentences/s over HTTP", "1.06"): "the largest of seven ratios, 247 / 232",
-    ("the same with one sentence a request", "256"): "how many clients there were",
-    ("of 830 requests meanwhile", "830"): "815 + 15",
+    ("throughput over HTTP", "0.88"): "the least of seven ratios, 191 / 218",
+    ("throughput over HTTP", "1.06"): "the largest of seven ratios, 247 / 232",
+    ("the same with one sentence per request", "256"): "how many clients there were",
+    ("the same: 830 requests meanwhile", "830"): "815 + 15",
     ("maps of encoder", "144"): "3 x 6 x 8 heads",
     ("scrubbing a sentence", "11"): "how many rounds there were",
     **dict.fromkeys(
