@@ -89,7 +89,7 @@ class ServerState:
         return name and f"key {name}"
 
     def require_client(self, address: str, key: str | None) -> str:
-        """The client's id; raises RequestRejected (401) if the key is unknown."""
+        """The client's id; raise RequestRejected (401) if the key is unknown."""
         if client := self.identify_client(address, key):
             return client
         raise RequestRejected(401, "missing or unknown API key: send the header Authorization: Bearer KEY")
@@ -99,7 +99,7 @@ class ServerState:
         return client if self.settings.keys else ""
 
     def cost_factor(self, options: Mapping[str, Any]) -> float:
-        """How much more a token costs than at the model's default beam."""
+        """Cost of a token relative to the model's default beam, at least 1."""
         return beam_cost_factor(options, self.supervisor.model_info.get("beam", 1))
 
     async def translate(
@@ -149,7 +149,7 @@ class ServerState:
     # ------------------------------------------------------------------------------------------------ documents
 
     def acquire_document_slot(self, client: str) -> None:
-        """Reserve memory for a document before it is read; raises RequestRejected if too many are open."""
+        """Reserve memory for a document before it is read; raise RequestRejected if too many are open."""
         if (
             self.batcher.is_draining
             or self.batcher.num_open_documents >= MAX_OPEN_DOCUMENTS
