@@ -1,4 +1,4 @@
-"""The files in deploy/ agree with the server and with each other, and their own linters take them."""
+"""The files in deploy/ agree with the server and with each other, and pass their linters."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ DOCKERFILE, COMPOSE, UNIT, NGINX, KUBERNETES = (
     for name in ("Dockerfile", "compose.yaml", "heedful.service", "nginx.conf", "kubernetes.yaml")
 )
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in (*DEPLOY.iterdir(), ROOT / "docs" / "deploy.md")}
-OF_COMPOSE = {"HEEDFUL_MODEL", "HEEDFUL_KEYS_FILE"}  # asked for by compose.yaml, not by the server
+OF_COMPOSE = {"HEEDFUL_MODEL", "HEEDFUL_KEYS_FILE"}  # used by compose.yaml, not by the server
 SETTINGS = state.ServerSettings()
 
 
@@ -72,7 +72,7 @@ def environment():
 
 
 def in_dockerfile(word):
-    """The last instruction of a name, its lines joined."""
+    """The arguments of the last instruction of this name, with continuation lines joined."""
     return re.findall(rf"^{word}\s+(.*)$", re.sub(r"\\\n\s*", " ", DOCKERFILE), re.M)[-1]
 
 
@@ -81,11 +81,11 @@ def health_checks():
     return {"/livez": of_docker, "/readyz": service()["healthcheck"]["test"][1:]}
 
 
-# ------------------------------------------------------------------------------------------- against the server itself
+# ------------------------------------------------------------------------------------------- agreement with the server
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_setting_and_flag_is_one_of_the_server(name):
+def test_every_variable_and_option_exists(name):
     parameters = command().params
     known = {one.envvar for one in parameters if one.envvar} | OF_COMPOSE
     assert set(re.findall(r"\bHEEDFUL_[A-Z_]+\b", TEXTS[name])) <= known
@@ -94,7 +94,7 @@ def test_every_setting_and_flag_is_one_of_the_server(name):
         assert set(re.findall(r"(?<!\S)--[a-z-]+", line)) <= flags, line
 
 
-def test_what_is_started_can_be_parsed():
+def test_start_commands_can_be_parsed():
     exec_start = directive_of_unit("ExecStart").split()
     for started in (
         json.loads(in_dockerfile("ENTRYPOINT")) + json.loads(in_dockerfile("CMD")),
@@ -110,7 +110,7 @@ def directive_of_unit(name):
     return re.findall(rf"^{name}=(.*)$", UNIT, re.M)[-1]
 
 
-def test_all_name_the_port_that_the_server_has():
+def test_all_files_use_the_default_port():
     (port,) = {one.default for one in command().params if one.name == "port"}
     assert in_dockerfile("EXPOSE") == str(port)
     assert f"HEEDFUL_PORT={port}" in in_dockerfile("ENV")
@@ -121,34 +121,34 @@ def test_all_name_the_port_that_the_server_has():
     assert re.findall(r"^\s*server 127\.0\.0\.1:(\d+)", NGINX, re.M) == [str(port)]
 
 
-def test_whoever_stops_it_waits_until_it_has_finished():
+def test_stop_timeouts_are_longer_than_draining():
     assert seconds(service()["stop_grace_period"]) > SETTINGS.shutdown_grace_seconds
     assert int(directive_of_unit("TimeoutStopSec")) > SETTINGS.shutdown_grace_seconds
-    assert directive_of_unit("KillMode") == "mixed"  # else the engine is ended under the requests it has
+    assert directive_of_unit("KillMode") == "mixed"  # else the worker is killed while requests run
     sleep, pause = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert sleep == "sleep"
     assert pod()["terminationGracePeriodSeconds"] > SETTINGS.shutdown_grace_seconds + int(pause)
     assert in_dockerfile("STOPSIGNAL") == "SIGTERM"
 
 
-def test_whoever_starts_it_waits_until_a_model_is_open():
+def test_start_timeouts_are_longer_than_opening_a_model():
     assert seconds(re.search(r"--start-period=(\w+)", DOCKERFILE).group(1)) >= supervisor.START_TIMEOUT_SECONDS
     assert seconds(service()["healthcheck"]["start_period"]) >= supervisor.START_TIMEOUT_SECONDS
     probe = container()["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > supervisor.START_TIMEOUT_SECONDS
 
 
-def test_probes_ask_what_is_answered():
+def test_probes_use_existing_paths():
     answered = {route.path for route in app.ROUTES if route.method == "GET"}
     probes = {name: container()[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert {one["path"] for one in probes.values()} | set(health_checks()) <= answered
-    assert probes["livenessProbe"]["path"] == "/livez"  # a full queue is no reason to start again
+    assert probes["livenessProbe"]["path"] == "/livez"  # a full queue must not cause a restart
     assert {one["port"] for one in probes.values()} == {one["name"] for one in container()["ports"]}
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False), (None, False)])
-def test_health_checks_tell_the_well_from_the_ill(path, status, healthy):
+def test_health_checks_detect_failures(path, status, healthy):
     python, *rest = health_checks()[path]
     assert python == "python"
     with answering(lambda asked: (status if asked == path else 404, {})) as port:
@@ -159,7 +159,7 @@ def test_health_checks_tell_the_well_from_the_ill(path, status, healthy):
     assert (got.returncode == 0) == healthy, got.stderr
 
 
-def test_nginx_is_as_generous_and_more_patient():
+def test_nginx_limits_match_and_timeouts_are_longer():
     assert directive("client_max_body_size") == "1m"
     assert SETTINGS.max_body_bytes == 1 << 20
     assert seconds(directive("proxy_read_timeout")) > SETTINGS.request_timeout_seconds + 1
@@ -167,17 +167,17 @@ def test_nginx_is_as_generous_and_more_patient():
     assert re.search(r"/v1/document \{[^}]*client_max_body_size (\w+);", NGINX).group(1) == "16m"
     assert SETTINGS.max_document_bytes == 16 << 20
     assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < server.KEEP_ALIVE_SECONDS
-    if "http_503" in directive("proxy_next_upstream"):  # else a replica that is full would be left alone for a while
+    if "http_503" in directive("proxy_next_upstream"):  # else a full replica would be skipped for seconds
         assert all("max_fails=0" in line for line in re.findall(r"server 127.*", NGINX))
 
 
-def test_the_container_is_built_from_files_that_are_there():
+def test_the_dockerfile_copies_existing_files():
     copied = [word for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.M) for word in line.split()]
     assert {"pyproject.toml", "README.md", "LICENSE", "recipes", "src"} == set(copied)
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_containers_have_no_more_rights_than_they_need():
+def test_containers_have_minimal_rights():
     assert re.fullmatch(r"\d+:\d+", in_dockerfile("USER"))
     assert not in_dockerfile("USER").startswith("0")
     assert service()["read_only"]
@@ -200,19 +200,19 @@ def test_containers_have_no_more_rights_than_they_need():
         assert f"\n{name}" in UNIT
 
 
-def test_threads_are_as_many_as_cores():
+def test_threads_equal_cores():
     assert int(service()["environment"]["HEEDFUL_THREADS"]) == service()["cpus"]
     assert environment()["HEEDFUL_THREADS"] == container()["resources"]["requests"]["cpu"]
 
 
-def test_the_parts_of_kubernetes_belong_together():
+def test_kubernetes_resources_match():
     found = resources()
     labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert found["Deployment"]["spec"]["selector"]["matchLabels"] == labels
     assert found["Service"]["spec"]["selector"] == labels
     assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == found["Deployment"]["metadata"]["name"]
-    assert "replicas" not in found["Deployment"]["spec"]  # or every apply undoes what was scaled
+    assert "replicas" not in found["Deployment"]["spec"]  # else every apply would undo the scaling
     assert found["HorizontalPodAutoscaler"]["spec"]["minReplicas"] >= 2
     assert found["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     assert {one["name"] for one in container()["volumeMounts"]} == {one["name"] for one in pod()["volumes"]}
@@ -220,25 +220,25 @@ def test_the_parts_of_kubernetes_belong_together():
     assert {container()["args"][0], str(Path(environment()["HEEDFUL_KEYS"]).parent)} <= mounts
 
 
-def test_a_service_of_our_name_does_not_set_our_port():
+def test_service_links_do_not_set_the_port():
     named = resources()["Service"]["metadata"]["name"].upper().replace("-", "_")
     clashes = {f"{named}_PORT"} & {one.envvar for one in command().params}
-    assert clashes, "no clash any more: enableServiceLinks need not be off"
+    assert clashes, "no clash any more: enableServiceLinks can be removed"
     assert pod()["enableServiceLinks"] is False
 
 
-def test_every_metric_that_the_page_names_is_told():
-    told = "".join(path.read_text(encoding="utf-8") for path in Path(app.__file__).parent.glob("*.py"))
+def test_every_documented_metric_exists():
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(app.__file__).parent.glob("*.py"))
     named = set(re.findall(r"\bheedful_([a-z_]+)\b", TEXTS["deploy.md"])) - {"keys"}
     assert named
-    assert not {name for name in named if name not in told}
+    assert not {name for name in named if name not in sources}
 
 
-# ------------------------------------------------------------------------------------------------------- their linters
+# ------------------------------------------------------------------------------------------------------------- linters
 
 
 def tool(name, package):
-    """A linter's path: beside this Python, or wherever commands are."""
+    """Path of a linter, next to this Python or in PATH; skip the test if it is missing."""
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"]
     found = shutil.which(name, path=os.pathsep.join(places))
     if found is None:
@@ -270,7 +270,7 @@ def test_systemd_analyze(tmp_path):
     checker = tool("systemd-analyze", "apt-get install systemd")
     program = directive_of_unit("ExecStart").split()[0]
     unit = tmp_path / "heedful.service"
-    unit.write_text(UNIT.replace(program, sys.executable))  # verify asks that the program is there
+    unit.write_text(UNIT.replace(program, sys.executable))  # verify requires that the program exists
     assert passed(checker, "verify", unit) == ""
     exposure = re.search(r"exposure level[^:]*: ([\d.]+)", passed(checker, "security", "--offline=true", unit))
     assert float(exposure.group(1)) < 2
@@ -278,7 +278,7 @@ def test_systemd_analyze(tmp_path):
 
 @contextmanager
 def answering(answer):
-    """A server that says what `answer` makes of a path: status and headers."""
+    """Run a server that responds with `answer(path)`: status and headers."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -290,7 +290,7 @@ def answering(answer):
             self.end_headers()
             self.wfile.write(b"ok")
 
-        do_GET = do_POST  # noqa: N815  # the name that http.server looks for
+        do_GET = do_POST  # noqa: N815  # the name that http.server calls
 
         def log_message(self, *_):
             pass
@@ -307,7 +307,7 @@ def answering(answer):
 
 
 def written_for_nginx(folder, listen, upstreams):
-    """deploy/nginx.conf inside what a distribution puts around it, with other ports."""
+    """Write deploy/nginx.conf with other ports, inside a complete nginx configuration."""
     servers = "\n".join(f"server 127.0.0.1:{port} max_fails=0;" for port in upstreams)
     text = re.sub(r"^\s*server 127.*$", servers, NGINX, flags=re.M).replace("listen 80;", f"listen 127.0.0.1:{listen};")
     temporary = " ".join(f"{n}_temp_path {folder}/{n};" for n in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
@@ -349,7 +349,7 @@ def nginx(folder, upstreams):
         process.wait()
 
 
-def test_nginx_asks_another_where_one_is_full_or_gone(tmp_path):
+def test_nginx_retries_on_another_replica(tmp_path):
     asked = []
 
     def full(path):
@@ -358,14 +358,14 @@ def test_nginx_asks_another_where_one_is_full_or_gone(tmp_path):
 
     with answering(full) as busy, answering(lambda _: (200, {})) as well, nginx(tmp_path, [busy, well]) as port:
         assert [post(port)[0] for _ in range(20)] == [200] * 20
-    assert len(asked) > 5  # the full one stays in: it may have room again at any moment
+    assert len(asked) > 5  # the full one stays in rotation
     with answering(lambda _: (200, {})) as well, nginx(tmp_path, [free_port(), well]) as port:
         assert [post(port)[0] for _ in range(20)] == [200] * 20
 
 
-def test_nginx_says_when_to_come_again(tmp_path):
+def test_nginx_errors_have_retry_after(tmp_path):
     with answering(lambda _: (503, {"Retry-After": "7"})) as busy, nginx(tmp_path, [busy, busy]) as port:
-        assert post(port)[:2] == (503, "7")  # the server's own word
+        assert post(port)[:2] == (503, "7")  # from the server
     with nginx(tmp_path, [free_port()]) as port:
         status, after, body = post(port)
         assert (status, after) == (503, "2")

@@ -1,4 +1,4 @@
-"""What the tests of the server share: a small real model, exported twice."""
+"""Fixtures of the server tests: two exports of small trained models."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PIECES = {"kind": "bpe", "vocab_size": 330}
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """A folder with the export `one` of a run, and `two` of another run, which was shorter."""
+    """A directory with the export `one` of a run, and `two` of another, shorter run."""
     folder = write_corpus(tmp_path_factory.mktemp("serve"), pairs=120)
     for run, name, steps in (("run", "one", 150), ("other", "two", 60)):
         model = train(settings_of(folder, folder / run, model=MODEL, tokenizer=PIECES, steps=steps))

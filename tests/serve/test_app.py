@@ -1,4 +1,4 @@
-"""The server as its clients see it: a real model, a real engine's process, real HTTP."""
+"""The server end to end: a real model, a real worker process, real HTTP."""
 
 import asyncio
 import json
@@ -103,7 +103,7 @@ def running(exported):
         yield one
 
 
-def test_it_says_what_heedful_translate_says(running, exported):
+def test_translations_equal_those_of_heedful_translate(running, exported):
     translator = heedful.load(exported / "one")
     status, found, _ = running.post(
         "/v1/translate", {"texts": SENTENCES, "tokens": True, "alternatives": 2, "alignment": "naive"}
@@ -119,7 +119,7 @@ def test_it_says_what_heedful_translate_says(running, exported):
         assert [tuple(link) for link in one["alignment"] or ()] == list(here.alignment or ())
 
 
-def test_many_clients_at_once_each_get_their_own(running, exported):
+def test_concurrent_clients_get_their_own_translations(running, exported):
     texts = [f"{a} {b}" for a in ("a", "the", "two") for b in ("dog", "cat", "house", "old man", "child")] * 4
     expected = {text: heedful.load(exported / "one")(text).text for text in set(texts)}
     with ThreadPoolExecutor(16) as pool:
@@ -143,7 +143,7 @@ def test_libretranslate(running, form):
     assert "from en to de" in found["error"]
 
 
-def test_lists_go_in_and_come_out(running):
+def test_lists_of_texts(running):
     status, found, _ = running.post("/translate", {"q": ["a", "the dog"], "source": "en", "target": "de"})
     assert status == 200
     assert len(found["translatedText"]) == 2
@@ -184,15 +184,14 @@ def test_official_clients(running):
         ("/v2/translate", {"text": ["a"], "target_lang": "FR"}, "from en to de"),
     ],
 )
-def test_what_a_facade_cannot_do_is_refused_in_its_own_words(path, tree, says, running):
+def test_unsupported_options_are_rejected_in_the_vendors_format(path, tree, says, running):
     status, found, _ = running.post(path, tree)
     why = found["message"] if path.startswith("/v2") else found["error"]
     assert status == 400
     assert says in (why["message"] if isinstance(why, dict) else why)
 
 
-def test_what_weblate_sends(running):
-    """A form, as Weblate's LibreTranslate service posts it."""
+def test_a_form_as_weblate_posts_it(running):
     form = {"q": "a red house", "source": "en", "target": "de", "api_key": "", "format": "text"}
     status, found, _ = running.post("/translate", form, form=True)
     assert (status, isinstance(found["translatedText"], str)) == (200, True)
@@ -204,7 +203,7 @@ def stream(running, text, query="", **headers):
         return response.read().decode()
 
 
-def test_a_document_comes_back_line_by_line(running, exported):
+def test_a_document_is_translated_line_by_line(running, exported):
     lines = [*SENTENCES, *(f"{a} {b}" for a in ("a", "the", "two") for b in ("dog", "cat", "house", "old man"))] * 30
     expected = [one.text for one in heedful.load(exported / "one")(lines, beam=1)]
     found = stream(running, "\r\n".join(lines) + "\n", "?beam=1")
@@ -213,7 +212,7 @@ def test_a_document_comes_back_line_by_line(running, exported):
     assert [one["source"] for one in whole] == ["a", "", "b"]
 
 
-def test_a_document_that_cannot_be_is_refused_before_it_begins(running):
+def test_an_invalid_document_is_rejected_before_streaming(running):
     for text, query, status in (("a", "?beam=99", 422), ("x" * 90_000, "", 413), ("a", "?bean=1", 422)):
         with pytest.raises(HTTPError) as refused:
             stream(running, text, query)
@@ -226,7 +225,7 @@ def test_a_document_that_cannot_be_is_refused_before_it_begins(running):
     refused.value.close()
 
 
-def test_a_document_that_fails_midway_does_not_look_whole(running):
+def test_a_document_that_fails_midway_is_visibly_incomplete(running):
     text = "a\n" * 400 + "x" * 90_000
     with pytest.raises((IncompleteRead, ConnectionError)):
         stream(running, text)
@@ -234,7 +233,7 @@ def test_a_document_that_fails_midway_does_not_look_whole(running):
     assert "tokens in one request" in json.loads(last)["error"]
 
 
-def test_a_wide_beam_needs_smaller_requests_and_a_document_cuts_itself(running):
+def test_a_wide_beam_needs_smaller_requests_and_splits_documents(running):
     text = "\n".join(["a b c"] * 200)
     assert running.post("/v1/translate", {"texts": text})[0] == 200
     status, found = running.post("/v1/translate", {"texts": text, "beam": 16})[:2]
@@ -243,7 +242,7 @@ def test_a_wide_beam_needs_smaller_requests_and_a_document_cuts_itself(running):
     assert len(stream(running, text, "?beam=16").splitlines()) == 200
 
 
-def test_every_answer_says_which_model_it_was(running):
+def test_every_response_names_the_model(running):
     found = running.post("/v1/translate", {"texts": "a"})[1]
     ready = json.loads(running.get("/readyz"))
     assert (found["model"], found["version"]) == (ready["model"], ready["version"])
@@ -251,8 +250,8 @@ def test_every_answer_says_which_model_it_was(running):
 
 
 @pytest.mark.parametrize("part", ["", "GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "], ids=["silent", "slow"])
-def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
-    """Also on a connection that has been served before."""
+def test_idle_connections_are_closed(part, exported, monkeypatch):
+    """Also after a first request on the connection."""
     from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module, "HEAD_TIMEOUT_SECONDS", 0.4)
@@ -280,13 +279,13 @@ def test_who_says_nothing_is_shown_out(part, exported, monkeypatch):
             assert time.monotonic() - begin < 2
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(exported):
+def test_a_missing_body_times_out(exported):
     with Running(exported / "one", body_timeout_seconds=0.3) as one, one.connected() as line:
         line.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert line.recv(4096).startswith(b"HTTP/1.1 408")
 
 
-def test_too_many_connections_are_told_so(exported, monkeypatch):
+def test_connections_above_the_limit_get_503(exported, monkeypatch):
     from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module.TimeoutProtocol, "max_connections", 3)
@@ -302,8 +301,7 @@ def test_too_many_connections_are_told_so(exported, monkeypatch):
             line.close()
 
 
-def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path):
-    """Refused by the engine's process: this one opens nothing of a model."""
+def test_a_damaged_model_is_rejected_by_the_worker(exported, tmp_path):
     bad = tmp_path / "bad"
     shutil.copytree(exported / "one", bad)
     weights = bad / "model.bin"
@@ -311,7 +309,7 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
     with pytest.raises(HeedfulError, match="is damaged"):
         asyncio.run(WorkerSupervisor(bad).start())
     entry = json.loads((bad / "heedful" / "export.json").read_text())
-    weights.write_bytes(b"\xff" * weights.stat().st_size)  # and written down as if it were right
+    weights.write_bytes(b"\xff" * weights.stat().st_size)  # and its hash recomputed
     entry["files"]["model.bin"] = manifest_entry(weights)
     (bad / "heedful" / "export.json").write_text(json.dumps(entry))
     manifest = json.loads((bad / "heedful" / "manifest.json").read_text())
@@ -321,8 +319,7 @@ def test_a_hostile_model_is_refused_and_nothing_else_happens(exported, tmp_path)
         asyncio.run(WorkerSupervisor(bad).start())
 
 
-def test_the_server_holds_no_engine(exported):
-    """The process that speaks HTTP has neither CTranslate2 nor PyTorch in it."""
+def test_the_server_process_loads_no_engine(exported):
     code = (
         "import sys, heedful.serve.server, heedful.cli.serve; "
         "print([name for name in ('torch', 'ctranslate2', 'onnxruntime') if name in sys.modules])"
@@ -330,7 +327,7 @@ def test_the_server_holds_no_engine(exported):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_looking_inside(exported):
+def test_inspect(exported):
     with Running(exported / "one", inspect_dir=exported / "run") as one:
         assert json.loads(one.get("/readyz"))["inspects"]
         found = one.get("/inspect?text=a%20red%20house")
@@ -343,10 +340,10 @@ def test_looking_inside(exported):
             assert refused.value.code == status
 
 
-def test_one_cannot_look_inside_an_export(running):
+def test_inspect_is_not_available_for_an_export(running):
     with pytest.raises(HTTPError) as refused:
         running.get("/inspect?text=a")
-    assert "PyTorch" in json.load(refused.value)["error"]
+    assert "inspection is not available" in json.load(refused.value)["error"]
     refused.value.close()
 
 
@@ -368,7 +365,7 @@ def test_one_cannot_look_inside_an_export(running):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_is_wrong_is_said(body, status, says, running):
+def test_invalid_requests_get_a_message(body, status, says, running):
     got, tree, _ = running.post("/v1/translate", body)
     assert (got, says in tree["error"]) == (status, True), tree
 
@@ -399,7 +396,7 @@ def test_keys(exported):
         assert one.post("/language/translate/v2?key=sesame", {"q": "a"})[0] == 200
 
 
-def test_who_asks_too_much_is_told_when_to_come_again(exported):
+def test_requests_above_the_rate_limit_get_429_with_retry_after(exported):
     with Running(exported / "one", client_tokens_per_second=10.0, client_burst_tokens=30.0) as one:
         replies = [one.post("/v1/translate", {"texts": "the old dog"}) for _ in range(5)]
         assert replies[0][0] == 200
@@ -408,7 +405,7 @@ def test_who_asks_too_much_is_told_when_to_come_again(exported):
 
 
 def sent(gateway, length=1000, client="10.0.0.1", path="/v1/translate", key=b""):
-    """The head of a request, as far as the gateway reads it."""
+    """The head of a request as the gateway reads it."""
     headers = [(b"content-length", str(length).encode()), (b"authorization", key)]
     return RequestHead({"type": "http", "path": path, "headers": headers, "client": (client, 1)}, gateway.state)
 
@@ -419,29 +416,29 @@ def sent(gateway, length=1000, client="10.0.0.1", path="/v1/translate", key=b"")
         ({}, True),
         ({"length": 1001}, True),
         ({"length": 999}, False),
-        ({"length": 0}, False),  # nobody says how long it is
+        ({"length": 0}, False),  # unknown length
         ({"client": "10.0.0.2"}, False),
         ({"path": "/translate"}, False),
     ],
 )
-@pytest.mark.parametrize("since", ["nothing", "a batch was taken", "all went"])
-def test_who_was_sent_away_and_sends_as_much_at_once_is_not_read(other, unread, since, exported):
+@pytest.mark.parametrize("since", ["nothing", "a batch started", "the queue is empty"])
+def test_a_resent_request_is_rejected_unread_until_a_batch_starts(other, unread, since, exported):
     gateway = create_app(WorkerSupervisor(exported / "one"))
     batcher = gateway.state.batcher
     batcher.queue.queued_tokens = 500
     gateway.remember_refusal(sent(gateway))
     gateway.remember_refusal(sent(gateway, 2000))  # the smallest counts
-    batcher.num_batches_taken += since == "a batch was taken"
-    batcher.queue.queued_tokens *= since != "all went"
+    batcher.num_batches_taken += since == "a batch started"
+    batcher.queue.queued_tokens *= since != "the queue is empty"
     assert gateway.already_refused(sent(gateway, **other)) is (unread and since == "nothing")
 
 
-def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
+def test_refusals_are_remembered_by_key_not_by_address(exported):
     keys = {hash_key("sesame"): "ann", hash_key("open"): "bob"}
     gateway = create_app(WorkerSupervisor(exported / "one"), ServerSettings(keys=keys))
     gateway.state.batcher.queue.queued_tokens = 500
     gateway.remember_refusal(sent(gateway, key=b"Bearer sesame"))
-    gateway.remember_refusal(sent(gateway, key=b"Bearer simsim"))  # no key of ours: it is to be told that
+    gateway.remember_refusal(sent(gateway, key=b"Bearer simsim"))  # unknown key: it must get 401
     asked = {
         (place, key): gateway.already_refused(sent(gateway, client=place, key=key))
         for place in ("10.0.0.1", "10.0.0.2")
@@ -451,7 +448,7 @@ def test_a_key_is_whoever_it_belongs_to_and_nobody_else(exported):
     assert sum(asked.values()) == 4
 
 
-def test_few_of_those_who_are_refused_are_read(exported):
+def test_most_rejected_requests_are_not_read(exported):
     with Running(
         exported / "one",
         limits=QueueLimits(max_wait_seconds=0.6),
@@ -467,7 +464,7 @@ def test_few_of_those_who_are_refused_are_read(exported):
         def ask(_):
             return one.post("/v1/translate", {"texts": ["the old man sees two dogs under a tree"] * 16})[0]
 
-        assert ask(0) == 200  # the pace is known now
+        assert ask(0) == 200  # the throughput is measured now
         one.app.app = counted
         with ThreadPoolExecutor(32) as pool:
             statuses = list(pool.map(ask, range(600)))
@@ -479,7 +476,7 @@ def test_few_of_those_who_are_refused_are_read(exported):
 
 @contextmanager
 def busy(running):
-    """Four clients that ask on and on; the statuses they get."""
+    """Run four clients that send requests continuously; yield their statuses."""
     stop, statuses = threading.Event(), []
 
     def ask():
@@ -499,7 +496,7 @@ def busy(running):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV])
-def test_an_engine_that_dies_or_hangs_is_replaced_and_nobody_notices(how, running):
+def test_a_worker_that_dies_or_hangs_is_replaced_without_errors(how, running):
     before = running.pid
     with busy(running) as statuses:
         time.sleep(0.2)
@@ -519,7 +516,7 @@ def test_an_engine_that_dies_or_hangs_is_replaced_and_nobody_notices(how, runnin
     assert set(statuses) == {200}
 
 
-def test_another_model_takes_over_without_a_lost_request(running, exported):
+def test_the_model_is_swapped_without_losing_requests(running, exported):
     pids = {running.pid}
     loop = running.server.servers[0].get_loop()
     with busy(running) as statuses:
@@ -531,21 +528,21 @@ def test_another_model_takes_over_without_a_lost_request(running, exported):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-def test_a_client_that_leaves_before_its_turn_costs_nothing(exported, monkeypatch):
+def test_requests_of_disconnected_clients_are_not_translated(exported, monkeypatch):
     monkeypatch.setattr(
         "heedful.serve.supervisor.HEARTBEAT_TIMEOUT_SECONDS", 60.0
-    )  # a busy machine must not take the stopped one for dead
+    )  # the stopped worker must not count as dead
     with Running(exported / "one") as one, ExitStack() as lines:
         body = json.dumps({"texts": ["the old man sees two dogs"]}).encode()
         head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         pid = one.pid
         os.kill(pid, signal.SIGSTOP)
-        for admitted in (1, 40):  # the first is handed to the engine by itself, the others wait
+        for admitted in (1, 40):  # the first is sent to the worker alone, the others are queued
             for _ in range(admitted - int(one.metric("heedful_admitted_total"))):
                 lines.enter_context(one.connected()).sendall(head.encode() + body)
             one.wait_for("heedful_admitted_total", admitted)
         lines.close()
-        for _ in range(50):  # with every turn of its loop the server reads who left
+        for _ in range(50):  # let the server process the disconnects
             one.metric("heedful_admitted_total")
         os.kill(pid, signal.SIGCONT)
         assert one.post("/v1/translate", {"texts": "a"})[0] == 200
@@ -579,7 +576,7 @@ def test_the_command_serves_and_drains(exported, tmp_path):
         threads = [threading.Thread(target=ask) for _ in range(6)]
         for thread in threads:
             thread.start()
-        for _ in range(100):  # until all six were let in
+        for _ in range(100):  # until all six are admitted
             with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
                 if b"heedful_admitted_total 6" in response.read():
                     break
@@ -597,19 +594,19 @@ def test_the_command_serves_and_drains(exported, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
 @pytest.mark.parametrize("engine", ["ctranslate2", "onnx", "torch"])
-def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
-    """Two commands from text to a server: the export is made, proved, and kept."""
+def test_a_run_is_exported_and_served(engine, exported, tmp_path):
+    """The export is made and verified at the first start, and cached for the second."""
     run = tmp_path / "en-de"
     shutil.copytree(exported / "run", run)
     port = free_port()
     command = [sys.executable, "-m", "heedful", "serve", str(run), "--port", str(port), "--threads", "1"]
     command += [] if engine == "ctranslate2" else ["--engine", engine]
     for turn in range(1 if engine == "torch" else 2):
-        told = tmp_path / f"told-{turn}"  # a file: nobody reads a pipe while the first line is waited for
-        with told.open("wb") as errors:
+        log = tmp_path / f"log-{turn}"  # a file: a pipe that is not read could block the process
+        with log.open("wb") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
-            assert f"heedful serve  en \u2192 de  {engine}" in process.stdout.readline(), told.read_text()
+            assert f"heedful serve  en \u2192 de  {engine}" in process.stdout.readline(), log.read_text()
             request = Request(f"http://127.0.0.1:{port}/v1/translate", b'{"texts": "a red house"}')
             with urlopen(request, timeout=30) as response:
                 said = json.load(response)
@@ -620,7 +617,7 @@ def test_a_run_is_served_as_it_is(engine, exported, tmp_path):
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=40)
         assert "1 requests admitted, 1 answered" in out
-        assert ("proof" in told.read_text()) == (turn == 0 and engine != "torch")
+        assert ("proof" in log.read_text()) == (turn == 0 and engine != "torch")
     if engine != "torch":
         (place,) = (run / "served").iterdir()
         assert said["model"] == place.name
@@ -647,7 +644,7 @@ def test_misuse_of_the_command(tmp_path, exported):
     assert "not an address of this machine" in says(str(exported / "one"), "--host", "203.0.113.7", "--no-auth")
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert "is in use" in says(str(exported / "one"), "--port", str(other.getsockname()[1]))
-    assert "--keys" in says(str(exported / "one"), "--new-key", "ann")
+    assert "--new-key needs a file to add the key to" in says(str(exported / "one"), "--new-key", "ann")
     found = CliRunner().invoke(
         app, ["serve", str(exported / "one"), "--keys", str(tmp_path / "keys"), "--new-key", "ann"]
     )
@@ -655,8 +652,8 @@ def test_misuse_of_the_command(tmp_path, exported):
     assert Path(tmp_path / "keys").read_text().startswith("ann:")
 
 
-def test_curl_without_a_header_is_understood(running):
-    request = Request(f"http://127.0.0.1:{running.port}/v1/translate", b'{"texts": "a"}')  # says that it is a form
+def test_json_without_a_content_type_header_is_accepted(running):
+    request = Request(f"http://127.0.0.1:{running.port}/v1/translate", b'{"texts": "a"}')  # urllib declares it a form
     with urlopen(request, timeout=30) as response:
         assert json.load(response)["translations"]
 
@@ -677,7 +674,7 @@ LOCAL = {"allowed_hosts": frozenset(("127.0.0.1", "localhost", "::1"))}
         ({"Sec-Fetch-Site": "same-origin"}, "/livez", 200),
     ],
 )
-def test_other_sites_do_not_get_at_a_local_server(headers, path, status, running, monkeypatch):
+def test_a_local_server_rejects_other_sites(headers, path, status, running, monkeypatch):
     state = running.app.state
     monkeypatch.setattr(state, "settings", replace(state.settings, **LOCAL))
     try:
@@ -689,8 +686,8 @@ def test_other_sites_do_not_get_at_a_local_server(headers, path, status, running
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
-def test_stopping_takes_no_longer_than_was_said(exported):
-    """With an engine that will never answer, and then at once for who says it twice."""
+def test_shutdown_takes_no_longer_than_the_grace_period(exported):
+    """With documents that never arrive; and immediately after a second signal."""
     for grace, signals, limit in (("1", 1, 6.0), ("30", 2, 6.0)):
         port = free_port()
         command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port)]
@@ -698,7 +695,7 @@ def test_stopping_takes_no_longer_than_was_said(exported):
         try:
             process.stdout.readline()
             lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
-            for line in lines:  # documents that nobody sends
+            for line in lines:  # documents whose body never arrives
                 line.sendall(b"POST /v1/document HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
             time.sleep(0.3)
             begin = time.monotonic()
@@ -714,7 +711,7 @@ def test_stopping_takes_no_longer_than_was_said(exported):
             process.communicate()
 
 
-def test_who_does_not_read_is_shown_out(exported, monkeypatch):
+def test_clients_that_do_not_read_are_disconnected(exported, monkeypatch):
     from heedful.serve import server as running_module
 
     monkeypatch.setattr(running_module, "WRITE_TIMEOUT_SECONDS", 0.5)
@@ -733,7 +730,7 @@ def test_who_does_not_read_is_shown_out(exported, monkeypatch):
         line.close()
 
 
-def test_one_client_has_two_documents_open_at_most(exported):
+def test_a_client_has_at_most_two_open_documents(exported):
     with Running(exported / "one") as one:
         lines = [one.connected() for _ in range(3)]
         for line in lines:

@@ -1,4 +1,4 @@
-"""The queue: who is let in, who is next, what a crash costs."""
+"""Admission, order of the queue, and recovery from crashes."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ POISON = "poison"
 
 
 class Echo:
-    """An engine that says what it was told, as quickly as it is told to; over poison it dies."""
+    """A backend that returns its input, at `pace` tokens per second, and crashes on POISON."""
 
     def __init__(self, pace=float("inf")):
         self.pace, self.batches, self.deaths = pace, [], 0
-        self.lock = asyncio.Lock()  # one batch after the other, as a process answers
+        self.lock = asyncio.Lock()  # one batch at a time, like the worker process
 
     async def translate(self, jobs):
         async with self.lock:
@@ -52,7 +52,7 @@ async def outcome(request):
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 60)), min_size=1, max_size=40))
 @settings(max_examples=50, deadline=None)
-def test_everyone_who_is_let_in_is_answered_once_and_in_turn(asked):
+def test_every_admitted_request_is_answered_once(asked):
     async def body():
         engine = Echo()
         batcher = Batcher(engine, QueueLimits(max_batch_tokens=200))
@@ -77,7 +77,7 @@ def test_everyone_who_is_let_in_is_answered_once_and_in_turn(asked):
     run(body())
 
 
-def test_a_client_with_a_hundred_requests_does_not_keep_another_waiting():
+def test_a_client_with_a_hundred_requests_does_not_delay_others():
     async def body():
         engine = Echo(pace=20_000)
         batcher = Batcher(engine, QueueLimits(max_batch_tokens=100, initial_capacity_tokens=10**6))
@@ -91,12 +91,12 @@ def test_a_client_with_a_hundred_requests_does_not_keep_another_waiting():
     run(body())
 
 
-def test_what_cannot_wait_is_refused_at_once_with_a_time_to_come_again():
+def test_a_full_queue_rejects_immediately_with_retry_after():
     async def body():
         batcher = Batcher(Echo(pace=1_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=300))
         batcher.start()
         first = admitted(batcher, TranslationJob(["x" * 600], {}), "a", 10)
-        await first.result  # now the pace is known: 1,000 tokens a second
+        await first.result  # now the throughput is measured: 1,000 tokens per second
         admitted(batcher, TranslationJob(["x" * 1200], {}), "a", 10)
         admitted(batcher, TranslationJob(["x" * 60], {}), "b", 10)
         begin = time.perf_counter()
@@ -110,7 +110,7 @@ def test_what_cannot_wait_is_refused_at_once_with_a_time_to_come_again():
     run(body())
 
 
-def test_who_is_let_in_is_answered_in_time_whatever_comes():
+def test_admitted_requests_are_answered_in_time_under_overload():
     async def body():
         batcher = Batcher(Echo(pace=4_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=600))
         batcher.start()
@@ -122,7 +122,7 @@ def test_who_is_let_in_is_answered_in_time_whatever_comes():
             waits.append(time.monotonic() - begin)
 
         end = time.monotonic() + 3
-        while time.monotonic() < end:  # some 40,000 tokens a second
+        while time.monotonic() < end:  # about 40,000 tokens per second
             for number in range(4):
                 with contextlib.suppress(RequestRejected):
                     request = admitted(batcher, TranslationJob(["x" * 276], {}), f"{number}", 10)
@@ -131,32 +131,32 @@ def test_who_is_let_in_is_answered_in_time_whatever_comes():
         await asyncio.gather(*inside)
         assert batcher.counters.rejected_by_status[503] > 200
         assert 100 * len(waits) > 0.8 * 4_000 * 3
-        assert max(waits) < 0.5 + 0.25 + 0.25  # the wait, its own batch, and what a busy machine adds
+        assert max(waits) < 0.5 + 0.25 + 0.25  # the wait, its own batch, and a margin for busy machines
 
     run(body())
 
 
-def test_the_pace_is_that_of_full_batches():
+def test_throughput_is_measured_from_full_batches():
     estimate = ThroughputEstimate()
     for tokens, seconds in ((2_000, 0.5), (20, 0.04), (20, 0.05), (2_000, 0.6)):
         estimate.record_batch(tokens, seconds, 2_000)
-    assert 3_500 < estimate.tokens_per_second < 4_000  # small ones, which are slow for their size, do not count
+    assert 3_500 < estimate.tokens_per_second < 4_000  # small, inefficient batches are ignored
     for _ in range(1000):
         estimate.record_batch(400, 0.0001, 2_000)
-    assert estimate.tokens_per_second < 6_000  # and what costs tokens but no time says little
+    assert estimate.tokens_per_second < 6_000  # tokens that need no time have a bounded effect
     before = estimate.tokens_per_second
     estimate.record_batch(2_000, 5.0, 2_000)
     assert estimate.tokens_per_second < before / 2
 
 
-def test_blank_lines_cost_next_to_nothing_and_a_prefix_once_a_line():
+def test_blank_lines_are_cheap_and_a_prefix_counts_once_per_line():
     assert estimate_tokens(["\n" * 480]) == 1
     assert estimate_tokens(["a\nb"], "x" * 30) == estimate_tokens(["a\nb"]) + 2 * 10
 
 
-def test_a_busy_client_keeps_nobody_out():
+def test_a_busy_client_does_not_block_others():
     async def body():
-        # The first guess of the capacity is the true one: a larger guess fills the queue before anything is measured.
+        # The initial capacity is the true one: a larger one would fill the queue before the throughput is measured.
         limits = QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=2_000)
         batcher = Batcher(Echo(pace=4_000), limits)
         batcher.start()
@@ -168,19 +168,19 @@ def test_a_busy_client_keeps_nobody_out():
                     greedy.append(admitted(batcher, TranslationJob(["x" * 276], {}), "greedy", 10))
             await asyncio.sleep(0.01)
             if len(modest) < 20 and (not modest or modest[-1].result.done()):
-                modest.append(admitted(batcher, TranslationJob(["x" * 90], {}), "modest", 10))  # never refused
+                modest.append(admitted(batcher, TranslationJob(["x" * 90], {}), "modest", 10))  # never rejected
         assert batcher.counters.rejected_by_status[503] > 100
         assert len(modest) >= 3
 
     run(body())
 
 
-def test_who_kills_the_engine_again_and_again_is_known():
+def test_a_job_that_crashed_twice_is_rejected_without_translation():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
         batcher.start()
-        for known, deaths in enumerate((3, 6, 6), 1):  # the third time nobody tries
+        for known, deaths in enumerate((3, 6, 6), 1):  # the third time it is not tried
             with contextlib.suppress(RequestRejected):
                 assert await outcome(admitted(batcher, TranslationJob([POISON], {}), "bad", 10)) == 422
             assert engine.deaths == deaths
@@ -189,7 +189,7 @@ def test_who_kills_the_engine_again_and_again_is_known():
     run(body())
 
 
-def test_nothing_ends_the_runner():
+def test_an_unexpected_error_does_not_stop_the_runner():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
@@ -207,7 +207,7 @@ def test_nothing_ends_the_runner():
     run(body())
 
 
-def test_who_is_still_in_when_time_is_up_is_told():
+def test_requests_left_at_the_drain_deadline_get_503():
     async def body():
         batcher = Batcher(Echo(pace=100))
         batcher.start()
@@ -230,7 +230,7 @@ def test_limits_of_one_request():
     run(body())
 
 
-def test_who_has_left_costs_nothing_and_whose_time_is_over_is_told():
+def test_disconnected_requests_are_dropped_and_expired_ones_get_504():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
@@ -248,7 +248,7 @@ def test_who_has_left_costs_nothing_and_whose_time_is_over_is_told():
     run(body())
 
 
-def test_only_the_guilty_suffers_when_the_engine_dies():
+def test_only_the_request_that_crashes_the_worker_fails():
     async def body():
         engine = Echo()
         batcher = Batcher(engine)
@@ -265,7 +265,7 @@ def test_only_the_guilty_suffers_when_the_engine_dies():
     run(body())
 
 
-def test_draining_serves_those_who_are_in_and_nobody_else():
+def test_draining_finishes_admitted_requests_and_rejects_new_ones():
     async def body():
         batcher = Batcher(Echo(pace=2_000))
         batcher.start()
@@ -281,7 +281,7 @@ def test_draining_serves_those_who_are_in_and_nobody_else():
     run(body())
 
 
-def test_a_line_costs_by_being_one_and_a_character_by_what_it_stands_for():
+def test_lines_have_a_fixed_cost_and_characters_cost_their_expansion():
     assert estimate_tokens(["a\n" * 100]) > 50 * estimate_tokens(["a"])
     assert estimate_tokens(["\ufdfa" * 30]) > 8 * estimate_tokens(["a" * 30])
 
@@ -300,7 +300,7 @@ def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
     run(body())
 
 
-def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam():
+def test_a_request_costs_at_most_the_limit_at_the_default_beam():
     async def body():
         batcher = Batcher(Echo(), QueueLimits(max_request_tokens=1000))
         for wide in (1.0, 1.8, 3.2, 16.0):
@@ -318,7 +318,7 @@ def test_nothing_is_let_in_that_costs_more_than_a_full_request_at_the_usual_beam
     run(body())
 
 
-def test_a_document_that_was_begun_goes_on_while_the_server_is_full_or_goes_down():
+def test_a_started_document_continues_while_the_server_is_full_or_draining():
     async def body():
         batcher = Batcher(Echo(pace=5_000), QueueLimits(initial_capacity_tokens=100))
         batcher.start()

@@ -35,7 +35,7 @@ DONE = "#translation .line:last-child .word"  # the last line is translated
 
 
 class Running:
-    """A server in a thread, and what its requests share, for tests to change."""
+    """A server in a thread; tests can change its state."""
 
     def __init__(self, folder):
         self.port = free_port()
@@ -84,13 +84,13 @@ def running(tmp_path_factory):
 
 @pytest.fixture
 def state(running):
-    """What requests share; tests change it by `monkeypatch`."""
+    """The server's state; tests change it with `monkeypatch`."""
     return running.state
 
 
 @contextmanager
 def opened(chromium, running, text=None, *, width=1280, locale="en-GB", expected=(), **options):
-    """The page; it complains about nothing but what is expected, and asks nobody but its server."""
+    """Open the page; assert that it logs only expected errors and sends requests only to its server."""
     context = chromium.new_context(viewport={"width": width, "height": 800}, locale=locale, **options)
     tab = context.new_page()
     tab.set_default_timeout(10_000)
@@ -110,7 +110,7 @@ def opened(chromium, running, text=None, *, width=1280, locale="en-GB", expected
 
 
 def until(tab, condition):
-    """Wait; the browser's own waiting evaluates text, which the page forbids."""
+    """Wait for a condition; Playwright's own wait evaluates strings, which the page's policy forbids."""
     for _ in range(200):
         if tab.evaluate(condition):
             return
@@ -119,7 +119,7 @@ def until(tab, condition):
 
 
 def translated(tab):
-    """The lines that are shown."""
+    """The displayed lines."""
     return tab.eval_on_selector_all(
         "#translation > .line",
         "all => all.map(one => [...one.querySelectorAll('.word')].map(w => w.textContent).join(' '))",
@@ -133,7 +133,7 @@ def lit(tab, where):
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def test_it_translates_while_one_types(chromium, running):
+def test_translates_while_typing(chromium, running):
     said = running.said([line for line in LINES if line])
     with opened(chromium, running) as tab:
         assert tab.inner_text("#source-title") == "English"
@@ -167,7 +167,7 @@ def test_a_long_text_arrives_part_by_part(chromium, running):
         assert len(asked) == 2
         tab.fill("#source-text", "\n".join([*lines, "two dogs"]))
         until(tab, "document.querySelectorAll('#translation .line .word[data-word=\"0\"]').length === 41")
-        assert asked[2:] == [["two dogs"]]  # the others are known
+        assert asked[2:] == [["two dogs"]]  # the others are cached
 
 
 def test_copying(chromium, running):
@@ -177,7 +177,7 @@ def test_copying(chromium, running):
         assert tab.evaluate("navigator.clipboard.readText()").split("\n") == translated(tab)
 
 
-def test_partners_are_lit_from_both_sides(chromium, running):
+def test_aligned_words_are_highlighted_from_both_sides(chromium, running):
     (said,) = running.said(LINES[:1])
     number = max(to for _, to in said["alignment"])
     sources = sorted({one for one, to in said["alignment"] if to == number})
@@ -218,7 +218,7 @@ def test_words_are_tinted_by_their_probability(chromium, running):
         assert tab.evaluate("document.activeElement.dataset.key") == "tint"
 
 
-def test_a_keyboard_is_enough(chromium, running):
+def test_keyboard_navigation(chromium, running):
     with opened(chromium, running, TEXT) as tab:
         tab.focus("#source-text")
         for _ in range(5):
@@ -246,7 +246,7 @@ def test_a_keyboard_is_enough(chromium, running):
         assert tab.evaluate("document.activeElement.dataset.key") == "more-2"
 
 
-def test_alternatives_are_put_in_place(chromium, running):
+def test_alternatives_can_be_chosen(chromium, running):
     (said,) = running.said(LINES[:1])
     with opened(chromium, running, LINES[0]) as tab:
         tab.click("#translation .word")
@@ -261,7 +261,7 @@ def test_alternatives_are_put_in_place(chromium, running):
         assert tab.inner_text(".command code") == f'heedful inspect MODEL "{LINES[0]}"'
 
 
-def test_flags_are_told_and_explained(chromium, running):
+def test_flags_are_shown_and_explained(chromium, running):
     line = "a tree at https://example.org/tree"
     assert "urls" in {flag["name"] for flag in running.said([line])[0]["flags"]}
     with opened(chromium, running, line) as tab:
@@ -282,7 +282,7 @@ def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch
 # ------------------------------------------------------------------------------------------------------- looks
 
 
-def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
+def test_only_language_and_theme_are_stored(chromium, running):
     with opened(chromium, running, TEXT, locale="pt-BR", color_scheme="dark") as tab:
         assert tab.evaluate("[document.documentElement.lang, document.documentElement.dataset.theme]") == ["pt", "dark"]
         assert tab.inner_text("#target-title") == "Alemão"
@@ -299,7 +299,7 @@ def test_language_and_look_are_remembered_and_nothing_else(chromium, running):
 
 
 @pytest.mark.parametrize("language", ["en", "pt", "ru"])
-def test_nothing_runs_out_of_the_page(language, chromium, running):
+def test_the_layout_fits_the_viewport(language, chromium, running):
     with opened(chromium, running, f"{TEXT}\n{'w' * 90}\n{LINES[0]}", locale=language, width=390) as tab:
         tab.click("#translation .small")
         for width in (390, 1280):
@@ -311,7 +311,7 @@ def test_nothing_runs_out_of_the_page(language, chromium, running):
             )
             assert panes[0][3] <= panes[1][1] if width == 390 else panes[0][2] <= panes[1][0]
             heights = tab.evaluate("['#source-text', '.mirror'].map(one => document.querySelector(one).scrollHeight)")
-            assert heights[0] == heights[1]  # both break lines alike
+            assert heights[0] == heights[1]  # both wrap lines in the same way
 
 
 def test_text_from_right_to_left(chromium, running):
@@ -337,23 +337,23 @@ def test_axe_finds_no_violation(theme, chromium, running):
         assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found["violations"]] == []
 
 
-# -------------------------------------------------------------------------------------------------- when it is wrong
+# -------------------------------------------------------------------------------------------------------- errors
 
 
-def test_a_busy_server_is_asked_again(chromium, running, state, monkeypatch):
+def test_requests_to_a_busy_server_are_retried(chromium, running, state, monkeypatch):
     monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: True)
     with opened(chromium, running, expected=("503",)) as tab:
         tab.fill("#source-text", LINES[0])
         tab.wait_for_selector(".problem.shown")
-        assert re.fullmatch(r"The server is busy\. Trying again in [12] s\.", tab.inner_text(".problem p").strip())
-        tab.fill("#source-text", LINES[2])  # what stands there then is what is sent
+        assert re.fullmatch(r"The server is busy\. Retrying in [12] s\.", tab.inner_text(".problem p").strip())
+        tab.fill("#source-text", LINES[2])  # the retry sends the current text
         monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: False)
         tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
         assert not tab.query_selector(".problem.shown")
 
 
-def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, state, monkeypatch):
+def test_a_line_that_is_too_long_does_not_block_the_others(chromium, running, state, monkeypatch):
     monkeypatch.setattr(state.batcher.queue, "limits", QueueLimits(max_request_tokens=60))
     with opened(chromium, running, expected=("413",)) as tab:
         tab.fill("#source-text", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
@@ -362,7 +362,7 @@ def test_a_line_that_is_too_long_does_not_keep_the_others(chromium, running, sta
         assert translated(tab)[1] == running.said([LINES[0]])[0]["text"]
 
 
-def test_a_key_is_asked_for_and_kept_for_the_tab_alone(chromium, running, state, monkeypatch):
+def test_the_key_is_requested_and_kept_only_for_the_tab(chromium, running, state, monkeypatch):
     monkeypatch.setitem(state.settings.keys, hash_key("open-sesame"), "ali")
     with opened(chromium, running, expected=("401",)) as tab:
         tab.fill("#source-text", LINES[0])
@@ -387,7 +387,7 @@ def test_without_a_network(chromium, running):
         tab.wait_for_selector("#translation .word")
 
 
-def test_a_server_that_breaks(chromium, running, state, monkeypatch):
+def test_server_errors_are_shown(chromium, running, state, monkeypatch):
     async def broken(*_, **__):
         raise RequestRejected(500, "the roof is on fire")
 
@@ -402,7 +402,7 @@ def test_a_server_that_breaks(chromium, running, state, monkeypatch):
         assert not tab.query_selector(".problem.shown")
 
 
-def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, state, monkeypatch):
+def test_a_model_without_alignment_still_translates(chromium, running, state, monkeypatch):
     real = state.translate
 
     async def blind(client, texts, options, left, timeout=None):
@@ -417,7 +417,7 @@ def test_a_model_that_cannot_align_translates_all_the_same(chromium, running, st
         assert tab.query_selector("#translation .current")
 
 
-def test_a_newer_text_wins(chromium, running):
+def test_newer_text_cancels_older_requests(chromium, running):
     with opened(chromium, running, expected=("ERR_FAILED",)) as tab:
         held, failed = [], []
         tab.on("requestfailed", lambda request: failed.append(request))
@@ -438,7 +438,7 @@ def test_a_newer_text_wins(chromium, running):
 HOSTILE = "</script><script>document.title='owned'</script> <img src=x onerror=document.title='owned'> \u202eabc {0}"
 
 
-def test_hostile_text_is_only_text(chromium, running):
+def test_hostile_text_is_not_markup(chromium, running):
     answer = {
         "source": HOSTILE, "text": HOSTILE, "tokens": [{"text": HOSTILE, "log_probability": -1}],
         "alignment": [[0, 0], [99, -1]], "flags": [{"name": HOSTILE, "side": "input", "detail": HOSTILE}],
@@ -454,7 +454,7 @@ def test_hostile_text_is_only_text(chromium, running):
         assert tab.title() == "English → German · heedful"
 
 
-def test_the_page_comes_with_a_strict_policy(running):
+def test_the_page_has_a_strict_policy(running):
     with urllib.request.urlopen(running.address, timeout=10) as answer:
         html, sent = answer.read().decode(), answer.headers
     assert sent["Content-Type"] == "text/html; charset=utf-8"
@@ -468,23 +468,23 @@ def test_the_page_comes_with_a_strict_policy(running):
     assert "pid" not in re.search(r'id="about">(.*?)</script>', html)[1]
 
 
-def test_no_name_of_a_language_can_leave_its_place():
+def test_language_names_are_escaped():
     html = render_page({"source": HOSTILE, "target": "</script>", "other": 1})
     assert html.count("<script") == html.count("</script") == 3
-    told = re.search(r'id="about">(.*?)</script>', html)[1]
-    assert json.loads(told) == {"source": HOSTILE, "target": "</script>"}
+    about = re.search(r'id="about">(.*?)</script>', html)[1]
+    assert json.loads(about) == {"source": HOSTILE, "target": "</script>"}
 
 
 def test_the_page_is_small_and_plain():
     script, style, _ = read_assets()
     assert len((script + style).encode()) <= 40_000
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
-    assert style.startswith(":root")  # the viewer's colors, of both looks
+    assert style.startswith(":root")  # the viewer's colors, of both themes
     assert "@import" not in style
     assert "url(" not in style
 
 
-def test_every_word_in_every_language():
+def test_every_text_has_all_languages():
     script = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     used = set(re.findall(r'\bt\("([a-z-]+[a-z])"', script)) | {f"flag-{name}" for name in MEANINGS}
     used |= set(re.findall(r'setStatus\((?:\w+ \? )?"([a-z-]+)"', script)) | {f"why-{name}" for name in MEANINGS}

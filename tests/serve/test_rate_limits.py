@@ -8,7 +8,7 @@ from heedful.serve.rate_limits import RateLimiter
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 200)), max_size=50), st.floats(1, 50), st.floats(1, 100))
-def test_nobody_spends_more_than_the_bucket_held_and_got(spent, rate, burst):
+def test_spending_is_limited_to_burst_plus_refill(spent, rate, burst):
     now = 0.0
     monotonic = rate_limits.time.monotonic
     rate_limits.time.monotonic = lambda: now
@@ -28,7 +28,7 @@ def test_nobody_spends_more_than_the_bucket_held_and_got(spent, rate, burst):
         rate_limits.time.monotonic = monotonic
 
 
-def test_clients_have_buckets_of_their_own_and_are_forgotten_in_time(monkeypatch):
+def test_clients_have_separate_buckets_and_the_oldest_is_dropped(monkeypatch):
     monkeypatch.setattr(rate_limits, "MAX_CLIENTS", 3)
     limiter = RateLimiter(tokens_per_second=1, burst_tokens=10)
     assert [limiter.spend(client, 10) for client in "abcd"] == [0, 0, 0, 0]

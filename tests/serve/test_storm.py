@@ -1,4 +1,4 @@
-"""Small versions of what benchmarks/serve_*.py show at length: load, faults and attacks against the real command."""
+"""Short versions of benchmarks/serve_*.py: load, faults and attacks against the real command."""
 
 import os
 import subprocess
@@ -18,10 +18,10 @@ pytestmark = [
 
 
 def shown(script, *options):
-    """What a benchmark prints, if all that it claims holds.
+    """Run a benchmark, assert that its claims hold, and return its output.
 
-    A failure counts if the processor was ours. While a host takes it away (half of it for minutes, on one machine), no
-    claim about time means anything: then it is run again, three times in all.
+    While the host takes CPU time away (half of it for minutes, on one machine), claims about time are meaningless:
+    a failure is then retried, three runs in total.
     """
     command = [sys.executable, ROOT / "benchmarks" / script, *options]
     for _ in range(3):
@@ -36,18 +36,18 @@ def shown(script, *options):
 
 
 def ticks():
-    """Of all processors since the start, and those of them that the host gave to others (Linux tells)."""
+    """CPU ticks of all processors since boot, in total and stolen by the host (Linux only, else 0)."""
     stat = Path("/proc/stat")
-    told = [int(one) for one in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else [0] * 8
-    return sum(told), told[7]
+    counts = [int(one) for one in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else [0] * 8
+    return sum(counts), counts[7]
 
 
-def test_ten_times_the_load_for_a_minute(exported):
+def test_ten_times_overload_for_a_minute(exported):
     said = shown("serve_overload.py", "--model", exported / "one", "--seconds", "60")
     assert "200:" in said
 
 
-def test_deaths_drains_swaps_and_leavers(exported):
+def test_crashes_drains_swaps_and_disconnects(exported):
     assert "0 requests lost or mixed" in shown(
         "serve_faults.py", "--model", exported / "one", "--other", exported / "two", "--quick"
     )

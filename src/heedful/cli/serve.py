@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heedful.bundle import Bundle
 
 ENGINES = ("ctranslate2", "onnx", "torch")
-EXPORT_CACHE = "served"  # a folder next to the model
+EXPORT_CACHE = "served"  # a directory next to the model
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
@@ -27,7 +27,7 @@ def serve(
     model: str = typer.Argument(..., help="A model directory, a run, or an export."),
     host: str = typer.Option("127.0.0.1", envvar="HEEDFUL_HOST", help="The address to listen on."),
     port: int = typer.Option(5000, envvar="HEEDFUL_PORT", help="The port to listen on."),
-    keys: str | None = typer.Option(None, envvar="HEEDFUL_KEYS", help="A file with the hashes of allowed API keys."),
+    keys: str | None = typer.Option(None, envvar="HEEDFUL_KEYS", help="File with the hashes of allowed API keys."),
     new_key: str | None = typer.Option(None, help="Create an API key with this name, print it and exit."),
     no_auth: bool = typer.Option(
         False, "--no-auth", envvar="HEEDFUL_NO_AUTH", help="Allow requests from other machines without API keys."
@@ -35,32 +35,34 @@ def serve(
     threads: int | None = typer.Option(
         None, envvar="HEEDFUL_THREADS", help="Threads of the engine (default: one per core)."
     ),
-    queue: float = typer.Option(2.0, envvar="HEEDFUL_QUEUE", help="Seconds that a request may wait in the queue."),
-    timeout: float = typer.Option(30.0, envvar="HEEDFUL_TIMEOUT", help="Seconds that a request may take in total."),
+    queue: float = typer.Option(
+        2.0, envvar="HEEDFUL_QUEUE", help="Seconds of work in the queue above which new requests are rejected."
+    ),
+    timeout: float = typer.Option(30.0, envvar="HEEDFUL_TIMEOUT", help="Longest time for a request, in seconds."),
     tokens: int = typer.Option(4096, envvar="HEEDFUL_TOKENS", help="Maximum tokens of one request."),
     rate: float = typer.Option(20_000, envvar="HEEDFUL_RATE", help="Tokens per second for each client."),
     burst: float = typer.Option(
-        200_000, envvar="HEEDFUL_BURST", help="Tokens that a client may use at once, above its rate."
+        200_000, envvar="HEEDFUL_BURST", help="Tokens that a client can use at once, above its rate."
     ),
-    grace: float = typer.Option(30.0, envvar="HEEDFUL_GRACE", help="Seconds to finish running requests at shutdown."),
+    grace: float = typer.Option(30.0, envvar="HEEDFUL_GRACE", help="Seconds to finish admitted requests at shutdown."),
     engine: str | None = typer.Option(
         None, envvar="HEEDFUL_ENGINE", help="For a model directory: ctranslate2, onnx or torch (default: the fastest)."
     ),
     quantization: str | None = typer.Option(
         None,
         envvar="HEEDFUL_QUANTIZATION",
-        help="Of the export for CTranslate2 (default: int8 if it passes verification, else float32).",
+        help="Quantization of the CTranslate2 export (default: int8 if it passes verification, else float32).",
     ),
     probes: str | None = typer.Option(None, help="Sentences to verify that export with, if the run was deleted."),
     inspect: bool | None = typer.Option(
         None,
         "--inspect/--no-inspect",
         envvar="HEEDFUL_INSPECT",
-        help="For a model directory: show attention and search on the page (default: only for local hosts).",
+        help="For a model directory: offer inspection of attention and search (default: only for local hosts).",
     ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
-    """Serve a model: heedful's API, those of LibreTranslate, DeepL and Google, and a page to try it.
+    """Serve a model over HTTP: a web page, and the APIs of heedful, LibreTranslate, DeepL and Google.
 
     \b
       heedful serve my-model
@@ -73,8 +75,8 @@ def serve(
 
     if new_key is not None:
         if keys is None:
-            raise ConfigError("say which file to add the key to: --keys keys.txt")
-        typer.echo(f"{create_key(Path(keys), new_key)}\nIt is shown only once, and stored as a hash in {keys}.")
+            raise ConfigError("--new-key needs a file to add the key to: --keys keys.txt")
+        typer.echo(f"{create_key(Path(keys), new_key)}\nCopy the key now: {keys} stores only its hash.")
         return
     allowed_keys = read_keys(Path(keys)) if keys else {}
     if not allowed_keys and not no_auth and host not in LOCAL_HOSTS:
@@ -140,10 +142,10 @@ def is_port_taken(host: str, port: int) -> bool:
 
 
 def find_or_make_export(model: Path, engine: str | None, quantization: str | None, probes: str | None) -> Path:
-    """The folder to serve: an export as it is, or an export of the model, made now or cached from an earlier start.
+    """Return the directory to serve: an export itself, or a new or cached export of the model.
 
-    A separate process makes the export, so that the server's process never loads PyTorch. With the engine `torch` the
-    model directory itself is served.
+    A separate process makes the export, so the server process never loads PyTorch. With the engine `torch`, the model
+    directory itself is served.
     """
     if engine not in (None, *ENGINES):
         raise ConfigError(f"unknown engine `{engine}`" + did_you_mean(str(engine), ENGINES))
@@ -175,7 +177,7 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
 
 
 def fastest_engine(bundle: "Bundle") -> str:
-    """ctranslate2 if it supports the model, else onnx."""
+    """Return ctranslate2 if it supports the model, else onnx."""
     from heedful.exporters.transformer import require_standard_transformer
 
     try:

@@ -1,1 +1,1 @@
-"""The HTTP server: FastAPI in front of a worker process that runs the engine."""
+"""The HTTP server: a FastAPI process, and a worker process that runs the engine."""

@@ -1,14 +1,14 @@
 """The server's HTTP routes.
 
-    POST /v1/translate /v1/document                              heedful's own (native.py)
-    POST /translate /detect, GET /languages /frontend/settings   LibreTranslate's, JSON or a form
-    POST /v2/translate, GET /v2/languages /v2/usage              DeepL's
-    POST /language/translate/v2                                  Google's
+    POST /v1/translate /v1/document                              heedful's own API (native.py)
+    POST /translate /detect, GET /languages /frontend/settings   LibreTranslate's API, JSON or a form
+    POST /v2/translate, GET /v2/languages /v2/usage              DeepL's API
+    POST /language/translate/v2                                  Google's API
     GET  / /inspect                                              the page, and the inspection of a sentence
-    GET  /livez /readyz /health /metrics /openapi.json           health, metrics, description
+    GET  /livez /readyz /health /metrics /openapi.json           health, metrics, API description
 
-An error has a status and a message in the format of the API that was called: 400, 401, 403, 408, 413 and 422 if the
-request must change; 429, 503 and 504 with Retry-After if it may be retried.
+Errors have the format of the API that was called. 400, 401, 403, 408, 413 and 422 mean that the request must change;
+429, 503 and 504 have Retry-After and can be retried.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ VENDOR_ERRORS = (400, 403, 408, 413, 422, 429, 503, 504)
 
 @dataclass(frozen=True)
 class Route:
-    """A row of ROUTES: handler and, for OpenAPI, what it reads and returns."""
+    """A row of ROUTES: the handler and, for OpenAPI, its request and response."""
 
     method: str
     path: str
@@ -69,7 +69,7 @@ ROUTES = (
 
 
 def create_app(supervisor: WorkerSupervisor, settings: ServerSettings | None = None) -> Gateway:
-    """The ASGI application; it starts the supervisor's worker unless it runs already, and closes it at the end."""
+    """Return the ASGI application. It starts the worker unless it is running, and stops it at shutdown."""
     state = ServerState(supervisor, settings or ServerSettings())
 
     @asynccontextmanager
@@ -100,16 +100,14 @@ def create_app(supervisor: WorkerSupervisor, settings: ServerSettings | None = N
 
 
 def describe_responses(route: Route) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route for OpenAPI."""
     success: dict[str, Any] = {"model": route.response_model} if route.response_model else {}
     if route.path == DOCUMENT_PATH:
-        success = {"content": {native.NDJSON: {}}}  # beside plain text
+        success = {"content": {native.NDJSON: {}}}  # in addition to plain text
     responses: dict[int | str, dict[str, Any]] = {200: success}
-    return responses | {status: {"description": "an error; the body says why"} for status in route.error_statuses}
+    return responses | {status: {"description": "an error; the body has a message"} for status in route.error_statuses}
 
 
 def describe_request_body(route: Route) -> dict[str, Any] | None:
-    """The request body of a route for OpenAPI."""
     if route.path == DOCUMENT_PATH:
         return {"requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}}
     if route.request_model is None:

@@ -1,4 +1,4 @@
-"""API keys: a file of `name:sha256-of-the-key` lines; `heedful serve --new-key NAME` adds a line and shows the key."""
+"""API keys: a file of `name:sha256-of-the-key` lines; `heedful serve --new-key NAME` adds a line and prints the key."""
 
 import re
 import secrets
@@ -13,12 +13,12 @@ KEY_NAME = re.compile(r"[\w.@-]{1,64}")
 
 
 def hash_key(key: str) -> str:
-    """SHA-256 of a key in hexadecimal, the only form in which it is stored."""
+    """Return the SHA-256 of a key in hexadecimal, the only form in which it is stored."""
     return sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """Read a keys file: hash -> name of the key."""
+    """Read a keys file; return hash -> name of the key."""
     names_by_hash: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -34,17 +34,19 @@ def read_keys(path: Path) -> dict[str, str]:
             continue
         name, colon, key_hash = line.strip().partition(":")
         if not (name and colon) or len(key_hash) != 64 or set(key_hash) - set("0123456789abcdef"):
-            raise ConfigError(f"{path}, line {number}: write NAME:SHA256, or let heedful serve --new-key NAME do it")
+            raise ConfigError(
+                f"{path}, line {number}: expected NAME:SHA256; heedful serve --new-key NAME adds such a line"
+            )
         names_by_hash[key_hash] = name
     if not names_by_hash:
-        raise ConfigError(f"{path} holds no keys: heedful serve --keys {path} --new-key NAME")
+        raise ConfigError(f"{path} contains no keys; add one: heedful serve MODEL --keys {path} --new-key NAME")
     return names_by_hash
 
 
 def create_key(path: Path, name: str) -> str:
-    """Add a new key to the file and return it; the file holds only its hash."""
+    """Create a key, append its hash to the file and return the key."""
     if not KEY_NAME.fullmatch(name):
-        raise ConfigError(f"--new-key `{name}`: a name is made of letters, digits, dots and dashes")
+        raise ConfigError(f"--new-key `{name}`: use 1 to 64 letters, digits and the characters . @ _ -")
     key = secrets.token_urlsafe(32)
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     with path.open("a", encoding="utf-8") as file:
@@ -54,9 +56,9 @@ def create_key(path: Path, name: str) -> str:
 
 
 def find_key_name(names_by_hash: Mapping[str, str], key: str) -> str | None:
-    """The name of a key, or None if it is unknown.
+    """Return the name of a key, or None if it is unknown.
 
-    Every stored hash is compared, each in constant time, so the duration reveals nothing.
+    Every stored hash is compared in constant time, so the duration reveals nothing.
     """
     key_hash, key_name = hash_key(key), None
     for stored_hash, name in names_by_hash.items():

@@ -1,9 +1,9 @@
 """Admits requests, translates them in batches and recovers from crashes of the worker.
 
-admission   a request is admitted if the queue can be drained within `max_wait_seconds`; if not, it is rejected at once
-batches     one at a time; a batch holds what was queued while the previous one ran, so no request waits for others
+admission   a request is admitted if the queue can be drained within `max_wait_seconds`, else it is rejected immediately
+batches     one at a time; a batch holds the requests that were queued while the previous one ran
 crash       the requests of the batch are retried one by one; a request that crashes the worker MAX_SOLO_CRASHES times
-            alone is rejected with 422; after the second such rejection it is rejected without being tried
+            alone is rejected with 422; after the second such rejection, it is rejected without being translated
 
 Requests whose client disconnected or whose deadline passed are dropped before translation.
 """
@@ -24,7 +24,7 @@ from heedful.serve.request_queue import QueuedRequest, QueueLimits, RequestQueue
 from heedful.serve.supervisor import WorkerCrashed
 from heedful.serve.throughput import ThroughputEstimate
 
-MAX_SOLO_CRASHES = 2  # more than 1: the worker may have died of something else
+MAX_SOLO_CRASHES = 2  # more than 1: a single crash may have another cause
 MAX_REMEMBERED_CRASHES = 256  # jobs
 CRASHES_ENGINE = "the engine crashes on this text, even when it is translated alone"
 
@@ -33,13 +33,13 @@ class TranslationBackend(Protocol):
     """Translates jobs: the worker supervisor, or a fake in tests."""
 
     async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
-        """One result per job."""
+        """Return one result per job."""
         ...
 
 
 @dataclass(slots=True)
 class RequestCounters:
-    """What /metrics reports."""
+    """Counters for /metrics."""
 
     admitted: int = 0
     answered: int = 0
@@ -62,19 +62,17 @@ class CrashHistory:
         self.crashes_by_hash: OrderedDict[str, int] = OrderedDict()
 
     def record_crash(self, job: TranslationJob) -> None:
-        """Count a crash."""
         job_hash = hash_job(job)
         self.crashes_by_hash[job_hash] = self.crashes_by_hash.pop(job_hash, 0) + 1
         if len(self.crashes_by_hash) > MAX_REMEMBERED_CRASHES:
             self.crashes_by_hash.popitem(last=False)
 
     def is_poison(self, job: TranslationJob) -> bool:
-        """Whether the job was recorded more than once: a single time may be a coincidence."""
+        """Whether the job was recorded more than once; a single record may be a coincidence."""
         return bool(self.crashes_by_hash) and self.crashes_by_hash.get(hash_job(job), 0) > 1
 
 
 def hash_job(job: TranslationJob) -> str:
-    """SHA-256 of texts and options."""
     return sha256(repr((list(job.texts), sorted(job.options.items()))).encode("utf-8", "replace")).hexdigest()
 
 
@@ -87,14 +85,13 @@ class Batcher:
         self.queue = RequestQueue(limits or QueueLimits(), self.throughput)
         self.counters = RequestCounters()
         self.crash_history = CrashHistory()
-        self.num_batches_taken = 0  # the queue gets shorter only when this grows
+        self.num_batches_taken = 0  # the queue shrinks only when this increases
         self.request_added = asyncio.Event()
         self.is_draining = False
-        self.num_open_documents = 0  # of which more parts will come
+        self.num_open_documents = 0  # more parts of them will be queued
         self.runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the task that translates batches."""
         self.runner = asyncio.create_task(self.run_batches())
 
     # ------------------------------------------------------------------------------------------------ admission
@@ -102,10 +99,10 @@ class Batcher:
     def check_admission(
         self, job: TranslationJob, client: str, *, cost_factor: float = 1.0, continues_document: bool = False
     ) -> int:
-        """The cost in tokens; raises RequestRejected if the job is not allowed or the queue is full.
+        """Return the cost in tokens; raise RequestRejected if a limit is exceeded or the queue is full.
 
-        `cost_factor`, at least 1, is how much more than at the default beam a token costs. A job that continues a
-        document is accepted even if the queue is full or the server is draining.
+        `cost_factor`, at least 1, is the cost of a token relative to the default beam. A job that continues a document
+        is admitted even if the queue is full or the server is draining.
         """
         limits = self.queue.limits
         if self.is_draining and not continues_document:
@@ -127,7 +124,7 @@ class Batcher:
         return cost_tokens
 
     def admit(self, job: TranslationJob, client: str, cost_tokens: int, timeout_seconds: float) -> QueuedRequest:
-        """Queue a job that was checked."""
+        """Queue a job that `check_admission` accepted."""
         result = asyncio.get_running_loop().create_future()
         request = QueuedRequest(job, client, cost_tokens, time.monotonic() + timeout_seconds, result)
         self.counters.admitted += 1
@@ -144,7 +141,7 @@ class Batcher:
     # ------------------------------------------------------------------------------------------------ batches
 
     async def run_batches(self) -> None:
-        """Translate batch after batch; an unexpected error ends only its batch."""
+        """Translate one batch after another; an unexpected error affects only its batch."""
         while True:
             batch = self.queue.running = self.queue.take_batch(self.drop_request)
             self.num_batches_taken += 1
@@ -155,12 +152,12 @@ class Batcher:
             try:
                 await self.translate_batch(batch)
             except Exception:
-                logging.getLogger("heedful").exception("a batch was lost")
+                logging.getLogger("heedful").exception("a batch failed; its requests get 503")
                 for request in batch:
                     self.abandon(request, "internal error")
 
     def drop_request(self, request: QueuedRequest) -> None:
-        """Count a request that will not be translated, and tell its client if it timed out."""
+        """Count a request that will not be translated; respond with 504 if it timed out."""
         if request.is_settled:
             self.counters.disconnected += 1
             return
@@ -185,7 +182,7 @@ class Batcher:
             self.deliver(request, result)
 
     def deliver(self, request: QueuedRequest, result: Any) -> None:
-        """Hand a result to the client, if it is still connected."""
+        """Set the result of a request, if its client is still connected."""
         if request.is_settled:
             self.counters.wasted_tokens += request.cost_tokens
             return
@@ -196,7 +193,7 @@ class Batcher:
         request.result.set_result(result)
 
     async def retry_one_by_one(self, batch: Sequence[QueuedRequest]) -> None:
-        """Translate each request of a crashed batch alone, so that only the one that crashes the worker fails."""
+        """Translate each request of a crashed batch alone, so only the request that crashes the worker fails."""
         for request in batch:
             for _ in range(MAX_SOLO_CRASHES):
                 if request.is_settled:

@@ -17,24 +17,23 @@ from heedful.serve.requests import error_response, read_authorization
 from heedful.serve.state import ServerState
 
 DOCUMENT_PATH = "/v1/document"
-DRAIN_SECONDS = 5.0  # for reading the rest of a body that is too large
+DRAIN_SECONDS = 5.0  # for discarding the rest of a body that is too large
 
 
 class Gateway:
-    """Checks origin, load and body size of a request from its head alone.
+    """Checks origin, load and body size of a request from its headers.
 
-    It wraps the whole framework because a rejection must cost next to nothing, or an overloaded server collapses. Only
-    a new batch frees capacity, so a client that was rejected and sends as much again before the next batch starts is
-    rejected without reading its body.
+    It wraps the whole framework because rejections must be cheap, or an overloaded server collapses. Only a new batch
+    frees capacity, so a client that resends a rejected request before the next batch starts is rejected without reading
+    the body.
     """
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app, self.state = app, state
-        self.refused_at_batch = 0  # the batch since which `refused_bytes` is collected
+        self.refused_at_batch = 0  # value of num_batches_taken that `refused_bytes` belongs to
         self.refused_bytes = dict[tuple[str, str], int]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI interface."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -57,7 +56,7 @@ class Gateway:
         await error_response(scope["path"], rejection)(scope, receive, count_and_send)
 
     def check_origin(self, scope: Scope) -> RequestRejected | None:
-        """Reject a foreign Host (DNS rebinding) and requests that another site's page made in the browser."""
+        """Reject a foreign Host header (DNS rebinding) and cross-site requests of browsers."""
         allowed_hosts, headers = self.state.settings.allowed_hosts, dict(scope["headers"])
         if allowed_hosts is None:
             return None
@@ -84,13 +83,13 @@ class Gateway:
 
     @property
     def smallest_refused_bytes(self) -> dict[tuple[str, str], int]:
-        """(client, path) -> size of the smallest body that was refused since the last batch was taken."""
+        """(client, path) -> size of the smallest body that was refused since the last batch started."""
         if self.refused_at_batch != self.state.batcher.num_batches_taken:
             self.refused_at_batch, self.refused_bytes = self.state.batcher.num_batches_taken, {}
         return self.refused_bytes
 
     def already_refused(self, head: "RequestHead") -> bool:
-        """Whether a body of this client that is no larger was refused, and no batch has been taken since."""
+        """Whether a body of the same size or smaller was refused for this client, and no batch has started since."""
         min_bytes = self.smallest_refused_bytes.get((head.client or "", head.path))
         is_queue_empty = self.state.batcher.queue.queued_tokens == 0
         return not is_queue_empty and min_bytes is not None and (head.num_bytes or 0) >= min_bytes
@@ -103,10 +102,10 @@ class Gateway:
 
 
 class RequestHead:
-    """What the head of a request says.
+    """Path, size and client of a request, from its headers.
 
-    num_bytes   Content-Length; 0 if it is missing, None if it is no number
-    client      None if the key is missing in Authorization, or unknown
+    num_bytes   Content-Length; 0 if it is missing, None if it is not a number
+    client      None if the key in Authorization is missing or unknown
     """
 
     def __init__(self, scope: Scope, state: ServerState) -> None:
@@ -119,7 +118,7 @@ class RequestHead:
 
 
 async def drain_body(receive: Receive, max_bytes: int) -> None:
-    """Read and discard a body, within limits: a client that is still sending does not read the response."""
+    """Read and discard a body, up to a size and a time, because clients read the response only after sending."""
     has_more, num_bytes = True, 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):

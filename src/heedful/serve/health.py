@@ -18,7 +18,7 @@ from heedful.serve.state import ServerState
 
 MAX_INSPECT_CHARACTERS = 500
 INSPECT_TIMEOUT_SECONDS = 60.0
-INSPECT_COST_TOKENS = 2000.0  # of the client's rate limit
+INSPECT_COST_TOKENS = 2000.0  # taken from the client's rate limit
 
 
 @endpoint
@@ -35,7 +35,7 @@ async def readyz(_: Request, state: ServerState) -> Any:
 
 
 def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, float] | float]]:
-    """Name, description, and value or values by HTTP status of each metric."""
+    """Yield name, description, and value (or values by HTTP status) of each metric."""
     counters, batcher, supervisor = state.batcher.counters, state.batcher, state.supervisor
     queue = batcher.queue
     yield "admitted_total", "requests admitted to the queue", counters.admitted
@@ -54,7 +54,7 @@ def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, fl
     yield "wait_seconds_total", "seconds that requests spent in the queue", counters.wait_seconds
     yield "work_seconds_total", "seconds that the engine spent on batches", counters.work_seconds
     yield "engine_restarts_total", "restarts of the engine's process", supervisor.num_restarts
-    yield "engine_swaps_total", "models replaced by another", supervisor.num_swaps
+    yield "engine_swaps_total", "replacements of the model", supervisor.num_swaps
     yield "characters_total", "characters translated", state.characters_by_account.total()
     yield "queue_tokens", "estimated tokens in the queue", queue.queued_tokens
     yield "queue_capacity_tokens", "estimated tokens that may be queued or running", queue.capacity_tokens
@@ -73,7 +73,7 @@ def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, fl
 
 @endpoint
 async def metrics(_: Request, state: ServerState) -> Any:
-    """Metrics in the format of Prometheus."""
+    """Metrics in the Prometheus format."""
     lines = []
     for name, description, value in collect_metrics(state):
         kind = "counter" if name.endswith("_total") else "gauge"
@@ -96,10 +96,12 @@ async def inspect(request: Request, state: ServerState) -> Any:
     """A page with attention, search and probabilities of a sentence."""
     model_dir, text = state.settings.inspect_dir, " ".join(request.query_params.get("text", "").split())
     if model_dir is None:
-        raise RequestRejected(404, "no inspection here: serve a model directory where PyTorch is installed")
+        raise RequestRejected(
+            404, "inspection is not available: it needs a model directory, PyTorch and a server without API keys"
+        )
     if not text or len(text) > MAX_INSPECT_CHARACTERS:
-        raise RequestRejected(422, f"text: a sentence of at most {MAX_INSPECT_CHARACTERS} characters")
-    if state.inspect_lock.locked():  # each is a process with PyTorch in it
+        raise RequestRejected(422, f"text: send a sentence of 1 to {MAX_INSPECT_CHARACTERS} characters")
+    if state.inspect_lock.locked():  # each one is a process that loads PyTorch
         raise state.batcher.reject(503, "another inspection is running", 5.0)
     async with state.inspect_lock:
         client = state.require_client(client_address(request), None)
@@ -109,7 +111,7 @@ async def inspect(request: Request, state: ServerState) -> Any:
 
 
 async def run_inspect(model_dir: Path, text: str) -> bytes:
-    """The page that `heedful inspect` writes, run in a process of its own because it loads the model."""
+    """Return the page of `heedful inspect`, which runs in a separate process because it loads the model."""
     with tempfile.TemporaryDirectory() as temporary_dir:
         source, page = Path(temporary_dir, "text"), Path(temporary_dir, "page.html")
         source.write_text(text, encoding="utf-8")

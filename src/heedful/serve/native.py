@@ -32,16 +32,16 @@ CHUNK_BYTES = 4096  # of a streamed response
 
 
 class TranslateRequest(BaseModel):
-    """The body of /v1/translate; defaults are the model's."""
+    """The body of /v1/translate; defaults come from the model."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     texts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | Text
     beam: Beam | None = None
     length_penalty: LengthPenalty | None = None
-    alternatives: Annotated[int, Field(ge=0, le=8, description="number of other translations of each text")] = 0
+    alternatives: Annotated[int, Field(ge=0, le=8, description="number of alternative translations of each text")] = 0
     alignment: Annotated[str, Field(pattern="^(best|naive|shifted)$")] | None = None
     tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
-    prefix: Annotated[str, Field(max_length=200, description="how every translation must begin")] = ""
+    prefix: Annotated[str, Field(max_length=200, description="forced beginning of every translation")] = ""
     tag: Annotated[Tag | None, Field(description="a tag of the model")] = None
     timeout: Annotated[float, Field(ge=0.1, le=300, description="seconds")] | None = None
 
@@ -93,7 +93,7 @@ class TranslateResponse(BaseModel):
 
 @endpoint
 async def translate(request: Request, state: ServerState) -> Any:
-    """Translate texts; returns translations with scores, alignment and flags."""
+    """Translate texts; return translations with scores, alignment and flags."""
     body = await read_request(TranslateRequest, request, state)
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
     options = body.model_dump(include={"alignment", "prefix", "tokens", "beam", "length_penalty", "tag"})
@@ -104,10 +104,10 @@ async def translate(request: Request, state: ServerState) -> Any:
 
 @endpoint
 async def translate_document(request: Request, state: ServerState) -> Any:
-    """Translate plain text line by line; streams text or, with Accept: application/x-ndjson, one JSON object per line.
+    """Translate plain text line by line; stream text or, with Accept: application/x-ndjson, one JSON object per line.
 
-    The first part is translated before the status is sent. A later failure truncates the transfer of plain text, which
-    clients notice, and ends NDJSON with a line {"error": ...}.
+    The first part is translated before the status is sent. A later failure truncates a plain-text transfer, which
+    clients detect, and ends NDJSON with a line {"error": ...}.
     """
     query = validate(DocumentRequest, dict(request.query_params))
     client = state.require_client(client_address(request), read_authorization(request.headers))
@@ -128,7 +128,7 @@ async def translate_document(request: Request, state: ServerState) -> Any:
 
 
 def decode_document(data: bytes, max_lines: int) -> str:
-    """Decode a document; raises RequestRejected if it is too long or not UTF-8."""
+    """Decode a document; raise RequestRejected if it is too long or not UTF-8."""
     if data.count(b"\n") > max_lines:
         raise RequestRejected(413, f"the document has more than {max_lines:,} lines: send it in several parts")
     try:
@@ -152,12 +152,10 @@ class DocumentStream(Response):
         self.first, self.others, self.as_ndjson, self.on_end = first, others, as_ndjson, on_end
 
     def encode_line(self, translation: dict[str, Any]) -> bytes:
-        """A translation as a line of the response."""
         line: str = json.dumps(translation, ensure_ascii=False) if self.as_ndjson else translation["text"]
         return line.encode() + b"\n"
 
     async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
-        """ASGI interface."""
         data = self.encode_line(self.first)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -168,7 +166,7 @@ class DocumentStream(Response):
                     data = b""
         except RequestRejected as rejection:
             if not self.as_ndjson:
-                return  # uvicorn ends an unfinished transfer so that clients notice
+                return  # uvicorn then truncates the transfer, which clients detect
             data += json.dumps({"error": rejection.message}).encode() + b"\n"
         finally:
             self.on_end()

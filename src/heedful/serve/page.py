@@ -1,9 +1,9 @@
 """The page at `/`: translates while you type, shows alignment and probabilities.
 
-    render_page({"source": "en", "target": "de"})    # one HTML file with script, style and words
+    render_page({"source": "en", "target": "de"})    # one HTML file with script, style and translations
     page_headers()                                   # its Content-Security-Policy
 
-The page sends requests only to its own server, and the policy lets a browser run only its own script.
+The page sends requests only to its own server, and its policy allows only its own script.
 """
 
 import json
@@ -34,7 +34,7 @@ TEMPLATE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page needs JavaScript; all of it is inside the page.</noscript>
+<noscript>This page needs JavaScript. It loads no external scripts.</noscript>
 <div id="app"></div>
 <script type="application/json" id="words">{words}</script>
 <script type="application/json" id="about">{about}</script>
@@ -60,7 +60,7 @@ def read_assets() -> tuple[str, str, str]:
 
 @cache
 def page_headers() -> dict[str, str]:
-    """HTTP headers of the page; the policy allows its script and style by their hashes."""
+    """Return the HTTP headers of the page; the policy allows its script and style by their hashes."""
     script, style, _ = read_assets()
     policy = (
         f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; img-src data:; "
@@ -76,7 +76,7 @@ def page_headers() -> dict[str, str]:
 
 
 def render_page(model_info: Mapping[str, Any]) -> str:
-    """The whole page; `model_info` is the model's description as in /readyz."""
+    """Return the page as HTML; `model_info` is the model's description as in /readyz."""
     script, style, words = read_assets()
     shown = {name: model_info[name] for name in SHOWN_MODEL_INFO if name in model_info}
     about = escape_json(json.dumps(shown, ensure_ascii=False))

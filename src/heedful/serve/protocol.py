@@ -17,25 +17,25 @@ from typing import Any, BinaryIO
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 1 << 28
 HEARTBEAT_SECONDS = 0.2
-LINE_OVERHEAD_TOKENS = 8  # that a line costs in addition to its text
+LINE_OVERHEAD_TOKENS = 8  # cost of a line in addition to its text
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationJob:
-    """Texts of one request and how to translate them: fields of TranslationOptions."""
+    """The texts of a request and their translation options (fields of TranslationOptions)."""
 
     texts: Sequence[str]
     options: Mapping[str, Any]
 
 
 def beam_cost_factor(options: Mapping[str, Any], default_beam: int) -> float:
-    """How much more a token costs than at the default beam; a narrower beam costs no less."""
+    """Return the cost of a token relative to the default beam, at least 1."""
     beam: int = max(default_beam, options.get("beam") or default_beam, options.get("num_best", 1))
     return beam / default_beam
 
 
 def too_many_tokens_message(num_tokens: int, cost_factor: float, max_tokens: int) -> str:
-    """The error message for a request that costs more than `max_tokens` at the default beam."""
+    """Return the error message for a request that costs more than `max_tokens` at the default beam."""
     beam = "" if cost_factor == 1 else f" with a beam or alternatives {cost_factor:.3g} times the default"
     return (
         f"{num_tokens:,} tokens in one request{beam}; send at most {int(max_tokens / cost_factor):,}, "
@@ -44,13 +44,12 @@ def too_many_tokens_message(num_tokens: int, cost_factor: float, max_tokens: int
 
 
 def encode_frame(message: dict[str, Any]) -> bytes:
-    """A message as length and JSON."""
     data = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
 def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
-    """The next message; None if the other side closed the stream."""
+    """Return the next message, or None if the other side closed the stream."""
     prefix = stream.read(LENGTH_BYTES)
     if len(prefix) < LENGTH_BYTES:
         return None

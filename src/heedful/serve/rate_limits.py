@@ -1,4 +1,4 @@
-"""Rate limits: a token bucket per client holds `burst_tokens` and refills by `tokens_per_second`."""
+"""Rate limits: a token bucket per client, of size `burst_tokens`, refilled by `tokens_per_second`."""
 
 import time
 from collections import OrderedDict
@@ -23,9 +23,9 @@ class RateLimiter:
         self.buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def spend(self, client: str, num_tokens: float) -> float:
-        """Take tokens from the client's bucket and return 0; if it has too few, return the seconds until it has enough.
+        """Take tokens from the client's bucket and return 0, or return the seconds until it has enough tokens.
 
-        Spending more than `burst_tokens` needs a full bucket.
+        Spending more than `burst_tokens` requires a full bucket.
         """
         now = time.monotonic()
         bucket = self.buckets.get(client)

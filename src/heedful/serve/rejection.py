@@ -5,11 +5,11 @@ from math import ceil
 OVERLOADED = "overloaded"
 SHUTTING_DOWN = "the server is shutting down"
 RATE_LIMITED = "rate limit exceeded"
-DEFAULT_RETRY_SECONDS = 2.0  # where the wait is not known
+DEFAULT_RETRY_SECONDS = 2.0  # if the wait is unknown
 
 
 class RequestRejected(Exception):
-    """A request that is not served: HTTP status, message and, where a retry may succeed, Retry-After in seconds."""
+    """A rejected request: HTTP status, message and, if a retry can succeed, Retry-After in seconds."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         self.status = status
@@ -19,10 +19,8 @@ class RequestRejected(Exception):
 
 
 def retry_hint(seconds: int) -> str:
-    """`retry after N seconds`."""
     return f"retry after {seconds} second{'s' * (seconds != 1)}"
 
 
 def body_too_large_message(max_bytes: int) -> str:
-    """The message of a 413."""
     return f"the body is larger than {max_bytes:,} bytes: send less text per request"

@@ -1,9 +1,9 @@
-"""The queue of admitted requests: capacity and batch size in estimated tokens, clients in turn.
+"""The queue of admitted requests: capacity and batch size in estimated tokens, round robin over clients.
 
 cost       estimated tokens · beam / default beam
 capacity   the tokens that the engine translates in `max_wait_seconds` at the measured throughput. The last quarter is
-           reserved for clients that have nothing queued, so that a busy client does not lock the others out
-order      round robin over clients, each with its oldest request
+           reserved for clients that have nothing queued, so a busy client does not block the others
+order      round robin over clients, oldest request first
 batch      whole requests up to a token budget, which is at most a third of the capacity
 """
 
@@ -18,7 +18,7 @@ from unicodedata import normalize
 from heedful.serve.protocol import LINE_OVERHEAD_TOKENS, TranslationJob
 from heedful.serve.throughput import ThroughputEstimate
 
-BYTES_PER_TOKEN = 3.0  # a rough guess; throughput is measured in the same unit, so the error cancels
+BYTES_PER_TOKEN = 3.0  # rough; throughput is measured in the same unit, so the error cancels
 MIN_BATCH_BUDGET_TOKENS = 512
 BUSY_CLIENT_SHARE = 0.75  # of the capacity, for clients that have a request queued
 
@@ -47,14 +47,14 @@ class QueuedRequest:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has a result or its client disconnected: no client waits for it."""
+        """Whether it has a result or its client disconnected."""
         return self.result.done()
 
 
 def estimate_tokens(texts: Sequence[str], prefix: str = "") -> int:
-    """About how many tokens texts have, without a tokenizer.
+    """Estimate the number of tokens without a tokenizer.
 
-    A line that is not blank costs LINE_OVERHEAD_TOKENS, and the forced prefix of its translation.
+    Each line that is not blank adds LINE_OVERHEAD_TOKENS and the tokens of the forced prefix.
     """
     num_lines = sum(not line.isspace() for text in texts for line in text.splitlines() if line)
     line_tokens = LINE_OVERHEAD_TOKENS + (estimate_text_tokens(prefix) if prefix else 0)
@@ -62,7 +62,7 @@ def estimate_tokens(texts: Sequence[str], prefix: str = "") -> int:
 
 
 def estimate_text_tokens(text: str) -> int:
-    """About how many tokens a text has by its bytes, without line ends; NFKC expands characters that stand for many."""
+    """Estimate the tokens of a text from its bytes after NFKC, which expands characters that represent several."""
     return int(len(normalize("NFKC", text).encode("utf-8", "replace").replace(b"\n", b"")) / BYTES_PER_TOKEN)
 
 
@@ -81,7 +81,6 @@ class RequestQueue:
 
     @property
     def running_tokens(self) -> int:
-        """Tokens of the batch that is being translated."""
         return sum(request.cost_tokens for request in self.running)
 
     @property
@@ -98,18 +97,17 @@ class RequestQueue:
 
     @property
     def wait_seconds(self) -> float:
-        """How long a new request would wait at the measured throughput; 0 before it is measured."""
+        """Expected wait of a new request at the measured throughput; 0 before it is measured."""
         speed = self.throughput.tokens_per_second
         return (self.queued_tokens + self.running_tokens) / speed if speed else 0.0
 
     def is_full(self, client: str | None, cost_tokens: float = 0.0) -> bool:
-        """Whether a request of this client would exceed its capacity; an empty queue is never full."""
+        """Whether a request of this client would exceed the capacity; an empty queue is never full."""
         is_busy_client = client is not None and self.tokens_by_client[client]
         capacity = BUSY_CLIENT_SHARE * self.capacity_tokens if is_busy_client else self.capacity_tokens
         return self.queued_tokens > 0 and self.queued_tokens + self.running_tokens + cost_tokens > capacity
 
     def append(self, request: QueuedRequest) -> None:
-        """Add a request behind the others of its client."""
         self.requests_by_client.setdefault(request.client, deque()).append(request)
         self.tokens_by_client[request.client] += request.cost_tokens
         self.queued_tokens += request.cost_tokens

@@ -1,4 +1,4 @@
-"""Reading HTTP requests: bodies with limits, validation, keys; and error responses."""
+"""Parsing of HTTP requests (body limits, validation, keys), and error responses."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 async def read_body(request: Request, max_bytes: int, timeout_seconds: float) -> bytes:
-    """Read the body up to a size and a time; Content-Length is not trusted."""
+    """Read the body with limits of size and time; Content-Length is not trusted."""
     chunks, num_bytes = list[bytes](), 0
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -41,7 +41,7 @@ async def read_body(request: Request, max_bytes: int, timeout_seconds: float) ->
 async def parse_body(request: Request, state: ServerState) -> dict[str, Any]:
     """Read the body as a JSON object or a form; a form field that occurs once becomes a string.
 
-    `curl -d` declares everything a form, so a body that starts with a brace is parsed as JSON.
+    `curl -d` sends every body as a form, so a body that starts with a brace is parsed as JSON.
     """
     data = await read_body(request, state.settings.max_body_bytes, state.settings.body_timeout_seconds)
     if has_form_body(request) and not data.lstrip().startswith(b"{"):
@@ -64,7 +64,6 @@ async def parse_body(request: Request, state: ServerState) -> dict[str, Any]:
 
 
 def has_form_body(request: Request) -> bool:
-    """Whether Content-Type says that the body is a form."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
 
 
@@ -78,22 +77,20 @@ def validate(model: type[Body], fields: dict[str, Any]) -> Body:
 
 
 async def read_request(model: type[Body], request: Request, state: ServerState) -> Body:
-    """Read and validate the body."""
     return validate(model, await parse_body(request, state))
 
 
 def read_authorization(headers: Mapping[str, str]) -> str | None:
-    """The key of the Authorization header, with any scheme (Bearer, DeepL-Auth-Key) or none."""
+    """Return the key in the Authorization header, with any scheme (Bearer, DeepL-Auth-Key) or none."""
     return headers.get("authorization", "").strip().rpartition(" ")[2] or None
 
 
 def client_address(request: Request) -> str:
-    """The client's IP address."""
     return request.client.host if request.client else "?"
 
 
 def disconnect_waiter(request: Request) -> WaitForDisconnect:
-    """A coroutine function that returns when the client disconnects; call it after the body was read."""
+    """Return a coroutine function that waits until the client disconnects; call it after the body was read."""
 
     async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -103,7 +100,7 @@ def disconnect_waiter(request: Request) -> WaitForDisconnect:
 
 
 def error_response(path: str, rejection: RequestRejected) -> JSONResponse:
-    """A rejection as a response, in the format of the API that the path belongs to."""
+    """Convert a rejection to a response, in the format of the API that the path belongs to."""
     status, body = find_error_format(path)(rejection.status, rejection.message)
     headers = {"Retry-After": str(rejection.retry_after)} if rejection.retry_after is not None else {}
     headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
@@ -112,7 +109,7 @@ def error_response(path: str, rejection: RequestRejected) -> JSONResponse:
 
 
 def endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """Decorate a handler: it gets the server's state, its result becomes JSON and its rejections error responses."""
+    """Decorate a handler: pass the server's state, encode its result as JSON, turn rejections into error responses."""
 
     async def wrapped(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The server as a process: connections, timeouts, signals, replacing the model."""
+"""The server process: connections, timeouts, signals, model updates."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from heedful.serve.rejection import OVERLOADED, retry_hint
 from heedful.serve.state import ServerSettings
 from heedful.serve.supervisor import WorkerSupervisor
 
-HEAD_TIMEOUT_SECONDS = 10.0  # for receiving the head of a request
+HEAD_TIMEOUT_SECONDS = 10.0  # for receiving the headers of a request
 WRITE_TIMEOUT_SECONDS = 30.0  # for a client that does not read its response
 KEEP_ALIVE_SECONDS = 5  # between two requests on a connection
 MODEL_POLL_SECONDS = 2.0
@@ -35,7 +35,7 @@ FLUSH_SECONDS = 2  # for sending the last responses
 
 
 def overloaded_response(retry_after: int) -> bytes:
-    """A 503 for a connection that is closed before its request is read."""
+    """Return a 503 for a connection that is closed before its request is read."""
     body = json.dumps({"error": f"{OVERLOADED}: {retry_hint(retry_after)}"})
     return (
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -44,14 +44,13 @@ def overloaded_response(retry_after: int) -> bytes:
 
 
 class TimeoutProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with timeouts for slow clients and a limit of connections."""
+    """uvicorn's HTTP protocol with timeouts for slow clients and a connection limit."""
 
     head_timer: asyncio.TimerHandle | None = None
     write_timer: asyncio.TimerHandle | None = None
     max_connections = MAX_CONNECTIONS
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer; above the limit, respond with 503 and close."""
         super().connection_made(transport)
         if len(self.connections) > self.max_connections:
             transport.write(overloaded_response(retry_after=2))
@@ -60,42 +59,36 @@ class TimeoutProtocol(H11Protocol):
         self.head_timer = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self.close_if_idle)
 
     def close_if_idle(self) -> None:
-        """Close the connection if no request is being answered."""
         cycle: Any = self.cycle  # None before the first request
         if (cycle is None or cycle.response_complete) and not self.transport.is_closing():
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Restart the timer for the next request on this connection."""
         self.cancel_timers()
         self.head_timer = self.loop.call_later(HEAD_TIMEOUT_SECONDS, self.close_if_idle)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read: start the write timer."""
         super().pause_writing()
         self.write_timer = self.loop.call_later(WRITE_TIMEOUT_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads again: cancel the write timer."""
         if self.write_timer is not None:
             self.write_timer.cancel()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers."""
         self.cancel_timers()
         super().connection_lost(exc)
 
     def cancel_timers(self) -> None:
-        """Cancel both timers."""
         for timer in (self.head_timer, self.write_timer):
             if timer is not None:
                 timer.cancel()
 
 
 class DrainingServer(uvicorn.Server):
-    """On SIGTERM or Ctrl-C, rejects new requests with 503 and finishes admitted ones; a second signal exits at once."""
+    """On SIGTERM or Ctrl-C, rejects new requests and finishes admitted ones; a second signal exits immediately."""
 
     def __init__(self, config: uvicorn.Config, batcher: Batcher, grace_seconds: float) -> None:
         super().__init__(config)
@@ -104,11 +97,11 @@ class DrainingServer(uvicorn.Server):
         self.loop = asyncio.get_running_loop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's signature
-        """Handle the signal; unlike uvicorn, it is not raised again at the end."""
+        """Start draining; exit on the second signal. Unlike uvicorn, do not raise the signal again at the end."""
         if self.stop_requested.is_set():
             self.should_exit = self.force_exit = True
         self.stop_requested.set()
-        self.loop.call_soon_threadsafe(lambda: None)  # wake up
+        self.loop.call_soon_threadsafe(lambda: None)  # wake the event loop
 
     async def drain_on_signal(self) -> None:
         """Wait for the signal, drain the queue, then let uvicorn exit."""
@@ -128,7 +121,7 @@ def run_server(
     threads: int | None = None,
     on_ready: Callable[[dict[str, Any]], None] = lambda _model_info: None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish admitted requests; `on_ready` gets the description of the model."""
+    """Serve until SIGTERM or Ctrl-C, then finish admitted requests; `on_ready` receives the model's description."""
     asyncio.run(serve_until_stopped(model_dir, host, port, settings, threads, on_ready))
 
 
@@ -182,7 +175,7 @@ async def serve_until_stopped(
 
 
 def raise_connection_limit() -> int:
-    """Raise the limit of open files as far as needed and allowed; returns how many connections fit, at most 1,024."""
+    """Raise the limit of open files as far as allowed; return how many connections it permits, at most 1,024."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
@@ -198,7 +191,7 @@ def raise_connection_limit() -> int:
 
 
 async def watch_model(supervisor: WorkerSupervisor, model_dir: Path, reload_requested: asyncio.Event) -> None:
-    """Swap the model when its directory changes or SIGHUP asks for it; the old one serves until the new one is open."""
+    """Replace the model when its directory changes or on SIGHUP; the old one serves until the new one is open."""
     served_stamp, poll_seconds = read_model_stamp(model_dir), MODEL_POLL_SECONDS
     while True:
         try:
@@ -212,7 +205,7 @@ async def watch_model(supervisor: WorkerSupervisor, model_dir: Path, reload_requ
         try:
             await supervisor.swap_model(model_dir)
         except HeedfulError as error:
-            poll_seconds = min(2 * poll_seconds, MAX_MODEL_POLL_SECONDS)  # it may still be being copied: retry
+            poll_seconds = min(2 * poll_seconds, MAX_MODEL_POLL_SECONDS)  # the copy may be incomplete: retry
             print_status(f"keeping the old model, the new one cannot be opened: {error}")
         else:
             served_stamp, poll_seconds = new_stamp, MODEL_POLL_SECONDS
@@ -227,7 +220,7 @@ def print_status(message: str) -> None:
 
 
 def read_model_stamp(model_dir: Path) -> tuple[int, int] | None:
-    """Modification time and inode of the manifest, which change with the export; None if there is none right now."""
+    """Modification time and inode of the manifest, which change with the export; None if there is no manifest."""
     try:
         status = (model_dir / INNER_FOLDER / MANIFEST).stat()
     except OSError:

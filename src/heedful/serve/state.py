@@ -1,4 +1,4 @@
-"""What all requests share: the worker, the queue, rate limits and usage counts."""
+"""State shared by all requests: the worker, the queue, rate limits and usage counts."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from heedful.serve.rejection import RATE_LIMITED, RequestRejected
 from heedful.serve.request_queue import QueueLimits, estimate_tokens
 from heedful.serve.supervisor import WorkerSupervisor
 
-CANARY_SECONDS = 10.0  # without a translation, after which the engine is tested
+CANARY_SECONDS = 10.0  # longest time without a translation before the engine is tested
 MAX_OPEN_DOCUMENTS = 8  # each is held in memory
 MAX_CLIENT_DOCUMENTS = 2  # open at once
 WaitForDisconnect = Callable[[], Coroutine[Any, Any, None]]
@@ -28,13 +28,13 @@ class ServerSettings:
     """Limits and timeouts of the server; the defaults are safe."""
 
     limits: QueueLimits = field(default_factory=QueueLimits)
-    keys: Mapping[str, str] = field(default_factory=dict)  # hash -> name; empty: no key is needed
-    allowed_hosts: frozenset[str] | None = None  # Host headers that are served; None: any
+    keys: Mapping[str, str] = field(default_factory=dict)  # hash -> name; empty: no key is required
+    allowed_hosts: frozenset[str] | None = None  # accepted Host headers; None: any
     max_body_bytes: int = 1 << 20
     max_document_bytes: int = 16 << 20
     max_document_lines: int = 200_000
     body_timeout_seconds: float = 10.0  # for receiving a body; six times as long for a document
-    request_timeout_seconds: float = 30.0  # a request may ask for less
+    request_timeout_seconds: float = 30.0  # a request can set a shorter one
     client_tokens_per_second: float = 20_000.0
     client_burst_tokens: float = 200_000.0
     shutdown_grace_seconds: float = 30.0  # to finish admitted requests after SIGTERM
@@ -65,7 +65,7 @@ class ServerState:
 
     @property
     def faults(self) -> list[str]:
-        """Why the server is not ready. A full queue is no fault: if all replicas were full, none would be left."""
+        """Why the server is not ready. A full queue is no fault: under overload, no replica would be left."""
         silent_seconds = time.monotonic() - self.supervisor.last_result_time
         runner = self.batcher.runner
         checks = {
@@ -89,17 +89,17 @@ class ServerState:
         return name and f"key {name}"
 
     def require_client(self, address: str, key: str | None) -> str:
-        """The client's id; raises RequestRejected (401) if the key is unknown."""
+        """The client's id; raise RequestRejected (401) if the key is unknown."""
         if client := self.identify_client(address, key):
             return client
         raise RequestRejected(401, "missing or unknown API key: send the header Authorization: Bearer KEY")
 
     def usage_account(self, client: str) -> str:
-        """Under which name characters are counted: the key, or one for all addresses, of which there are many."""
+        """The name under which characters are counted: the key or, without keys, one name for all addresses."""
         return client if self.settings.keys else ""
 
     def cost_factor(self, options: Mapping[str, Any]) -> float:
-        """How much more a token costs than at the model's default beam."""
+        """Cost of a token relative to the model's default beam, at least 1."""
         return beam_cost_factor(options, self.supervisor.model_info.get("beam", 1))
 
     async def translate(
@@ -113,7 +113,7 @@ class ServerState:
         """Translate a request: admission, rate limit, queue, engine."""
         job = TranslationJob(texts, options)
         cost_tokens = self.batcher.check_admission(job, client, cost_factor=self.cost_factor(options))
-        if retry_after := self.rate_limiter.spend(client, cost_tokens):  # last, so that other rejections are free
+        if retry_after := self.rate_limiter.spend(client, cost_tokens):  # last, so that other rejections cost no tokens
             raise self.batcher.reject(429, RATE_LIMITED, retry_after)
         max_seconds = self.settings.request_timeout_seconds
         timeout_seconds = min(timeout_seconds or max_seconds, max_seconds)
@@ -140,7 +140,7 @@ class ServerState:
                 return answer
             if done:
                 raise RequestRejected(499, "the client disconnected")
-            raise self.batcher.reject(504, "timed out, send less text at once", self.batcher.queue.wait_seconds)
+            raise self.batcher.reject(504, "timed out (send less text per request)", self.batcher.queue.wait_seconds)
         finally:
             disconnect.cancel()
             if not result.done():
@@ -149,7 +149,7 @@ class ServerState:
     # ------------------------------------------------------------------------------------------------ documents
 
     def acquire_document_slot(self, client: str) -> None:
-        """Reserve memory for a document before it is read; raises RequestRejected if too many are open."""
+        """Reserve memory for a document before it is read; raise RequestRejected if too many are open."""
         if (
             self.batcher.is_draining
             or self.batcher.num_open_documents >= MAX_OPEN_DOCUMENTS
@@ -160,7 +160,6 @@ class ServerState:
         self.documents_by_client[client] += 1
 
     def release_document_slot(self, client: str) -> None:
-        """Free what `acquire_document_slot` reserved."""
         self.batcher.num_open_documents -= 1
         self.documents_by_client -= Counter([client])
 
@@ -169,9 +168,9 @@ class ServerState:
     ) -> AsyncIterator[dict[str, Any]]:
         """Translate lines part by part and yield their translations; each part is queued like a request.
 
-        Once the first part is admitted the others follow, even if the queue is full or the server is draining; over the
-        rate limit they wait. Parts are small, so that text with more tokens than estimated stays below the limit of a
-        request. Every translation names the model's version, which may change between parts.
+        Once the first part is admitted, the others are too, even if the queue is full or the server is draining; above
+        the rate limit they wait. Parts are small, so text with more tokens than estimated stays below the limit of a
+        request. Every translation has the model's version, which can change between parts.
         """
         limits, cost_factor, has_started = self.settings.limits, self.cost_factor(options), False
         max_part_tokens = int(min(limits.max_batch_tokens, limits.max_request_tokens / 4) / cost_factor)
@@ -193,7 +192,7 @@ class ServerState:
 
 
 def split_lines_by_tokens(lines: Iterable[str], max_tokens: int, max_lines: int = 128) -> Iterator[list[str]]:
-    """Split lines into parts of at most about `max_tokens` tokens; a longer line is a part of its own."""
+    """Split lines into parts of at most about `max_tokens` tokens; a longer line becomes a separate part."""
     part, remaining_tokens = list[str](), max_tokens
     for line in lines:
         num_tokens = estimate_tokens([line])

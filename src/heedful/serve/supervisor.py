@@ -1,11 +1,11 @@
-"""Supervises the worker process: kills it when it hangs, restarts it when it dies, replaces it for another model.
+"""Supervises the worker process: kills it if it hangs, restarts it if it dies, replaces it to change the model.
 
     supervisor = WorkerSupervisor(Path("my-model"), threads=2)
     await supervisor.start()
     results = await supervisor.translate([TranslationJob(["Good morning"], {"beam": 5})])
 
-The server process never opens a model. A worker without a heartbeat for HEARTBEAT_TIMEOUT_SECONDS counts as dead. Of
-the batches that a dead worker had, the first was running and may have caused the crash (`WorkerCrashed`); the others
+The server process never opens a model. A worker that sends no heartbeat for HEARTBEAT_TIMEOUT_SECONDS is considered
+dead. The first pending batch of a dead worker was running and may have caused the crash (`WorkerCrashed`); the others
 had not started and are sent to the next worker.
 """
 
@@ -51,7 +51,7 @@ class WorkerProcess:
 
     @classmethod
     async def launch(cls, model_dir: Path, threads: int | None, max_request_tokens: int) -> "WorkerProcess":
-        """Start a process and wait until the model is open; raises HeedfulError if that fails."""
+        """Start a process and wait until the model is open; raise HeedfulError if that fails."""
         command = [sys.executable, "-m", "heedful.serve.worker", str(model_dir)]
         command += ["--max-request-tokens", str(max_request_tokens)]
         command += ["--threads", str(threads)] if threads else []
@@ -71,7 +71,7 @@ class WorkerProcess:
         if first is None or "ready" not in first:
             worker.kill()
             await process.wait()
-            reason = first.get("error") if first else f"its process ended with {process.returncode}"
+            reason = first.get("error") if first else f"its process exited with code {process.returncode}"
             raise HeedfulError(f"{model_dir} cannot be served: {reason}")
         worker.model_info = first["ready"]
         worker.last_heartbeat = time.monotonic()
@@ -79,7 +79,7 @@ class WorkerProcess:
         return worker
 
     async def read_message(self) -> dict[str, Any] | None:
-        """The next frame; None at the end of the stream."""
+        """Return the next frame, or None at the end of the stream."""
         stream = self.process.stdout
         assert stream is not None
         try:
@@ -92,7 +92,7 @@ class WorkerProcess:
         return message
 
     async def read_results(self) -> None:
-        """Resolve pending batches until the process ends; those that are left then fail."""
+        """Resolve pending batches until the process ends; the remaining ones then fail."""
         while (message := await self.read_message()) is not None:
             self.last_heartbeat = time.monotonic()
             if "batch" in message and (pending := self.results_by_batch.pop(message["batch"], None)):
@@ -104,14 +104,14 @@ class WorkerProcess:
         self.ended.set()
         for position, pending in enumerate(self.results_by_batch.values()):
             if not pending.done():
-                reason = f"the worker ended with {self.process.returncode}"
+                reason = f"the worker exited with code {self.process.returncode}"
                 pending.set_exception(NotStarted(reason) if position else WorkerCrashed(reason))
         self.results_by_batch.clear()
 
     async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
-        """One result per job; raises WorkerCrashed or NotStarted if the process dies first."""
+        """Return one result per job; raise WorkerCrashed or NotStarted if the process dies first."""
         if self.ended.is_set() or self.process.stdin is None:
-            raise NotStarted("the worker has ended")
+            raise NotStarted("the worker has exited")
         if not self.results_by_batch:
             self.last_result = time.monotonic()
         self.last_batch_id += 1
@@ -139,9 +139,9 @@ class WorkerProcess:
         )
 
     def kill(self) -> None:
-        """Kill the process at once, even if it is stopped.
+        """Kill the process immediately, even if it is stopped.
 
-        Not with `process.kill` where possible: it polls the process first, and then asyncio cannot read its exit code.
+        Avoid `process.kill` where possible: it polls the process first, and then asyncio cannot read the exit code.
         """
         if self.process.returncode is not None:
             return
@@ -152,7 +152,7 @@ class WorkerProcess:
                 self.process.kill()
 
     async def retire(self, timeout_seconds: float = MAX_BATCH_SECONDS) -> None:
-        """Wait for pending batches, then end the process; it is killed if it hangs or the timeout passes."""
+        """Wait for pending batches, then stop the process; kill it if it hangs or the timeout passes."""
         deadline = time.monotonic() + timeout_seconds
         while self.results_by_batch and not self.ended.is_set() and not self.is_hung and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -164,14 +164,14 @@ class WorkerProcess:
 
 
 class WorkerSupervisor:
-    """Keeps one worker running: restarts it after a crash, and swaps it for another model without a pause."""
+    """Keeps one worker running: restarts it after a crash, and replaces it without a pause to change the model."""
 
     def __init__(self, model_dir: Path, *, threads: int | None = None, max_request_tokens: int = 4096) -> None:
-        self.model_dir = model_dir.resolve()  # a link may point elsewhere later
+        self.model_dir = model_dir.resolve()  # a symbolic link may change later
         self.threads, self.max_request_tokens = threads, max_request_tokens
         self.worker: WorkerProcess | None = None
         self.ready = asyncio.Event()
-        self.replace_lock = asyncio.Lock()  # one new worker at a time, after a crash or for another model
+        self.replace_lock = asyncio.Lock()  # one new worker at a time, after a crash or for a new model
         self.num_restarts = 0
         self.num_swaps = 0
         self.last_result_time = 0.0  # monotonic clock
@@ -179,18 +179,17 @@ class WorkerSupervisor:
         self.retiring: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Open the model; raises HeedfulError if that fails."""
+        """Open the model; raise HeedfulError if that fails."""
         self.worker = await self.launch_worker()
         self.last_result_time = time.monotonic()  # a worker translates once before it is ready
         self.ready.set()
         self.monitor = asyncio.create_task(self.monitor_worker())
 
     async def launch_worker(self) -> WorkerProcess:
-        """A new worker for the current model."""
         return await WorkerProcess.launch(self.model_dir, self.threads, self.max_request_tokens)
 
     async def monitor_worker(self) -> None:
-        """Kill the worker when it hangs, and restart it when it has ended."""
+        """Kill the worker if it hangs, and restart it when it has ended."""
         num_failures = 0
         while True:
             worker = self.worker
@@ -216,7 +215,7 @@ class WorkerSupervisor:
                 self.ready.set()
 
     async def swap_model(self, model_dir: Path) -> None:
-        """Open another model, then send new batches to it; the old worker finishes what it has."""
+        """Open another model and send new batches to it; the old worker finishes its pending batches."""
         async with self.replace_lock:
             model_dir = model_dir.resolve()
             new_worker = await WorkerProcess.launch(model_dir, self.threads, self.max_request_tokens)
@@ -229,7 +228,7 @@ class WorkerSupervisor:
             task.add_done_callback(self.retiring.discard)
 
     async def translate(self, jobs: Sequence[TranslationJob]) -> list[Any]:
-        """One result per job, all from the same worker, so versions of a model never mix."""
+        """Return one result per job, all from the same worker, so model versions never mix."""
         while True:
             await self.ready.wait()
             assert self.worker is not None
@@ -243,11 +242,10 @@ class WorkerSupervisor:
 
     @property
     def model_info(self) -> dict[str, Any]:
-        """The worker's description of the model."""
         return self.worker.model_info if self.worker else {}
 
     async def close(self) -> None:
-        """End the worker; call it after draining, as it waits for no batch."""
+        """Stop the worker without waiting for batches; call it after draining."""
         if self.monitor:
             self.monitor.cancel()
         if self.worker:

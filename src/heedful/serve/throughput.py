@@ -1,9 +1,9 @@
-"""How many tokens the engine translates per second, measured from its batches."""
+"""Throughput of the engine in tokens per second, measured from its batches."""
 
 from math import exp
 
-DECAY_SECONDS = 10.0  # of work, after which a batch weighs 1/e
-MAX_SPEEDUP = 4.0  # of one batch over the estimate
+DECAY_SECONDS = 10.0  # of translation time, after which the weight of a batch is 1/e
+MAX_SPEEDUP = 4.0  # of a single batch over the estimate
 
 
 class ThroughputEstimate:
@@ -13,9 +13,9 @@ class ThroughputEstimate:
         self.weighted_tokens = self.weighted_seconds = 0.0
 
     def record_batch(self, num_tokens: float, seconds: float, batch_budget_tokens: float) -> None:
-        """Add a batch. One below half the budget is slow for its size, so it counts only if it raises the estimate.
+        """Add a batch. Batches below half the budget are inefficient, so they count only if they raise the estimate.
 
-        Tokens above MAX_SPEEDUP times the estimate are ignored: some cost no work (e.g. characters that are removed).
+        Tokens above MAX_SPEEDUP times the estimate are ignored: some need no translation, such as removed characters.
         """
         num_tokens = (
             min(num_tokens, MAX_SPEEDUP * self.tokens_per_second * seconds) if self.weighted_seconds else num_tokens

@@ -1,6 +1,6 @@
 """The worker process: `python -m heedful.serve.worker FOLDER` reads batches from stdin and writes results to stdout.
 
-Only this process opens the model, so a crash in native code does not take the server down. A thread sends heartbeats;
+Only this process opens the model, so a crash in native code does not stop the server. A thread sends heartbeats;
 engines release the interpreter lock while they compute.
 """
 
@@ -37,11 +37,11 @@ def main() -> None:
     parser.add_argument("--max-request-tokens", type=int, default=4096)
     args = parser.parse_args()
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints must not get between the frames
+    os.dup2(2, 1)  # output of libraries must not corrupt the frames
     writer = FrameWriter(out)
     try:
         translator = load(args.folder, threads=args.threads)
-        translator("a")  # the first translation is slow: warm up before the first request
+        translator("a")  # warm up: the first translation is slow
     except HeedfulError as error:
         writer.write({"error": str(error)})
         sys.exit(1)
@@ -62,7 +62,7 @@ class FrameWriter:
         self.stream, self.lock = stream, threading.Lock()
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write a message; end the process if the server is gone."""
+        """Write a message; exit if the server has closed the pipe."""
         data = memoryview(encode_frame(message))
         try:
             with self.lock:
@@ -72,14 +72,13 @@ class FrameWriter:
             os._exit(0)
 
     def send_heartbeats(self) -> None:
-        """Write a heartbeat every HEARTBEAT_SECONDS, forever."""
         while True:
             time.sleep(HEARTBEAT_SECONDS)
             self.write({"heartbeat": True})
 
 
 def describe_model(translator: Translator) -> dict[str, Any]:
-    """What /readyz and the page say about the model."""
+    """The model's description, for /readyz and the page."""
     described = translator.bundle.description
     return {
         "source": described.source,
@@ -96,7 +95,7 @@ def describe_model(translator: Translator) -> dict[str, Any]:
 def translate_jobs(
     translator: Translator, jobs: Sequence[Mapping[str, Any]], max_request_tokens: int
 ) -> list[dict[str, Any]]:
-    """One result per job; jobs with the same options are translated together."""
+    """Return one result per job; jobs with the same options are translated together."""
     results: list[dict[str, Any]] = [{}] * len(jobs)
     groups: dict[str, list[int]] = {}
     for index, job in enumerate(jobs):
@@ -124,14 +123,14 @@ def translate_jobs(
 
 
 def count_tokens(translator: Translator, texts: Sequence[str], prefix: str) -> int:
-    """The tokens of texts, with LINE_OVERHEAD_TOKENS and the prefix for each line."""
+    """Return the number of tokens, including LINE_OVERHEAD_TOKENS and the prefix for each line."""
     lines = [normalize(line)[0] for text in texts for line in text.split("\n")]
     line_tokens = LINE_OVERHEAD_TOKENS + len(translator.target.encode([prefix])[0])
     return sum(line_tokens + len(ids) for ids in translator.source.encode([line for line in lines if line]))
 
 
 def translation_as_dict(translation: Translation) -> dict[str, Any]:
-    """A translation as plain values, its alternatives as texts."""
+    """Return a translation as plain values, with its alternatives as strings."""
     fields = asdict(replace(translation, alternatives=()))
     fields["alternatives"] = [alternative.text for alternative in translation.alternatives]
     del fields["weights"]

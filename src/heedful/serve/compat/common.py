@@ -1,4 +1,4 @@
-"""What the vendors' APIs share: language codes and names, and options that are rejected."""
+"""Shared by the vendors' APIs: language codes and names, and checks for unsupported options."""
 
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ def language_name(code: str | None) -> str:
 
 
 def is_same_language(code: str, other: str) -> bool:
-    """Whether two codes can mean the same variety: EN-US and en do, pt-BR and pt-PT do not."""
+    """Whether two codes can mean the same language: true for EN-US and en, false for pt-BR and pt-PT."""
     code, other = (each.lower().replace("_", "-") for each in (code, other))
     return code == other or (base_language(code) == base_language(other) and ("-" not in code or "-" not in other))
 
@@ -47,20 +47,18 @@ def check_languages(state: ServerState, source: str | None, target: str | None) 
 
 
 def check_text_format(text_format: str) -> None:
-    """Reject HTML."""
     if text_format == "html":
         raise RequestRejected(400, "HTML markup is not supported: send plain text with format=text")
 
 
 def as_list(texts: list[str] | str) -> list[str]:
-    """A single text as a list of one."""
     return [texts] if isinstance(texts, str) else texts
 
 
 async def translate_texts(
     request: Request, state: ServerState, key: str | None, texts: list[str], num_best: int = 1
 ) -> list[dict[str, Any]]:
-    """Translate; `key` overrides the one of the Authorization header."""
+    """Translate texts; `key` overrides the Authorization header."""
     client = state.require_client(client_address(request), key or read_authorization(request.headers))
     options = {"num_best": num_best, "tokens": False}
     answer = await state.translate(client, texts, options, disconnect_waiter(request))

@@ -27,7 +27,7 @@ class DeepLRequest(BaseModel):
 
 @endpoint
 async def translate(request: Request, state: ServerState) -> Any:
-    """DeepL's /v2/translate."""
+    """Translate texts (DeepL's API)."""
     body = await read_request(DeepLRequest, request, state)
     for option, value in (("glossary_id", body.glossary_id), ("tag_handling", body.tag_handling)):
         if value:
@@ -51,9 +51,9 @@ async def translate(request: Request, state: ServerState) -> Any:
 
 @endpoint
 async def languages(request: Request, state: ServerState) -> Any:
-    """DeepL's /v2/languages; its own client sends a form, even with GET."""
+    """Source or target language of the model (DeepL's API)."""
     state.require_client(client_address(request), read_authorization(request.headers))
-    form = await parse_body(request, state) if has_form_body(request) else {}
+    form = await parse_body(request, state) if has_form_body(request) else {}  # DeepL's client sends one with GET
     side = "target" if "target" in (request.query_params.get("type"), form.get("type")) else "source"
     code = str(state.supervisor.model_info.get(side))
     return [{"language": code.upper(), "name": language_name(code), "supports_formality": False}]
@@ -61,7 +61,7 @@ async def languages(request: Request, state: ServerState) -> Any:
 
 @endpoint
 async def usage(request: Request, state: ServerState) -> Any:
-    """DeepL's /v2/usage."""
+    """Number of characters translated for this key (DeepL's API)."""
     client = state.require_client(client_address(request), read_authorization(request.headers))
     num_characters = state.characters_by_account[state.usage_account(client)]
     return {"character_count": num_characters, "character_limit": UNLIMITED_CHARACTERS}

@@ -1,4 +1,4 @@
-"""Error responses in the vendor's format, chosen by the path."""
+"""Error responses in the vendor's format, selected by path. Vendors return 403 for a wrong key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,23 +7,19 @@ ErrorFormat = Callable[[int, str], tuple[int, dict[str, Any]]]  # (status, messa
 
 
 def format_libretranslate_error(status: int, message: str) -> tuple[int, dict[str, Any]]:
-    """LibreTranslate's error; a wrong key is 403."""
     return 403 if status == 401 else status, {"error": message}
 
 
 def format_deepl_error(status: int, message: str) -> tuple[int, dict[str, Any]]:
-    """DeepL's error; a wrong key is 403."""
     return 403 if status == 401 else status, {"message": message}
 
 
 def format_google_error(status: int, message: str) -> tuple[int, dict[str, Any]]:
-    """Google's error; a wrong key is 403."""
     status = 403 if status == 401 else status
     return status, {"error": {"code": status, "message": message}}
 
 
 def format_native_error(status: int, message: str) -> tuple[int, dict[str, Any]]:
-    """The error of heedful's own API."""
     return status, {"error": message}
 
 
@@ -36,5 +32,5 @@ ERROR_FORMATS: dict[str, ErrorFormat] = {  # by prefix of the path
 
 
 def find_error_format(path: str) -> ErrorFormat:
-    """The format for a path; heedful's own if it belongs to no vendor."""
+    """Return the format for a path; heedful's own unless the path belongs to a vendor."""
     return next((form for prefix, form in ERROR_FORMATS.items() if path.startswith(prefix)), format_native_error)

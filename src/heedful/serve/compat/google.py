@@ -1,4 +1,4 @@
-"""Google's translation API, version 2."""
+"""Google's Translation API, version 2."""
 
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ class GoogleRequest(BaseModel):
 
 @endpoint
 async def translate(request: Request, state: ServerState) -> Any:
-    """Google's /language/translate/v2; unlike Google's, the default format is plain text."""
+    """Translate texts (Google's API); unlike Google's, the default format is plain text."""
     body = await read_request(GoogleRequest, request, state)
     check_text_format(body.format)
     check_languages(state, body.source, body.target)

@@ -41,7 +41,7 @@ class DetectRequest(BaseModel):
 
 @endpoint
 async def translate(request: Request, state: ServerState) -> Any:
-    """LibreTranslate's /translate."""
+    """Translate a text or a list of texts (LibreTranslate's API)."""
     body = await read_request(LibreTranslateRequest, request, state)
     check_text_format(body.format)
     check_languages(state, body.source, body.target)
@@ -57,20 +57,20 @@ async def translate(request: Request, state: ServerState) -> Any:
 
 @endpoint
 async def detect(request: Request, state: ServerState) -> Any:
-    """LibreTranslate's /detect."""
+    """Return the model's source language with confidence 0 (LibreTranslate's API)."""
     body = await read_request(DetectRequest, request, state)
     state.require_client(client_address(request), body.api_key or read_authorization(request.headers))
     return [detection_result(state)]
 
 
 def detection_result(state: ServerState) -> dict[str, Any]:
-    """The model's source language as a detection; nothing is detected, so the confidence is 0."""
+    """The model's source language as a detection; the server detects no languages, so the confidence is 0."""
     return {"confidence": 0.0, "language": state.supervisor.model_info.get("source")}
 
 
 @endpoint
 async def languages(_: Request, state: ServerState) -> Any:
-    """LibreTranslate's /languages."""
+    """Languages of the model (LibreTranslate's API)."""
     source, target = (state.supervisor.model_info.get(side) for side in ("source", "target"))
     return [
         {"code": source, "name": language_name(source), "targets": [target]},
@@ -80,7 +80,7 @@ async def languages(_: Request, state: ServerState) -> Any:
 
 @endpoint
 async def frontend_settings(_: Request, state: ServerState) -> Any:
-    """LibreTranslate's /frontend/settings."""
+    """Settings for clients (LibreTranslate's API)."""
     codes = {side: state.supervisor.model_info.get(side) for side in ("source", "target")}
     return {
         "apiKeys": bool(state.settings.keys),

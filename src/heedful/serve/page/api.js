@@ -1,6 +1,6 @@
-// Requests to the server: texts in, one translation each out, or a RequestError.
+// Requests to the server: return one translation per text, or throw a RequestError.
 
-const MAX_LINES = 32, MAX_CHARACTERS = 3000;  // of one request: long texts are sent in parts
+const MAX_LINES = 32, MAX_CHARACTERS = 3000;  // per request: longer texts are sent in parts
 class RequestError extends Error {
   constructor(status, message, retryAfter) {
     super(message);
@@ -8,7 +8,7 @@ class RequestError extends Error {
   }
 }
 
-// Browsers may forbid storage; then nothing is remembered.
+// Storage may be disabled in the browser; then nothing is stored.
 const storage = (name) => ({
   get: (key) => { try { return window[name].getItem(key); } catch { return null; } },
   put: (key, value) => { try { if (value === null) window[name].removeItem(key); else window[name].setItem(key, value); } catch { /* not stored */ } },
@@ -34,7 +34,7 @@ async function post(texts, signal) {
   throw new RequestError(response.status, String(body.error ?? ""), Number(response.headers.get("Retry-After")) || null);
 }
 
-// Not every model can align: if the first request is rejected, it is repeated without alignment.
+// Some models cannot align: if the first request is rejected, retry it without alignment.
 async function requestTranslations(texts, signal) {
   try {
     return await post(texts, signal);

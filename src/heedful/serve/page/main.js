@@ -12,7 +12,7 @@ const mirror = el("div", { class: "mirror", "aria-hidden": "true" });
 const output = el("div", { id: "translation", role: "group", "aria-labelledby": "target-title" });
 const announcer = el("div", { class: "visually-hidden", "aria-live": "polite", lang: "" });
 
-// -------- the frame
+// -------- page layout
 
 function languageName(code) {
   try {
@@ -71,7 +71,7 @@ function renderPage() {
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
-// -------- the lines
+// -------- lines
 
 const shownText = (line) => chosenTexts.get(line) ?? results.get(line)?.text ?? "";
 const fullTranslation = () => lines.map(shownText).join("\n");
@@ -116,7 +116,7 @@ function renderInspect(line) {
   return el("div", { class: "command" }, el("span", { text: t("inspect-with") }), el("code", { dir: "ltr", text: command }), copyButton);
 }
 
-// Only lines that changed are replaced, so that focus and selection stay.
+// Replace changed lines only, to keep focus and selection.
 function renderLines() {
   const oldRows = rows;
   rows = lines.map((line, row) => {
@@ -215,7 +215,7 @@ output.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// The source is a text area: its words are in the mirror beneath it.
+// The source is a text area: its words are elements of the mirror behind it.
 input.addEventListener("pointermove", (event) => highlightAt("source", locateWord(document.elementsFromPoint(event.clientX, event.clientY).find((node) => mirror.contains(node) && node.dataset.word))));
 input.addEventListener("pointerleave", highlightAtCursor);
 input.addEventListener("blur", () => highlight(null));
@@ -247,12 +247,12 @@ function setStatus(key, options = {}) {
   countdown = setInterval(showSeconds, 250);
 }
 const retryButton = () => button(t("again"), translate, { "data-key": "again" });
-function keyForm() {  // a header carries visible ASCII only, and keys are that
+function keyForm() {  // headers and keys contain visible ASCII only
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": t("key"), "data-key": "key" });
   return el("form", { onsubmit: (event) => { event.preventDefault(); sessionStore.put("heedful.key", field.value.replace(/[^!-~]/g, "")); translate(); } }, field, el("button", { text: t("use-key") }));
 }
 
-// Show what is wrong; retry if that may help.
+// Show the error; schedule a retry if it is temporary.
 function handleError({ status, message, retryAfter }) {
   if (status === 401) {
     const isWrong = sessionStore.get("heedful.key") !== null;
@@ -270,14 +270,14 @@ function handleError({ status, message, retryAfter }) {
 
 const untranslatedLines = () => [...new Set(lines)].filter((line) => line.trim() && !results.has(line));
 async function translate() {
-  if (pendingLines?.every((line) => lines.includes(line))) return;  // still needed: new lines are sent next
+  if (pendingLines?.every((line) => lines.includes(line))) return;  // still needed; new lines are sent afterwards
   const ownId = ++runId;
   clearTimeout(nextRun);
   controller?.abort();
   controller = new AbortController();
   resumeAt = 0;
   const slow = setTimeout(() => { if (ownId === runId) setStatus("working"); }, status[1]?.seconds ? 0 : 400);
-  let singles = 0, failure = null;  // how many lines are sent one by one, because one of them was rejected
+  let singles = 0, failure = null;  // number of lines to send one by one after a part was rejected
   for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
     const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
@@ -302,7 +302,7 @@ async function translate() {
   if (results.size > 2000) for (const line of [...results.keys()]) if (!lines.includes(line)) { results.delete(line); chosenTexts.delete(line); }
 }
 
-// Screen readers read new lines, once typing has stopped.
+// Announce new lines to screen readers when typing stops.
 let announcedLines = new Set(), announceTimer = null;
 function announce() {
   clearTimeout(announceTimer);
@@ -317,7 +317,7 @@ input.addEventListener("input", () => {
   lines = splitLines(input.value);
   openRow = null;
   renderLines();
-  if (Date.now() < resumeAt) return;  // the server asked for a pause: the text is sent after it
+  if (Date.now() < resumeAt) return;  // wait for Retry-After; the text is sent then
   clearTimeout(nextRun);
   nextRun = setTimeout(translate, TYPING_PAUSE_MS);
 });
@@ -329,7 +329,7 @@ function clear() {
 async function copy(text, copyButton) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // without TLS there is no clipboard
+  } catch {  // the clipboard API needs TLS
     const field = el("textarea", { class: "visually-hidden", value: text });
     document.body.append(field);
     field.select();
@@ -354,7 +354,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renderPage
   language = preferred.find((code) => LANGUAGES.includes(code)) ?? "en";
   renderPage();
   if (matchMedia("(hover: hover)").matches) input.focus();
-  if (input.value) input.dispatchEvent(new Event("input"));  // text that the browser restored
+  if (input.value) input.dispatchEvent(new Event("input"));  // the browser restored text
   updateModel();
   document.documentElement.dataset.ready = performance.now().toFixed(0);
 }

@@ -1,6 +1,6 @@
-// Text without drawing or requests: lines, words, alignment, probabilities of words.
+// Text processing, without DOM or requests: lines, words, alignment, word probabilities.
 
-const replaceSurrogates = (text) => text.replace(/\p{Cs}/gu, "\ufffd");  // half a character cannot be sent
+const replaceSurrogates = (text) => text.replace(/\p{Cs}/gu, "\ufffd");  // lone surrogates cannot be sent
 const splitLines = (text) => replaceSurrogates(text).split("\n");
 const splitWords = (text) => text.split(/\s+/).filter(Boolean);
 
@@ -33,7 +33,7 @@ function wordProbabilities(tokens, numWords) {
 const TINT_THRESHOLDS = [0.8, 0.5, 0.2];  // a word is tinted more strongly below each
 const tintLevel = (probability) => TINT_THRESHOLDS.filter((threshold) => probability < threshold).length;
 
-// A translation of the API as the page needs it; `links` has the aligned words of each word, by side.
+// Convert a translation of the API for the page; `links` has the aligned words of each word, by side.
 function parseTranslation({ source, text, alignment, tokens, flags, alternatives }) {
   const words = splitWords(text);
   const links = { source: splitWords(source).map(() => []), target: words.map(() => []) };
