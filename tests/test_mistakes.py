@@ -519,7 +519,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful translate nowhere",
             ("there is no model in nowhere, as there is no such folder",),
             1,
-            why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` with the same text.',
+            why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` that says so.',
         ),
         Case(
             "not a model",
