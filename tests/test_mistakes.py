@@ -189,21 +189,21 @@ GROUPS: dict[str, list[Case]] = {
             "heedful tranlate my-model",
             ("no such command `tranlate`; did you mean `translate`?",),
             2,
-            why="A misspelt command. `heedful` alone lists them all.",
+            why="A misspelled command. `heedful` without arguments lists all commands.",
         ),
         Case(
             "an option",
             "heedful train train.en train.de --out new --tiem 40m",
             ("no such option `--tiem`; did you mean `--time`?", "heedful train --help"),
             2,
-            why="A misspelt option. `--help` of each command lists its own, after some examples.",
+            why="A misspelled option. `--help` of each command shows examples and its options.",
         ),
         Case(
             "a renamed option",
             "heedful translate my-model --with other-model",
             ("unknown option `--with`; it is now `--ensemble`",),
             2,
-            why="An option of an older version. The message says its new name.",
+            why="An option of an older version. The message contains the new name.",
         ),
         Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
         Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
@@ -221,7 +221,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful inspect my-model Two dogs run.",
             ("unexpected argument `dogs run.`; put the sentence in quotes",),
             2,
-            why="A sentence without quotes is several words to the shell.",
+            why="The shell splits a sentence without quotes into several arguments.",
         ),
     ],
     "Files": [
@@ -230,7 +230,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful check train.em train.de",
             ("there is no file train.em; did you mean `train.en`?",),
             3,
-            why="A misspelt file.",
+            why="A misspelled file name.",
         ),
         Case(
             "no such folder", "heedful check data/a.en data/a.de", ("no file data/a.en, as there is no folder data",), 3
@@ -242,14 +242,14 @@ GROUPS: dict[str, list[Case]] = {
             "heedful check train.en",
             ("train.en is one file of a pair: give both",),
             2,
-            why="A corpus is two files, one for each language; or a .tsv, .jsonl, .tmx or .parquet that holds both.",
+            why="A corpus is two files, one per language, or a .tsv, .jsonl, .tmx or .parquet file with both.",
         ),
         Case(
             "three files",
             f"{TRAIN} --validation val.en val.de",
             ("3 files: a corpus is two files", "--validation val.de"),
             2,
-            why="An option takes one value: say `--validation val.en --validation val.de`.",
+            why="An option takes one value: use `--validation val.en --validation val.de`.",
         ),
         Case(
             "one file of a validation set",
@@ -263,7 +263,7 @@ GROUPS: dict[str, list[Case]] = {
             ("say which languages these are, such as: --pair en-de",),
             2,
             setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
-            why="The languages are read off the names: train.en, train.de. Where they are not there, say them.",
+            why="Languages are read from the file names: train.en, train.de. If the names have none, use `--pair`.",
         ),
         Case("the same ending", "heedful check train.en val.en", ("both files end in .en: say which languages",), 2),
         Case("the same file", "heedful check train.en train.en --pair en-de", ("given as source and as target",), 3),
@@ -274,8 +274,8 @@ GROUPS: dict[str, list[Case]] = {
             ("has 60 lines and train.de has 59: they are not line-aligned. Type: heedful check",),
             3,
             setup=one_line_less,
-            why="Line N of one file is the translation of line N of the other. `heedful check` finds where that ends, "
-            "and `--fix` writes a copy without what does not belong together.",
+            why="Line N of one file is the translation of line N of the other. `heedful check` finds where this stops "
+            "being true, and `--fix` writes a copy without the wrong pairs.",
         ),
         Case(
             "an empty file",
@@ -303,7 +303,7 @@ GROUPS: dict[str, list[Case]] = {
             CLOCK,
             ("60 pairs are too few: the autopilot needs 500",),
             3,
-            why="Train on more, or take a recipe to play with what there is.",
+            why="Train on more pairs, or use a recipe to experiment with what you have.",
         ),
         Case(
             "UTF-16",
@@ -311,7 +311,7 @@ GROUPS: dict[str, list[Case]] = {
             ("train.en is UTF-16. Type: iconv -f UTF-16 -t UTF-8",),
             3,
             setup=lambda: write("train.en", "".join(lines("train.en")).encode("utf-16")),
-            why="Windows programs like to save text so. heedful reads UTF-8.",
+            why="Windows programs often save text as UTF-16. heedful reads UTF-8.",
         ),
         Case(
             "Latin-1",
@@ -334,7 +334,7 @@ GROUPS: dict[str, list[Case]] = {
             ("letter.docx is not text but a ZIP archive, as .docx and .xlsx are; unpack it, or save",),
             3,
             setup=zipped("letter.docx"),
-            why="Text is plain text: no Word, no PDF, no archive.",
+            why="Input must be plain text, not a Word document, a PDF or an archive.",
         ),
         Case(
             "packed, and not called so",
@@ -374,14 +374,14 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml: unknown key `tokenizer.vocab_sise`; did you mean `vocab_size`?",),
             2,
             setup=lambda: write("heedful.toml", TOML + "\n[tokenizer]\nvocab_sise = 4000\n"),
-            why="A misspelt key of heedful.toml. Nothing in it is passed over.",
+            why="A misspelled key in heedful.toml. Unknown keys are errors.",
         ),
         Case(
             "a key in the wrong place",
             f"{TRAIN} --set batch_tokens=8192",
             ("unknown key `batch_tokens`; did you mean `train.batch_tokens`?",),
             2,
-            why="Keys have the section before them.",
+            why="Write the section before the key.",
         ),
         Case("--set without =", f"{TRAIN} --set train.batch_tokens", ("write key=value, such as",), 2),
         Case(
@@ -390,14 +390,14 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml: `model.encoder.cell` = 'lstn' is not known; did you mean `lstm`?",),
             2,
             setup=lambda: write("heedful.toml", f'recipe = "lstm-bahdanau"\n{TOML}\n[model.encoder]\ncell = "lstn"\n'),
-            why="A misspelt value.",
+            why="A misspelled value.",
         ),
         Case(
             "a recipe",
             f"{TRAIN} --recipe transfomer-tiny",
             ("there is no recipe `transfomer-tiny`; did you mean `transformer-tiny`?",),
             2,
-            why="A misspelt recipe.",
+            why="A misspelled recipe.",
         ),
         Case(
             "Norwegian",
@@ -405,7 +405,7 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml is not TOML: Invalid value", 'put text in quotes, such as source = "no"'),
             2,
             setup=lambda: write("heedful.toml", TOML.replace('"de"', "no")),
-            why='Text is in quotes in TOML: `target = "no"`. On the command line, `--pair en-no`, it does not.',
+            why='TOML needs quotes around text: `target = "no"`. The command line, `--pair en-no`, does not.',
         ),
         Case(
             "a truth value",
@@ -441,7 +441,7 @@ GROUPS: dict[str, list[Case]] = {
             f"{TRAIN} --time 40",
             ("a time is written like 90s, 40m, 1h30m or 2d, not 40",),
             2,
-            why="A time has a unit.",
+            why="A time needs a unit.",
         ),
         Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than zero, not '0m'",), 2),
         Case("fewer than no steps", f"{TRAIN} --steps -1", ("`train.steps`: input should be greater than", "-1"), 2),
@@ -452,7 +452,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful train train.en train.de --time 40m",
             ("say where to write the run and its model, such as:",),
             2,
-            why="Where the run, its model and its report go.",
+            why="`--out` is the directory for the run, its model and its report.",
         ),
         Case("no GPU", f"{CLOCK} --set train.device=gpu", ("unknown train.device = gpu; known: cpu, cuda, mps",), 2),
     ],
@@ -462,14 +462,14 @@ GROUPS: dict[str, list[Case]] = {
             "heedful train old.toml --set train.learning_rate=0.1",
             ("my-model was started with other settings:", "train.learning_rate: 0.005 then, 0.1 now", "(--out)"),
             2,
-            why="A run that was begun goes on with the settings it began with. Other settings are another run.",
+            why="A started run continues with its original settings. For other settings, start another run.",
         ),
         Case(
             "--out is a file",
             CLOCK.replace("new", "train.en"),
             ("train.en is or goes through a file; name a folder",),
             2,
-            why="`--out` names a folder, which is made where there is none.",
+            why="`--out` is a directory, which is created if it does not exist.",
         ),
         Case(
             "no rights",
@@ -484,8 +484,8 @@ GROUPS: dict[str, list[Case]] = {
             ("no space left on device (prepared/settings.toml): free some space and repeat the command",),
             1,
             during=failing("heedful.data.prepare.update_text", no_room()),
-            why="What was finished is kept. During a training, a full disk costs checkpoints but not the run: see "
-            "[docs/train.md](train.md).",
+            why="Finished work is kept. During training, a full disk prevents checkpoints but does not stop the run "
+            "([docs/train.md](train.md)).",
         ),
         Case(
             "no memory",
@@ -494,8 +494,8 @@ GROUPS: dict[str, list[Case]] = {
             1,
             setup=lambda: write("heedful.toml", SMALL),
             during=short_of_memory,
-            why="Linux may also end a process that wants too much without a word but `Killed`: then too, take smaller "
-            "batches.",
+            why="Linux may also kill a process that uses too much memory; the only message is then `Killed`. Use "
+            "smaller batches in that case too.",
         ),
         Case(
             "Ctrl-C",
@@ -503,7 +503,7 @@ GROUPS: dict[str, list[Case]] = {
             ("interrupted; repeat the command to continue from the last saved state",),
             130,
             during=failing("heedful.data.prepare.prepare", KeyboardInterrupt()),
-            why="Nothing is lost. In `heedful train`, the step is finished and saved first.",
+            why="Finished work is kept. `heedful train` first finishes and saves the current step.",
         ),
         Case(
             "Ctrl-C, and nothing to keep",
@@ -519,7 +519,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful translate nowhere",
             ("there is no model in nowhere, as there is no such folder",),
             1,
-            why='A misspelt folder. `heedful.load("nowhere")` says the same in Python, as a `HeedfulError`.',
+            why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` that says so.',
         ),
         Case(
             "not a model",
@@ -545,7 +545,7 @@ GROUPS: dict[str, list[Case]] = {
             ("is damaged: its sha256 is not the manifest's. Fetch the whole",),
             1,
             setup=damage,
-            why="A copy that was cut short, or a bad disk.",
+            why="An incomplete copy, or a faulty disk.",
         ),
         Case(
             "newer",
@@ -577,7 +577,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful evaluate train.de val.de",
             ("train.de has 60 lines and val.de has 12: line N of one must belong to line N of the other",),
             3,
-            why="The two are not of the same test set, or a line was lost.",
+            why="The files belong to different test sets, or a line was lost.",
         ),
         Case(
             "a model without a source",
@@ -598,7 +598,7 @@ GROUPS: dict[str, list[Case]] = {
             ("there is nothing to show: give a sentence, such as",),
             1,
             setup=lambda: Path("my-model/model").rename("en-de"),
-            why="A page is about a sentence. Of a run, `heedful inspect my-run` alone shows the film of its training.",
+            why="A page shows a sentence. For a run, `heedful inspect my-run` without a sentence shows its training.",
         ),
         Case("no such file of sentences", "heedful inspect my-model --file vall.en", ("did you mean `val.en`?",), 3),
         Case(
@@ -606,7 +606,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful export my-model --to ctranslate",
             ("unknown format `ctranslate`; did you mean `ctranslate2`?",),
             2,
-            why="A misspelt format.",
+            why="A misspelled format.",
         ),
         Case(
             "a rounding", "heedful export my-model --to onnx --quantization int8", ("cannot be quantized to `int8`",), 2
@@ -636,7 +636,7 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful train needs torch, which is not installed. Type: pip install 'heedful[train]'",),
             1,
             during=without("torch"),
-            why="`heedful info` lists what is installed, and what the rest is for.",
+            why="`heedful info` lists the installed packages, the missing ones, and what each is for.",
         ),
         Case(
             "polars",
@@ -667,7 +667,7 @@ GROUPS: dict[str, list[Case]] = {
             ("port 5000 is in use", "Use another one: --port 5001"),
             1,
             during=port_taken,
-            why="Another server, perhaps an older one of your own, listens there.",
+            why="Another server uses the port, perhaps one that you started earlier.",
         ),
         Case(
             "a port of the system",
@@ -682,7 +682,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful serve my-model --host 0.0.0.0",
             ("accepts requests from other machines: give --keys keys.txt",),
             2,
-            why="Whoever can reach the machine could use it. [docs/serve.md](serve.md) tells of keys.",
+            why="Everyone who can reach the machine could use the server. [docs/serve.md](serve.md) explains keys.",
         ),
         Case(
             "no keys",
