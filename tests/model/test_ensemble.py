@@ -54,7 +54,7 @@ def test_one_member_is_itself():
 
 def test_members_must_remember_alike():
     mute = Case("bottleneck-bi", RECURRENT, "none", "dot", "soft", "greedy")
-    with pytest.raises(HeedfulError, match="without attention returns a single vector"):
+    with pytest.raises(HeedfulError, match="without attention returns only one"):
         read(make_ensemble([LSTM.model(), mute.model()]), SOURCE)
 
 
