@@ -104,7 +104,7 @@ def test_a_good_output_rings_nothing():
 @pytest.mark.parametrize(
     ("source", "output", "name", "detail"),
     [
-        (SOURCE, " ", "empty", "Nothing came out for 9 words of source."),
+        (SOURCE, " ", "empty", "The output is empty; the source has 9 words."),
         (SOURCE, SOURCE, "copied", "The output is the source."),
         (SOURCE, "a man in a red shirt is standing there", "copied", "The output is the source."),
         ("RED SHIRTS ARE STANDING THERE", "RED SHIRTS ARE STANDING THERE", "copied", "The output is the source."),
