@@ -217,7 +217,7 @@ def matching_chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list
         if not run.size:
             return runs
         runs.append(tuple(hypothesis[run.a : run.a + run.size]))
-        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # an object() equals nothing
+        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # matches no word
         unused_reference[run.b : run.b + run.size] = (object() for _ in range(run.size))
 
 

@@ -229,8 +229,8 @@ def attend(
     """c = normalizer(score(q, k) on real slots) v
 
     `mask` broadcasts to [..., T, S]. With `causal`, query t attends only to slots j <= t + (S - T). A query without
-    real slots gets a zero context, not NaN. A scaled dot product with softmax uses PyTorch's fused kernel unless
-    something is recorded.
+    real slots gets a zero context, not NaN. If nothing is recorded, a scaled dot product with softmax uses
+    PyTorch's fused kernel.
     """
     record = glance.record if glance is not None else frozenset()
     steps, slots = query.size(-2), keys.size(-2)

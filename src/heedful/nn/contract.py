@@ -155,7 +155,7 @@ class Encoder(Protocol):
 
 
 class Decoder(Protocol):
-    """Memory -> State, then (tokens, State) -> (Decoded, State) for any number of tokens at once."""
+    """Memory -> State, then (tokens, State) -> (Decoded, State) for any number of tokens per call."""
 
     def start(self, memory: Memory) -> State:
         """Do the work that is needed once per sentence."""

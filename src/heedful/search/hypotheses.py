@@ -14,7 +14,7 @@ from heedful.types import Candidate, Hypothesis, Trace
 def check_prefix(prefix: Sequence[int], max_length: int, eos: int) -> None:
     """Raise ValueError unless a hypothesis can begin with `prefix` and continue within `max_length`."""
     if eos in prefix:
-        raise ValueError("a prefix cannot contain the end token: nothing would follow it")
+        raise ValueError("a prefix cannot contain the end token")
     if len(prefix) >= max_length:
         raise ValueError(f"a prefix of {len(prefix)} tokens leaves no room within a maximum length of {max_length}")
 
@@ -149,7 +149,7 @@ class SentenceBeam:
             self.live = kept
 
     def pad(self, width: int) -> None:
-        """Pad `live` to `width` prefixes with copies of the last one whose total is -inf."""
+        """Pad `live` to `width` prefixes with copies of the last one, with a total of -inf."""
         if len(self.live) < width:
             self.live += [replace(self.live[-1], total=-inf)] * (width - len(self.live))
 

@@ -235,7 +235,7 @@ def check_length(subject: CheckedOutput) -> str:
     if not is_cut and abs(deviation) <= LENGTH_SPREAD + SHORT_LENGTH_SPREAD / sqrt(source_tokens):
         return ""
     ending = ", and the full stop is missing" if is_cut else ""
-    return f"{tokens} tokens for {source_tokens} of source: {exp(deviation):.1f} times what is usual{ending}."
+    return f"{tokens} tokens for {source_tokens} of source: {exp(deviation):.1f} times the usual length{ending}."
 
 
 def check_numbers(subject: CheckedOutput) -> str:

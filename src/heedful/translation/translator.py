@@ -161,9 +161,8 @@ class Translator:
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
         self.location = bundle.folder  # the directory that was loaded
         self.unknown_ids = unknown_ids(self.source)
-        self.max_tokens = (
-            bundle.model.max_positions if bundle.model.positions else UNBOUNDED
-        )  # of a target, start included
+        # The length limit of a target, start token included.
+        self.max_tokens = bundle.model.max_positions if bundle.model.positions else UNBOUNDED
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
@@ -316,9 +315,8 @@ class Translator:
         tokens = tuple(
             Token(piece.replace(SPACE, " "), log_prob)
             for each in hypotheses
-            for piece, log_prob in zip(
-                self.target.pieces(each.tokens), each.log_probabilities, strict=False
-            )  # without the end token
+            # `log_probabilities` also has the end token.
+            for piece, log_prob in zip(self.target.pieces(each.tokens), each.log_probabilities, strict=False)
         )
         score = fsum(each.score for each in hypotheses)
         translation = Translation(line, text, score, log_probability, tokens, flags=tuple(flags))
@@ -392,11 +390,7 @@ class Translator:
 
     def line_attention(self, parts: Sequence[TranslatedSegment], method: AlignmentMethod) -> Array:
         """The same for a whole line; each segment attends only to itself."""
-        blocks, ends, glued = (
-            [],
-            [0, 0],
-            [False, False],
-        )  # of target and source; does the next segment continue the last word?
+        blocks, ends, glued = [], [0, 0], [False, False]  # target, source; glued: the next segment continues a word
         for part in parts:
             block = self.segment_attention(part.result, part.segment.ids, method)
             starts = []
