@@ -214,7 +214,7 @@ def test_a_model_without_attention_says_so(tmp_path):
     plain = heedful.load(train(settings_of(folder, folder / "run", model=bottleneck, tokenizer=PIECES, steps=2)))
     assert plain.bundle.statistics["alignment"] == {}
     assert isinstance(plain("a red house").text, str)
-    with pytest.raises(HeedfulError, match="no alignment"):
+    with pytest.raises(HeedfulError, match="has no attention to source words"):
         plain("a red house", alignment="naive")
 
 
