@@ -1,7 +1,4 @@
-"""Heedful: sequence-to-sequence learning with attention.
-
-From sentence pairs to a translator that one can train, trust, look inside and serve.
-"""
+"""Heedful: sequence-to-sequence learning with attention. Train, inspect, export and serve a translator."""
 
 from importlib import import_module
 from typing import Any

@@ -1,6 +1,6 @@
-"""`python -m heedful` is `heedful`."""
+"""`python -m heedful` runs the command line."""
 
 from heedful.cli import main
 
-if __name__ == "__main__":  # a worker process imports this file too, and must not run the command again
+if __name__ == "__main__":  # worker processes import this file too
     main()

@@ -2,9 +2,9 @@
 
     weights [layers, heads, steps, slots] -> of pieces [steps, slots] -> of words [T, S] -> links {(source, target)}
 
-Two steps see each target piece: step t *produces* piece t, and step t + 1 *reads* it. A recurrent decoder attends to a
-word's origin while it produces it (naive); in a Transformer the step that reads a piece often attends to its origin
-better (shifted; Chen et al. 2020). And not all heads align: the mean of all is a blur, one of them may be sharp.
+Step t *produces* piece t, and step t + 1 *reads* it. A recurrent decoder attends to the source of a word in the step
+that produces it (naive); in a Transformer the step that reads a piece often aligns better (shifted; Chen et al. 2020).
+Heads differ too: one head may align much better than the mean of all.
 
 Attention is evidence of what a model used, not proof of where a word came from.
 """
@@ -31,7 +31,7 @@ def producing_steps(weights: Array, num_pieces: int) -> Array:
 
 
 def reading_steps(weights: Array, num_pieces: int) -> Array:
-    """The weights of the step that reads each piece, one later; the last piece of a cut hypothesis is never read."""
+    """The weights of the step that reads each piece; the last piece of a truncated hypothesis is never read."""
     return np.concatenate((weights, weights[..., -1:, :]), -2)[..., 1 : num_pieces + 1, :]
 
 
@@ -40,7 +40,7 @@ STEP_CHOICES = {"naive": producing_steps, "shifted": reading_steps}
 
 @dataclass(frozen=True, slots=True)
 class AlignmentMethod:
-    """Which step and which head links are derived from; layer or head None: the mean."""
+    """The step, layer and head from which links are derived; None for layer or head means the mean."""
 
     step: str = "naive"
     layer: int | None = None
@@ -55,13 +55,14 @@ class AlignmentMethod:
     def __call__(self, attention: Array, num_pieces: int) -> Array:
         """[layers, heads, steps, slots] -> [num_pieces, slots], for `num_pieces` pieces of the target.
 
-        The pieces of a prefix that was decoded in one step have no attention, so their weights are 0.
+        The pieces of a prefix have no attention, because it is decoded in one step; their weights are 0.
         """
         layers = attention if self.layer is None else attention[self.layer : self.layer + 1]
         heads = layers if self.head is None else layers[:, self.head : self.head + 1]
         if 0 in heads.shape[:2]:
             raise HeedfulError(
-                f"there is no head {self.head} in layer {self.layer}: the model has {attention.shape[:2]}"
+                f"there is no head {self.head} in layer {self.layer}: the model has (layers, heads) = "
+                f"{attention.shape[:2]}"
             )
         weights = heads.mean((0, 1))
         prefix = np.zeros((max(0, num_pieces - len(weights)), weights.shape[1]))
@@ -69,7 +70,7 @@ class AlignmentMethod:
 
 
 def word_indices(pieces: Sequence[str]) -> list[int]:
-    """The index of the word (the text between spaces) that each piece is in; a bare space is in the next word."""
+    """The index of the word (text between spaces) of each piece; a single space belongs to the next word."""
     indices, count, inside = [], 0, False
     for piece in pieces:
         body = piece.replace(SPACE, " ")
@@ -81,9 +82,9 @@ def word_indices(pieces: Sequence[str]) -> list[int]:
 
 
 def attention_of_words(weights: Array, target: Sequence[int], source: Sequence[int]) -> Array:
-    """Weights of pieces -> of words: the sum over the pieces of a source word, the mean over those of a target word.
+    """Convert weights of pieces to words: sum over pieces of a source word, mean over pieces of a target word.
 
-    `target` and `source` are the word index of each piece.
+    `target` and `source` are the word indices of the pieces.
     """
     words = np.zeros((max(target, default=-1) + 1, max(source, default=-1) + 1))
     np.add.at(words, (np.asarray(target, int)[:, None], np.asarray(source, int)[None, :]), weights)
@@ -96,7 +97,7 @@ Links = tuple[tuple[int, int], ...]  # (source word, target word), from 0
 def hard_links(weights: Array, threshold: float | None = None) -> Links:
     """Link every target word [T, S] to its most attended source word, or to all with a share of at least `threshold`.
 
-    A share is of the target word's weights, which need not sum to 1.
+    Shares are relative to the sum of the target word's weights, which need not be 1.
     """
     if not weights.size:
         return ()
@@ -108,15 +109,15 @@ def hard_links(weights: Array, threshold: float | None = None) -> Links:
 
 
 def count_words(pieces: Sequence[str]) -> int:
-    """How many words the pieces form."""
+    """The number of words in the pieces."""
     return len("".join(pieces).replace(SPACE, " ").split())
 
 
 def soft_alignment(attention: Array, source: Sequence[str], target: Sequence[str], method: AlignmentMethod) -> Array:
-    """The attention of each target word to each source word [T, S]; texts are given as pieces, slots are pieces."""
+    """The attention of each target word to each source word [T, S]; `source` and `target` are pieces."""
     shape = count_words(target), count_words(source)
     if 0 in shape:
-        return np.zeros(shape)  # a text of nothing but spaces
+        return np.zeros(shape)  # a text without words
     return attention_of_words(method(attention, len(target)), word_indices(target), word_indices(source))
 
 
@@ -133,10 +134,7 @@ AttentionExample = tuple[Array, Sequence[int], Sequence[int]]  # attention to th
 def find_best_method(
     examples: Iterable[AttentionExample], correlations: Mapping[tuple[int, int], float]
 ) -> AlignmentMethod | None:
-    """The step and the head (or mean of heads) whose strongest links join the most strongly correlated pieces.
-
-    No gold links are needed.
-    """
+    """The method whose strongest links have the highest total correlation. Needs no gold links."""
     sums: dict[AlignmentMethod, float] = defaultdict(float)
     for attention, source, target in examples:
         related = np.array([[correlations.get((s, t), 0.0) for s in source] for t in target])
@@ -153,11 +151,11 @@ def all_methods(layers: int, heads: int) -> Iterator[AlignmentMethod]:
 
 
 def correlate_pieces(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> dict[tuple[int, int], float]:
-    """The correlation of two pieces' occurrence in the same pair of sentences, counted over n pairs:
+    """How strongly two pieces co-occur in n sentence pairs (the phi coefficient):
 
     phi(s, t) = (n c(s, t) - c(s) c(t)) / sqrt(c(s) (n - c(s)) c(t) (n - c(t)))
 
-    A full stop that occurs in every sentence correlates with nothing.
+    Pieces that occur in every sentence, such as a full stop, have no correlation.
     """
     counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
     joint_counts: Counter[tuple[int, int]] = Counter()

@@ -1,9 +1,9 @@
-"""From settings to models: the tables ENCODERS and DECODERS join a settings section with the class that it configures.
+"""Build models from settings; ENCODERS and DECODERS map each kind to its settings section and constructor.
 
     model = build(settings.model, source_size=8000, target_size=8000)
 
-A key of a section is the constructor's parameter of the same name; a test compares the two. What follows from something
-else (sizes of vocabularies, widths of memories) is filled in here.
+The keys of a section are the parameters of the constructor; a test compares them. Vocabulary sizes and memory widths
+are added here.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from heedful.errors import ConfigError, require
 
 require("torch", extra="train", whose="heedful.build")
 
-from torch import nn  # noqa: E402  # after the message that says how to install it
+from torch import nn  # noqa: E402  # after the check that it is installed
 
 from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
@@ -33,7 +33,7 @@ def build(
     label_smoothing: float = 0.0,
     r_drop: float = 0.0,
 ) -> Seq2Seq:
-    """The model that the settings describe, with weights drawn from torch's generator."""
+    """Build the model that the settings describe; weights are drawn from torch's generator."""
     if model.tie_embeddings == "all" and source_size != target_size:
         raise ConfigError(
             'model.tie_embeddings = "all" needs one vocabulary: set tokenizer.shared = true, or '
@@ -54,20 +54,17 @@ def build(
 
 
 def build_embed(model: config.ModelSettings, table: nn.Embedding) -> Embed:
-    """A table with the positions, scale and dropout of the settings."""
     positions = None if model.positions is None else POSITIONS[model.positions](model.max_positions, model.width)
     return Embed(table, positions=positions, scale_embeddings=model.scale_embeddings, dropout=model.dropout)
 
 
 def build_encoder(section: config.Section, embed: Embed) -> contract.Encoder:
-    """The encoder of ENCODERS whose kind the section names."""
     options = dict(section)
     encoder: contract.Encoder = ENCODERS[options.pop("kind")].construct(embed, **options)
     return encoder
 
 
 def build_decoder(section: config.Section, embed: Embed, output: nn.Linear, memory_width: int) -> contract.Decoder:
-    """The decoder of DECODERS whose kind the section names."""
     options = dict(section)
     decoder: contract.Decoder = DECODERS[options.pop("kind")].construct(embed, output, memory_width, **options)
     return decoder
@@ -77,19 +74,16 @@ def build_decoder(section: config.Section, embed: Embed, output: nn.Linear, memo
 
 
 def transformer_encoder(embed: Embed, *, layers: int, **options: Any) -> TransformerEncoder:
-    """A Transformer encoder; the options are those of a layer."""
     return TransformerEncoder(embed, layers=layers, options=TransformerLayerOptions(**options))
 
 
 def bottleneck(embed: Embed, **options: Any) -> Bottleneck:
-    """A recurrent encoder that returns one vector."""
     return Bottleneck(RecurrentEncoder(embed, **options))
 
 
 def transformer_decoder(
     embed: Embed, output: nn.Linear, memory_width: int, *, layers: int, **options: Any
 ) -> TransformerDecoder:
-    """A Transformer decoder; the options are those of a layer."""
     return TransformerDecoder(embed, output, memory_width, layers=layers, options=TransformerLayerOptions(**options))
 
 
@@ -102,7 +96,6 @@ def recurrent_decoder(
     attention: config.AttentionSettings | None,
     **options: Any,
 ) -> RecurrentDecoder:
-    """A recurrent decoder with the attention of its section."""
     attention_module = None if attention is None else build_attention(attention, width, memory_width)
     return RecurrentDecoder(embed, output, width, memory_width, attention_module, **options)
 

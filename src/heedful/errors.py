@@ -1,12 +1,12 @@
-"""Errors for users.
+"""Errors that the command line shows to users.
 
     HeedfulError
     ├── MissingExtra    a part of heedful needs a package that is not installed
     ├── ConfigError     heedful.toml or an option is wrong
     └── DataError       the corpus is not usable
 
-A user gets a `HeedfulError` that says what is wrong, where, and what to do. A programmer who breaks a function's
-contract gets a `ValueError` or an `AssertionError`. `exit_code` is the exit code of the command line.
+The message of a `HeedfulError` states what is wrong, where, and what to do. Incorrect calls of internal functions raise
+`ValueError` or `AssertionError`. `exit_code` is the exit code of the command line.
 """
 
 from collections.abc import Iterable
@@ -25,25 +25,25 @@ class MissingExtra(HeedfulError, ImportError):
 
 
 class ConfigError(HeedfulError):
-    """A wrong setting or option: its name, what is wrong, and how to correct it."""
+    """A wrong setting or option."""
 
     exit_code = 2
 
 
 class DataError(HeedfulError):
-    """A corpus that cannot be used for training as it is."""
+    """A corpus that cannot be used for training."""
 
     exit_code = 3
 
 
 def require(package: str, *, extra: str, whose: str) -> None:
-    """Raise MissingExtra with the command that installs `package`, if it is missing."""
+    """Raise MissingExtra with the command that installs `package` if it is missing."""
     if find_spec(package) is None:
         raise MissingExtra(f"{whose} needs {package}, which is not installed. Type: pip install 'heedful[{extra}]'")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the most similar known word, or else all of them."""
+    """Return the end of an error message: the most similar known word, or all known words."""
     known = sorted(known)
     similar = get_close_matches(word, known, n=1)
     return f"; did you mean `{similar[0]}`?" if similar else f"; known: {', '.join(known)}"

@@ -11,8 +11,10 @@ from heedful.errors import HeedfulError
 
 
 def sync_path(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
-    if os.name == "nt" and path.is_dir():  # pragma: no cover  # Windows cannot open folders; it journals their entries
+    """Flush a file, or the entries of a directory, to the disk."""
+    if (
+        os.name == "nt" and path.is_dir()
+    ):  # pragma: no cover  # Windows cannot open directories; it journals their entries
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows syncs only writable files
     try:
@@ -22,7 +24,7 @@ def sync_path(path: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file of any size, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -38,7 +40,7 @@ def write_synced(path: Path, text: str) -> None:
 def replace_file(path: Path, write: Callable[[Path], Any], *, durable: bool = True) -> None:
     """Replace a file atomically: `write` writes a temporary file, which is renamed.
 
-    If `durable`, the file and its name are flushed to the disk: a power cut leaves the old or the new file.
+    If `durable`, the file and its directory entry are flushed to the disk: a power cut leaves the old or the new file.
     """
     part = path.with_name(f".tmp-{path.name}")
     write(part)
@@ -55,15 +57,15 @@ def replace_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def update_text(path: Path, text: str) -> None:
-    """Replace a text file atomically, unless it has this text already."""
+    """Replace a text file atomically unless it already has this text."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         replace_text(path, text)
 
 
 def lock_file(stream: TextIO, folder: Path, command: str) -> None:
-    """Lock an open file until it is closed, or raise an error that another `command` uses `folder`.
+    """Lock an open file until it is closed; raise HeedfulError if another `command` is running in `folder`.
 
-    Other machines see the lock only where the file system shares it.
+    Other machines see the lock only if the file system shares it.
     """
     try:
         if os.name == "nt":  # pragma: no cover  # Windows

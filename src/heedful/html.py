@@ -1,10 +1,10 @@
-"""Pages that are one file: HTML whose text is always escaped, and curves as SVG.
+"""Single-file HTML pages with escaped text and SVG charts.
 
     tag("p", "1 < 2", class_="quiet")        # <p class="quiet">1 &lt; 2</p>
     fill_template(template, title="A", body=tag("p", text), data=None)
 
-Everything that `tag` did not build is escaped, and the page's Content-Security-Policy has the hashes of its one style
-and one script: nothing else can run, and nothing is fetched.
+Everything that `tag` did not build is escaped. The page's Content-Security-Policy allows only its own style and script,
+by their hashes, and no requests.
 """
 
 import json
@@ -24,12 +24,12 @@ from heedful.text.normalize import escape_invisible
 WIDTH, HEIGHT = 440, 210  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 24  # margins, for the axes
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-MAX_DOTS = 80  # of a curve; the points of longer curves are not marked
+MAX_DOTS = 80  # curves with more points have no dots
 CURVE_CLASSES = ("first", "second")  # of the curves of one chart
 
 
 class Html(str):
-    """Text that is HTML already, and is not escaped again."""
+    """Text that is already HTML and is not escaped again."""
 
     __slots__ = ()
 
@@ -41,12 +41,12 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
 
 
 def escape_text(text: object) -> str:
-    """HTML unchanged; of anything else the visible characters, escaped."""
+    """`Html` unchanged; anything else escaped, with invisible characters as escape sequences."""
     return text if isinstance(text, Html) else escape("\n".join(map(escape_invisible, str(text).split("\n"))))
 
 
 def fill_template(template: str, *, title: str, body: Html, data: object) -> str:
-    """The page: `data` is for its script, as JSON that cannot close its element."""
+    """Fill in a page template; `data` becomes JSON for the page's script."""
     hashes = {}
     for name in ("style", "script"):
         content = template.split(f"<{name}>")[1].split(f"</{name}>")[0]
@@ -56,19 +56,19 @@ def fill_template(template: str, *, title: str, body: Html, data: object) -> str
 
 
 def csp_hash(text: str) -> str:
-    """The hash by which a Content-Security-Policy allows a script or a style."""
+    """The hash that allows a script or a style in a Content-Security-Policy."""
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
 def escape_json(text: str) -> str:
-    """JSON without the characters that mean something in HTML."""
+    """Escape the characters of JSON that are special in HTML or JavaScript."""
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
 
 
 def write_html(path: Path, text: str) -> None:
-    """Write a page, completely or not at all."""
+    """Write a page atomically."""
     replace_text(path, text, durable=False)
 
 
@@ -79,12 +79,11 @@ def section(title: str, parts: Iterable[Html]) -> Html:
 
 
 def remark(text: str) -> Html:
-    """A paragraph in a muted color."""
     return tag("p", text, class_="quiet")
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], *, code: Sequence[int] = ()) -> Html:
-    """Rows under column names; numbers are right-aligned, and the columns of `code` are monospaced."""
+    """A table with column names; numbers are right-aligned, the columns `code` are monospaced."""
     numeric = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(names))]
     kinds = ["number" if numeric[column] else "code" if column in code else "text" for column in range(len(names))]
 
@@ -97,7 +96,7 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]], *, code: Seque
 
 
 def format_number(value: object) -> object:
-    """A number with its significant digits; anything else unchanged."""
+    """A number as text with a suitable number of digits; anything else unchanged."""
     if isinstance(value, float):
         digits = 3 if abs(value) < 10 else 2 if abs(value) < 1000 else 0
         return f"{value:,.{digits}f}" if 1 <= abs(value) < 1e7 else f"{value:.4g}"
@@ -109,7 +108,7 @@ def format_number(value: object) -> object:
 
 @dataclass(frozen=True)
 class Curve:
-    """Values at steps."""
+    """The values of one quantity over training steps."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -122,7 +121,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """One or two curves over the same steps, and the steps that are crossed out, with the reason."""
+    """One or two curves over the same steps, and crossed-out steps with the reason."""
 
     title: str
     curves: Sequence[Curve]
@@ -131,7 +130,7 @@ class Plot:
     from_zero: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """What the page's script needs to show the values under the pointer."""
+        """The data with which the page's script shows the values at the pointer."""
         curves = [
             {
                 "name": curve.name,
@@ -144,7 +143,7 @@ class Plot:
 
 
 def make_ticks(low: float, high: float, max_intervals: int) -> list[float]:
-    """Round numbers between two, at most `max_intervals` + 1."""
+    """At most `max_intervals` + 1 round numbers between `low` and `high`."""
     interval = 10.0 ** math.floor(math.log10((high - low) / max_intervals))
     interval *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (interval * factor) <= max_intervals)
     first, last = math.ceil(low / interval - 1e-9), math.floor(high / interval + 1e-9)

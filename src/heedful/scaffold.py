@@ -3,8 +3,8 @@
     heedful.init("first", sample="pt-en", time="4m")
     heedful.init("captions", ["train.en", "train.de"], time="40m")
 
-The file says where the pairs are, which languages they have and how long training may take; the autopilot chooses the
-rest. Other keys are shown as comments.
+The file sets the corpora, the languages and the training time; the autopilot chooses everything else. Other keys are
+shown as comments.
 """
 
 import json
@@ -23,7 +23,7 @@ SAMPLE_SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # spl
 SPLIT_COMMENTS = {
     "train": "the training pairs; add more corpora with more of these sections",
     "validation": "measures progress during training; without it, some pairs are held out",
-    "test": "scored once, at the end; nothing is selected on it",
+    "test": "scored once, at the end; never used for selection",
 }
 
 
@@ -38,17 +38,17 @@ def init(
     time: str = "40m",
     recipe: str | None = None,
 ) -> Path:
-    """Write `folder`/heedful.toml for these files, or for a sample that is unpacked beside it; return its path.
+    """Write `folder`/heedful.toml for these files, or unpack a sample and write it for the sample; return its path.
 
     An existing heedful.toml is never overwritten.
     """
     folder = Path(folder)
     path = folder / SETTINGS_FILE
     if path.exists():
-        raise ConfigError(f"{path} exists already: train with it, or name another folder")
+        raise ConfigError(f"{path} exists already: train with it, or choose another directory")
     if sample:
         if files or validation or test:
-            raise ConfigError("a sample brings its own files: give --sample or files, not both")
+            raise ConfigError("a sample has its own files: give --sample or files, not both")
         samples.sample_folder(sample)
         source, target = sample.split("-")
         data = folder / "data"
@@ -60,7 +60,7 @@ def init(
         splits = {"train": files, "validation": validation, "test": test}
         corpora = {split: list(resolve_files(paths, source, target)) for split, paths in splits.items() if paths}
     else:
-        raise ConfigError("say which files hold the pairs and which languages they have, or name a sample")
+        raise ConfigError("give the files with the sentence pairs and their languages, or a sample")
     text = make_toml(folder, source, target, corpora, time, recipe)
     parse_settings(tomllib.loads(text), where="heedful init")
     if sample:
@@ -73,9 +73,9 @@ def init(
 def make_toml(
     folder: Path, source: str, target: str, corpora: dict[str, list[Path]], time: str, recipe: str | None
 ) -> str:
-    """Return the text of a heedful.toml with a comment on every line."""
+    """Return the text of a commented heedful.toml."""
     lines = [
-        ("# What `heedful train` reads. Paths are taken from this file's folder.", ""),
+        ("# Settings for `heedful train`. Paths are relative to the directory of this file.", ""),
         (f"source = {quote_toml(source)}", "the source language"),
         (f"target = {quote_toml(target)}", "the target language"),
         (
@@ -91,7 +91,7 @@ def make_toml(
     lines += [
         ("", ""),
         ("[train]", ""),
-        (f"time = {quote_toml(time)}", "from start to end; Ctrl-C is safe, and the same command continues"),
+        (f"time = {quote_toml(time)}", "from start to end; Ctrl-C is safe, and the same command resumes"),
         ('output_dir = "run"', "checkpoints, the report and the model"),
     ]
     width = max(len(line) for line, comment in lines if comment)
@@ -99,7 +99,7 @@ def make_toml(
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to the folder of the file, or absolute on another drive."""
+    """Return a path relative to `folder`, or absolute on another drive."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # another drive on Windows
@@ -107,5 +107,5 @@ def relative_path(path: Path, folder: Path) -> str:
 
 
 def quote_toml(text: str) -> str:
-    """Quote a string for TOML; JSON's quotes are the same."""
+    """Quote a string for TOML, which quotes like JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,12 +1,12 @@
-"""The trace: what a model did with a sentence, as data that any program can write and read.
+"""The trace format: how a model translated a sentence, as JSON.
 
     trace = TraceDocument(title="en-de", sentences=(sentence,))
     text = dump_trace(trace)                # JSON; docs/trace-format.md explains every key
-    trace = parse_trace(text)               # raises a HeedfulError that says what is wrong and where
+    trace = parse_trace(text)               # raises HeedfulError with the place of an error
 
 The field names of the classes are the keys of the JSON. Arrays are blobs: `sqrt8` stores a weight w as
-round(255 sqrt(w)), so the error is at most 1/255; `half` stores numbers as 16-bit floats. Both are deflated and written
-in base64, so that a browser can read them without a library.
+round(255 sqrt(w)), so the error is at most 1/255; `half` stores numbers as 16-bit floats. Both are deflated and encoded
+in base64, which a browser can read without a library.
 """
 
 import json
@@ -44,7 +44,7 @@ Place = Literal["encoder", "cross", "decoder"]
 
 
 class TracePart(BaseModel):
-    """Base class of everything in a trace: frozen, and unknown keys are errors."""
+    """Base class of all parts of a trace: frozen, and unknown keys are errors."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -53,7 +53,7 @@ class TracePart(BaseModel):
 
 
 class Blob(TracePart):
-    """An array, compressed."""
+    """A compressed array."""
 
     shape: tuple[NonNegativeInt, ...]
     kind: Literal["sqrt8", "half"]
@@ -67,7 +67,7 @@ class Blob(TracePart):
         return self
 
     def decompress(self) -> bytes:
-        """The raw bytes; raises a ValueError if there are not exactly as many as the shape needs."""
+        """The raw bytes; ValueError if their number does not match the shape."""
         size = prod(self.shape) * (1 if self.kind == "sqrt8" else 2)
         try:
             decompressor = zlib.decompressobj()
@@ -79,7 +79,6 @@ class Blob(TracePart):
         return data
 
     def array(self) -> Array:
-        """The decoded numbers."""
         data = np.frombuffer(self.decompress(), np.uint8)
         if self.kind == "sqrt8":
             return ((data / 255.0) ** 2).reshape(self.shape)
@@ -88,7 +87,6 @@ class Blob(TracePart):
 
 
 def deflate_base64(data: bytes) -> str:
-    """Deflate, then encode in base64."""
     return b64encode(zlib.compress(data, 9)).decode()
 
 
@@ -99,15 +97,15 @@ def weights_blob(array: Array) -> Blob:
 
 
 def numbers_blob(array: Array, fraction_bits: int = 10) -> Blob:
-    """Encode any numbers: first the lower bytes of all, then the upper ones, which are similar and compress well.
+    """Encode any numbers: all lower bytes, then all upper bytes, which are similar and compress well.
 
-    `fraction_bits` of each number are kept: 7 give three digits and take three quarters of the space of 10.
+    Each number keeps `fraction_bits` bits: 7 are three digits and need three quarters of the space of 10.
     """
     halves = np.clip(np.nan_to_num(array, neginf=-65504.0), -65504.0, 65504.0).astype("<f2")
     if fraction_bits < 10:
         step = 1 << (10 - fraction_bits)
         patterns = halves.view("<u2")
-        can_round = np.abs(halves) < 32768.0  # larger ones would round to infinity
+        can_round = np.abs(halves) < 32768.0  # larger numbers would round to infinity
         halves = np.where(can_round, (patterns + step // 2) & ~np.uint16(step - 1), patterns).astype("<u2").view("<f2")
     pairs = np.frombuffer(halves.tobytes(), np.uint8).reshape(-1, 2)
     return Blob(shape=array.shape, kind="half", data=deflate_base64(pairs.T.tobytes()))
@@ -123,7 +121,7 @@ class Piece(TracePart):
     start: NonNegativeInt = 0  # position in the text, in characters
     end: NonNegativeInt = 0
     word: NonNegativeInt | None = None  # index of its word, from 0; None for a tag or an end token
-    letter: NonNegativeInt | None = None  # pieces with the same number are bytes of one character, shown as one
+    letter: NonNegativeInt | None = None  # pieces with the same number are bytes of one character, displayed together
 
 
 class Text(TracePart):
@@ -158,11 +156,11 @@ class SearchNode(TracePart):
 
 
 class SearchTree(TracePart):
-    """Everything that a search considered."""
+    """All continuations that a search considered."""
 
     kind: str  # beam, greedy, sample
     size: PositiveInt = 1
-    length: str = ""  # how scores are normalized, as words or a formula
+    length: str = ""  # how scores are normalized, as text or a formula
     nodes: tuple[SearchNode, ...] = ()
     best: NonNegativeInt | None = None  # the last node of the answer
     greedy: str | None = None  # the answer of greedy search
@@ -175,7 +173,7 @@ class SearchTree(TracePart):
             if (node.parent is not None or node.step != 1) and (parent is None or parent.step != node.step - 1):
                 raise ValueError(f"node {index} is at step {node.step}, and its parent is not one step before it")
         if self.best is not None and self.best >= len(self.nodes):
-            raise ValueError(f"there is no node {self.best} to be the best")
+            raise ValueError(f"`best` is {self.best}, but there is no node {self.best}")
         return self
 
 
@@ -196,7 +194,7 @@ class Vectors(TracePart):
 
 
 class TraceAlignment(TracePart):
-    """Which head aligns words best, at the step that produces a piece (naive) or the one after it (shifted)."""
+    """The head that aligns words best, at the step that produces a piece (naive) or the next one (shifted)."""
 
     step: Literal["naive", "shifted"] = "naive"
     layer: NonNegativeInt | None = None
@@ -209,7 +207,7 @@ class Reference(TracePart):
     text: str
     logp: float
     score: float  # by the rule of the search
-    verdict: Literal["search", "model", "same"]  # which of the two caused a different answer
+    verdict: Literal["search", "model", "same"]  # what caused a different answer: the search or the model
 
 
 class Sentence(TracePart):
@@ -332,14 +330,14 @@ class TraceDocument(TracePart):
 
 
 def dump_trace(trace: TraceDocument) -> str:
-    """The trace as JSON, without values that are missing or equal to their default."""
+    """The trace as JSON, without values that are None or equal to their default."""
     tree = {"format": FORMAT, "version": VERSION, "maker": trace.maker or f"heedful {heedful.__version__}"}
     tree |= trace.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     return json.dumps(round_floats(tree), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def round_floats(tree: Any) -> Any:
-    """Round every float to six digits after the point, which is enough for a log-probability."""
+    """Round every float to six decimals."""
     if isinstance(tree, float):
         return round(tree, 6)
     if isinstance(tree, dict):
@@ -348,7 +346,7 @@ def round_floats(tree: Any) -> Any:
 
 
 def parse_trace(text: str | bytes) -> TraceDocument:
-    """Read and check untrusted JSON."""
+    """Parse and validate untrusted JSON."""
     try:
         tree = json.loads(text, parse_constant=_reject_constant)
         json.dumps(tree, ensure_ascii=False).encode()  # rejects lone surrogates, which JSON can write
@@ -377,7 +375,7 @@ def _reject_constant(word: str) -> None:
 
 
 def locate_pieces(names: list[str], text: str, num_tags: int = 0, has_end: bool = True) -> tuple[Piece, ...]:
-    """Pieces from their names in the tokenizer, with their positions in the text.
+    """Convert the tokenizer's pieces to `Piece` objects with their positions in the text.
 
     The first `num_tags` are tags; with `has_end`, the last is an end token. Bytes (`<0xE2>`) are shown as the character
     they encode.
@@ -408,7 +406,7 @@ def locate_pieces(names: list[str], text: str, num_tags: int = 0, has_end: bool 
 
 
 def _count_character_bytes(names: list[str], row: int) -> int:
-    """How many pieces from `row` on are the bytes of one character; 0 if that piece is not a byte."""
+    """The number of pieces from `row` on that are bytes of one character; 0 if piece `row` is not a byte."""
     data = b""
     for count, name in enumerate(names[row : row + 4], 1):
         if not (name.startswith("<0x") and name.endswith(">") and len(name) == 6):

@@ -1,4 +1,4 @@
-"""The values that packages exchange: hypotheses, traces, translations. No torch."""
+"""Hypotheses, search traces and translations, which several packages use. No torch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,16 +8,15 @@ from typing import Any
 class Hypothesis:
     """One output sequence of a search.
 
-    score ranks the n-best list: a beam's is its total (after filters) normalized by length, else it is log_probability.
-    log_probability = sum of `log_probabilities`: the model's log-probability of these tokens and, if the hypothesis
-    finished, of the end token after them.
+    `score` ranks the n-best list: for a beam it is the total (after filters) normalized by length, otherwise it is
+    `log_probability`, the sum of `log_probabilities`.
     """
 
-    tokens: tuple[int, ...]  # without the start token, without the end token
+    tokens: tuple[int, ...]  # without start and end token
     score: float
     log_probability: float
-    log_probabilities: tuple[float, ...]  # one per token, and one for the end token if finished
-    finished: bool  # False: cut off at the maximum length
+    log_probabilities: tuple[float, ...]  # by the model: one per token, and one for the end token if finished
+    finished: bool  # False: truncated at the maximum length
     maps: Any = None  # `nn.contract.Maps` of this sentence, if the search was called with a Look
 
 
@@ -41,7 +40,7 @@ FATES = ("kept", "finished", "cut", "pruned")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Everything a search considered for one sentence, in order."""
+    """All continuations that a search considered for one sentence, in order."""
 
     candidates: tuple[Candidate, ...]
 
@@ -55,7 +54,7 @@ class Trace:
         return tuple(reversed(steps))
 
     def rebuild_hypotheses(self) -> tuple[Hypothesis, ...]:
-        """Every hypothesis that finished or was cut, best first; the search returned the first `num_best` of them."""
+        """Every hypothesis that finished or was truncated, best first; the search returned the first `num_best`."""
         hypotheses = []
         for index, last in enumerate(self.candidates):
             if last.fate not in ("finished", "cut"):
@@ -70,14 +69,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hypotheses of one sentence, best first, and (on request) all that the search considered."""
+    """The hypotheses of one sentence, best first, and (on request) the trace of the search."""
 
     hypotheses: tuple[Hypothesis, ...]
     trace: Trace | None = None
 
     @property
     def best(self) -> Hypothesis:
-        """The first hypothesis."""
         return self.hypotheses[0]
 
 
@@ -100,19 +98,17 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A translated text with its scores; those of several sentences are summed, their other values concatenated."""
+    """A translated text. Scores of several sentences are summed, their other values concatenated."""
 
     source: str
     text: str
     score: float  # ranks the alternatives
-    log_probability: float  # of all tokens and ends
+    log_probability: float  # of all tokens and end tokens
     tokens: tuple[Token, ...] = ()
     alignment: tuple[tuple[int, int], ...] | None = None  # (source word, target word), from 0, if requested
     flags: tuple[Flag, ...] = ()
     alternatives: tuple["Translation", ...] = ()  # the rest of the n-best list
-    weights: tuple[tuple[float, ...], ...] | None = (
-        None  # attention of each target word to each source word, if requested
-    )
+    weights: tuple[tuple[float, ...], ...] | None = None  # attention of target words to source words, if requested
 
     def __str__(self) -> str:
         return self.text

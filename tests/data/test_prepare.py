@@ -17,7 +17,7 @@ from heedful.corpus.launchers import LocalLauncher
 from heedful.corpus.stages import bucket_of, hash_pairs
 from heedful.data.plan import BLOCK_ROWS, Plan
 from heedful.data.prepare import prepare
-from heedful.data.resampling import ResampledCorpus
+from heedful.data.resampling import ResegmentedCorpus
 from heedful.data.store import StoredCorpus, open_prepared, write_tokens
 from heedful.errors import ConfigError, DataError
 
@@ -253,11 +253,11 @@ def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_p
     pairs = made_pairs(300)
     write(tmp_path, "train", pairs)
     prepared = prepare(settings_for(tmp_path))
-    corpus = ResampledCorpus(prepared, "train", subword_regularization=0.3, seed=4)
+    corpus = ResegmentedCorpus(prepared, "train", subword_regularization=0.3, seed=4)
     epochs = [[ids.tolist() for pair in corpus.pairs(epoch, range(300)) for ids in pair] for epoch in (0, 1)]
     assert epochs[0] != epochs[1]
     shutil.rmtree(tmp_path / "prepared" / "epochs")
-    again = ResampledCorpus(prepared, "train", subword_regularization=0.3, seed=4, launcher=LocalLauncher(2))
+    again = ResegmentedCorpus(prepared, "train", subword_regularization=0.3, seed=4, launcher=LocalLauncher(2))
     assert [ids.tolist() for pair in again.pairs(1, range(300)) for ids in pair] == epochs[1]
     source = prepared.tokenizer("source")
     plain = prepared.train[0]
@@ -427,7 +427,7 @@ def test_regularized_epochs_have_the_same_pairs_also_where_long_ones_went(tmp_pa
     prepared = prepare(settings_for(tmp_path, clean={"max_tokens": limit}))
     rows = prepared.train[0].num_rows
     assert 100 < rows < 200
-    corpus = ResampledCorpus(prepared, "train", subword_regularization=0.5, seed=1)
+    corpus = ResegmentedCorpus(prepared, "train", subword_regularization=0.5, seed=1)
     assert corpus.epoch(3).line_numbers(range(rows)) == prepared.train[0].line_numbers(range(rows))
     assert max(len(side) for pair in corpus.pairs(3, range(rows)) for side in pair) <= limit
 

@@ -10,7 +10,7 @@ import pytest
 from heedful.config import parse_settings
 from heedful.corpus.stages import STAGE_VERSION
 from heedful.data.prepare import prepare
-from heedful.data.resampling import ResampledCorpus
+from heedful.data.resampling import ResegmentedCorpus
 
 # STAGE_VERSION -> digests of the shards of the corpus below
 DIGESTS = {
@@ -103,7 +103,7 @@ def test_the_stages_write_what_their_version_wrote(tmp_path, kind):
         "tokenizer": {"kind": kind, "vocab_size": 330, "shared": kind == "bpe"},
     }
     prepared = prepare(parse_settings(tree, root=tmp_path))
-    ResampledCorpus(prepared, "train", 0.3, seed=1).epoch(2)
+    ResegmentedCorpus(prepared, "train", 0.3, seed=1).epoch(2)
     stages = ("cut", "held", "clean", "text", "tokens", "epochs")
     written = {stage: digest(tmp_path / "prepared" / stage, tmp_path) for stage in stages}
     known = DIGESTS.get(STAGE_VERSION, {}).get(kind, {})

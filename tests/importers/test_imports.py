@@ -553,5 +553,5 @@ def test_a_borrowed_tokenizer_is_saved_and_loaded(opus, tmp_path):
         made.tag_id("<2de>")
     if ">>deu<<" in made.vocabulary:
         assert made.pieces([made.tag_id(">>deu<<")]) == [">>deu<<"]
-    with pytest.raises(HeedfulError, match="only once"):
+    with pytest.raises(HeedfulError, match="lists a piece twice, or one that does not exist"):
         BorrowedTokenizer(made.model, made.vocabulary, [5, 5])

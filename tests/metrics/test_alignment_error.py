@@ -41,7 +41,7 @@ def test_what_is_no_alignment_is_said(line, says):
 
 
 def test_words_before_the_first_are_no_links():
-    with pytest.raises(DataError, match="are words counted from 0"):
+    with pytest.raises(DataError, match="is before the first word; check whether words are counted from 0"):
         parse_gold("0-1", first=1)
 
 

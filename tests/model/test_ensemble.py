@@ -54,7 +54,7 @@ def test_one_member_is_itself():
 
 def test_members_must_remember_alike():
     mute = Case("bottleneck-bi", RECURRENT, "none", "dot", "soft", "greedy")
-    with pytest.raises(HeedfulError, match="without attention returns a single vector"):
+    with pytest.raises(HeedfulError, match="without attention returns only one"):
         read(make_ensemble([LSTM.model(), mute.model()]), SOURCE)
 
 
@@ -91,7 +91,7 @@ def test_from_the_command_line(runs):
 
 
 def test_members_must_have_one_vocabulary(runs):
-    with pytest.raises(HeedfulError, match=r"have different vocabularies .* trained on the same files"):
+    with pytest.raises(HeedfulError, match=r"have different vocabularies .* ensemble on the same files"):
         heedful.load(runs["one"], others=[runs["foreign"]])
 
 

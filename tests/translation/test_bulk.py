@@ -284,7 +284,7 @@ def test_an_input_or_a_model_that_changes_meanwhile_is_noticed(models, text, tmp
         if step.done == 3:
             os.utime(text, ns=(0, 10**18 + step.done))
 
-    with pytest.raises(DataError, match="changed while it was translated: repeat the command"):
+    with pytest.raises(DataError, match="changed while it was translated; repeat the command"):
         translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1), progress=touch)
     assert not (tmp_path / "out").exists()
     assert translate_file(models / "export", text, tmp_path / "out", launcher=LocalLauncher(1)).lines == 300
@@ -328,7 +328,9 @@ def test_killed_after_all_was_in_place_it_only_clears_up(models, text, tmp_path,
             translate_file(models / "export", text, out, launcher=LocalLauncher(1))
     whole = out.read_bytes()
     assert standing(out)
-    with pytest.raises(ConfigError, match=r"there is a file .*out already"):  # not what was asked for then
+    with pytest.raises(
+        ConfigError, match=r"out exists already; --bulk never overwrites"
+    ):  # not what was asked for then
         translate_file(models / "export", text, out, beam=1, launcher=LocalLauncher(1))
     found = translate_file(models / "export", text, out, launcher=LocalLauncher(1))
     assert (found.lines, found.new_lines) == (300, 0)
@@ -406,13 +408,13 @@ def test_a_cluster_gives_the_same_bytes(models, text, tmp_path, small):
 
 MISUSE = {
     "no input": (["gone", "out"], "there is no file .*gone; --bulk reads a file", ConfigError),
-    "a folder": (["folder", "out"], "folder is a folder; --bulk translates one file", ConfigError),
-    "a folder to write": (["in", "folder"], "folder is a folder; name the file", ConfigError),
-    "no folder to write to": (["in", "gone/out"], "there is no folder .*gone for out; create it first", ConfigError),
+    "a folder": (["folder", "out"], "folder is a directory; --bulk translates one file", ConfigError),
+    "a folder to write": (["in", "folder"], "folder is a directory; name the file", ConfigError),
+    "no folder to write to": (["in", "gone/out"], "there is no directory .*gone for out; create it first", ConfigError),
     "onto itself": (["in", "folder/../in"], "is both input and output", ConfigError),
     "onto itself by a link": (["in", "link"], "is both input and output", ConfigError),
-    "over a file": (["in", "there"], "there is a file .*there already; --bulk never overwrites a file", ConfigError),
-    "over another's folder": (["in", "taken"], r"taken\.parts is in the way", ConfigError),
+    "over a file": (["in", "there"], "there exists already; --bulk never overwrites a file", ConfigError),
+    "over another's folder": (["in", "taken"], r"taken\.parts exists, but is needed for finished pieces", ConfigError),
     "UTF-16": (["wide", "out"], "wide is UTF-16. Type: iconv", DataError),
     "not packed": (["in.gz", "out"], r"in\.gz cannot be read to its end", DataError),
     "a beam of 0": (["in", "out", "--beam", "0"], "beam and n-best size must be at least 1", HeedfulError),

@@ -1,4 +1,4 @@
-"""Subword regularization: texts are segmented into tokens again for every epoch."""
+"""Subword regularization: texts are segmented into subwords again for every epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from heedful.errors import HeedfulError
 
 
 @dataclass(frozen=True)
-class ResampledCorpus:
+class ResegmentedCorpus:
     """A corpus whose texts are segmented again for every epoch; `plan.Plan` makes batches of it.
 
     An epoch's tokens are made at their first use (by the shard runner, so only once) and may be deleted afterwards.

@@ -1,9 +1,8 @@
-"""The protocol of all engines: sources as tokens in, hypotheses out.
+"""The protocol of all engines, which translate token ids to hypotheses.
 
     results = engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
-`EncodedSource`, `SearchOptions` and `EngineResult` are plain values, so an engine may run in another process or be
-written in another language.
+Arguments and results are plain values, so an engine can run in another process or be written in another language.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p; a function of seed and source index."""
+    """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p; determined by seed and source index."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -51,19 +50,19 @@ class SearchOptions:
     length_penalty: float = 1.0
     sampling: SamplingOptions | None = None
     attention: bool = False  # whether results include cross-attention
-    token_scores: bool = True  # whether log p of every token is needed, which may cost an engine a second pass
-    stopping: str = "likely"  # when a beam is done; an engine with only one rule ignores it
+    token_scores: bool = True  # whether to return log p of every token, for which an engine may need a second pass
+    stopping: str = "likely"  # when a beam is done; engines with only one rule ignore it
     renormalize: bool = False  # whether other tokens share the probability of suppressed ones, as in CTranslate2
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSource:
-    """One source as the model reads it: after its tag and with the end token, if the model expects them."""
+    """The tokens of one source, including the tag and the end token if the model expects them."""
 
     tokens: tuple[int, ...]
-    max_length: int  # of a hypothesis, in steps
+    max_length: int  # of a hypothesis, in decoding steps
     prefix: tuple[int, ...] = ()  # tokens that a hypothesis must begin with
-    index: int = 0  # among all sources of the caller: sampling depends on it, and not on the batch
+    index: int = 0  # position among all sources of the caller: sampling depends on it, not on the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class EngineResult:
 
 
 def normalized_score(log_probs: Sequence[float], options: SearchOptions) -> float:
-    """L / n^alpha, the end token counted, by which a beam ranks; L alone for greedy search and samples."""
+    """L / n^alpha (n includes the end token), which ranks a beam; L for greedy search and samples."""
     ranked = options.length_rule == "power" and options.sampling is None and max(options.beam, options.num_best) > 1
     return fsum(log_probs) / float(max(1, len(log_probs)) ** (options.length_penalty if ranked else 0.0))
 
@@ -93,7 +92,7 @@ def translate_by_max_length(
 
 
 def repeat_sources(sources: Sequence[EncodedSource], num_samples: int) -> list[EncodedSource]:
-    """Each source `num_samples` times, every copy with an index of its own."""
+    """Each source `num_samples` times; every copy has its own index."""
     return [
         replace(source, index=num_samples * source.index + sample)
         for source in sources
@@ -102,18 +101,17 @@ def repeat_sources(sources: Sequence[EncodedSource], num_samples: int) -> list[E
 
 
 def group_samples(results: Sequence[EngineResult], num_samples: int) -> list[tuple[EngineResult, ...]]:
-    """The results of each `num_samples` consecutive samples, best first."""
+    """Group every `num_samples` consecutive results, best first."""
     groups = (results[first : first + num_samples] for first in range(0, len(results), num_samples))
     return [sort_by_score(group) for group in groups]
 
 
 def sort_by_score(results: Sequence[EngineResult]) -> tuple[EngineResult, ...]:
-    """The results, best first."""
     return tuple(sorted(results, key=lambda result: -result.hypothesis.score))
 
 
 def check_threads(threads: int | None) -> int | None:
-    """`threads` if a machine can have so many; None leaves the number to the engine."""
+    """`threads`, or HeedfulError if it is out of range; None lets the engine choose."""
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise HeedfulError(f"threads must be 1 to {MAX_THREADS:,}, not {threads:,}")
     return threads
@@ -131,5 +129,5 @@ class Engine(Protocol):
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
-        """Log p of every token of the targets and of the end after them, and (on request) the cross-attention."""
+        """Log p of every token of the targets and of the end token, and (on request) the cross-attention."""
         ...

@@ -1,7 +1,7 @@
-"""CTranslate2's engine: C++, no PyTorch.
+"""The CTranslate2 engine. No PyTorch.
 
-Its vocabulary is the pieces of our tokenizers in the order of their ids, so tokens are mapped by position. It samples
-with its own generator, which cannot be seeded, and it returns one map of cross-attention.
+The model's vocabulary lists the pieces of heedful's tokenizers in id order, so ids map to pieces by position. Its
+random generator cannot be seeded, and it returns a single cross-attention map.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ from heedful.types import Hypothesis
 
 
 class CTranslate2Engine:
-    """A model that CTranslate2 reads."""
+    """A model in CTranslate2's format."""
 
     name = "ctranslate2"
 
     def __init__(self, model: Any, source: Sequence[str], target: Sequence[str], *, ends: bool = True) -> None:
         self.model, self.source_pieces, self.target_pieces = model, list(source), list(target)
-        self.ends = ends  # whether it puts the end token after every source
+        self.ends = ends  # whether it appends the end token to every source
         self.target_ids = {piece: number for number, piece in enumerate(self.target_pieces)}
 
     def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
@@ -44,7 +44,7 @@ class CTranslate2Engine:
     def translate_group(
         self, sources: Sequence[EncodedSource], options: SearchOptions, max_length: int
     ) -> list[tuple[EngineResult, ...]]:
-        """Translate sources of one maximum length."""
+        """Translate sources that have the same maximum length."""
         if options.length_rule not in ("power", "none"):
             raise HeedfulError(
                 f"CTranslate2 has no length rule `{options.length_rule}`: use the model directory itself"
@@ -69,7 +69,7 @@ class CTranslate2Engine:
             max_decoding_length=max_length,
             return_scores=not options.token_scores,
             return_attention=options.attention,
-            min_decoding_length=0,  # as ours: an empty hypothesis is allowed
+            min_decoding_length=0,  # as in heedful: a hypothesis may be empty
             suppress_sequences=[[self.target_pieces[PAD]], [self.target_pieces[BOS]]],
             **search,
         )
@@ -100,7 +100,7 @@ class CTranslate2Engine:
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
-        """Log p of every token of the targets and of the end after them."""
+        """Log p of every token of the targets and of the end token."""
         if attention:
             raise HeedfulError("CTranslate2 returns no attention for a given translation: use the model directory")
         pieces = [[self.target_pieces[token] for token in target] for target in targets]
@@ -120,7 +120,7 @@ class CTranslate2Engine:
     def result_without_token_scores(
         self, pieces: Sequence[str], score: float, attention: Any, options: SearchOptions, max_length: int
     ) -> EngineResult:
-        """A hypothesis with the engine's own score: log p of the whole, but not of every token."""
+        """A hypothesis with CTranslate2's score, without log p of every token."""
         tokens, finished = tuple(self.target_ids[piece] for piece in pieces), len(pieces) < max_length
         alpha = options.length_penalty if options.length_rule == "power" else 0.0
         log_prob = score * max(1, len(pieces) + finished) ** alpha
@@ -129,7 +129,7 @@ class CTranslate2Engine:
     def result(
         self, pieces: Sequence[str], log_probs: Sequence[float], attention: Any, options: SearchOptions, max_length: int
     ) -> EngineResult:
-        """A hypothesis with our score: the engine's own leaves out suppressed tokens."""
+        """A hypothesis with heedful's score: CTranslate2 renormalizes its own after suppressing tokens."""
         tokens = tuple(self.target_ids[piece] for piece in pieces)
         finished = len(pieces) < max_length  # the end token is a step too
         token_log_probs = tuple(log_probs[: len(tokens) + finished])
@@ -153,7 +153,7 @@ def open_engine(
     device: str = "cpu",
     threads: int | None = None,
 ) -> CTranslate2Engine:
-    """The model in a folder that CTranslate2 reads; `threads` are of this engine only."""
+    """Open a CTranslate2 model directory; `threads` applies to this engine only."""
     require("ctranslate2", extra="serve", whose="this export")
     import ctranslate2
 

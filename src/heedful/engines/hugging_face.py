@@ -1,6 +1,6 @@
-"""Hugging Face's own Marian (or Pegasus) as an engine: what an export translates there, by their search.
+"""The Hugging Face engine: runs an exported Marian (or Pegasus) model with `generate`.
 
-Where the vocabulary was borrowed from them, ids are theirs: `order[n]` is our id of their id n.
+With an imported vocabulary, Hugging Face's ids differ from heedful's: `order[n]` is heedful's id of its id n.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from heedful.types import Hypothesis
 
 
 class HuggingFaceEngine:
-    """A model that `from_pretrained` has read."""
+    """A model loaded by `from_pretrained`."""
 
     name = "hugging_face"
 
@@ -44,7 +44,7 @@ class HuggingFaceEngine:
     def translate_group(
         self, sources: Sequence[EncodedSource], options: SearchOptions, max_length: int
     ) -> list[tuple[EngineResult, ...]]:
-        """Translate sources of one maximum length by their beam search."""
+        """Translate sources that have the same maximum length."""
         tokens, mask = self.source_tensors(sources)
         sequences = self.model.generate(
             tokens,
@@ -65,7 +65,7 @@ class HuggingFaceEngine:
         return [tuple(results[first : first + options.num_best]) for first in range(0, len(results), options.num_best)]
 
     def beam_arguments(self, options: SearchOptions) -> dict[str, Any]:
-        """Arguments that only a beam uses; `generate` warns about them without one."""
+        """Arguments of beam search; without a beam `generate` would warn about them."""
         if max(options.beam, options.num_best) == 1:
             return {"length_penalty": None, "early_stopping": None}
         penalty = options.length_penalty if options.length_rule == "power" else 0.0
@@ -74,7 +74,7 @@ class HuggingFaceEngine:
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
-        """Log p of every token of the targets and of the end after them."""
+        """Log p of every token of the targets and of the end token."""
         if attention:
             raise HeedfulError("an export returns no attention: load the model directory itself")
         log_probs = self.token_log_probs(sources, [[*target, EOS] for target in targets])
@@ -87,7 +87,6 @@ class HuggingFaceEngine:
     def token_log_probs(
         self, sources: Sequence[EncodedSource], golds: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        """Log p of every token of `golds`."""
         tokens, mask = self.source_tensors(sources)
         rows = [[self.target_ids[token] for token in gold] for gold in golds]
         start, end = self.target_ids[BOS], self.target_ids[EOS]
@@ -99,7 +98,7 @@ class HuggingFaceEngine:
         ]
 
     def source_tensors(self, sources: Sequence[EncodedSource]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sources in their ids, and which of them are real."""
+        """The sources in Hugging Face's ids, and the attention mask."""
         ids = self.source_ids
         tokens, mask = pad_rows([[ids[token] for token in source.tokens] for source in sources], ids[EOS])
         return tokens, mask.long()
@@ -108,7 +107,7 @@ class HuggingFaceEngine:
 def open_engine(
     folder: Path, source: Sequence[int], target: Sequence[int], *, device: str = "cpu", threads: int | None = None
 ) -> HuggingFaceEngine:
-    """The model in a folder that `from_pretrained` reads; `threads` are of the whole process, as PyTorch's are."""
+    """Open an exported model directory; `threads` applies to PyTorch in the whole process."""
     require("torch", extra="train", whose="this export")
     require("transformers", extra="hugging-face", whose="this export")
     import transformers

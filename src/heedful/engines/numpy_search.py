@@ -1,10 +1,10 @@
-"""The searches of `heedful.search` in NumPy, for engines without PyTorch that only compute steps.
+"""The searches of `heedful.search` in NumPy, for engines that compute single steps without PyTorch.
 
     results = run_search(step, source, past, sources, SearchOptions(beam=5))
 
 `step(tokens [R], source, past) -> (log p [R, V], past, attention [R, layers, heads, S] or None)` is the model. `source`
-and `past` are arrays whose axis 0 is the row; `source` never changes, `past` with every token. Hypotheses are kept by
-`search.hypotheses`, as in the PyTorch searches, and a law says that both give the same results.
+and `past` are arrays whose axis 0 is the row; `source` is constant, `past` changes with every token. Tests check that
+the results are those of the PyTorch searches.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ BLOCK_SIZE = 128  # of the vocabulary, for `top_sums`
 def run_search(
     step: StepFunction, source: Arrays, past: Arrays, sources: Sequence[EncodedSource], options: SearchOptions
 ) -> list[tuple[EngineResult, ...]]:
-    """Up to `options.num_best` results for each source, best first; row i of `source` and `past` is of sources[i]."""
+    """Up to `options.num_best` results for each source, best first; row i of `source` and `past` is sources[i]."""
     for kind, name, table in (
         ("length", options.length_rule, LENGTH_RULES),
         ("stopping", options.stopping, STOPPING_RULES),
@@ -64,7 +64,7 @@ def run_search(
 def step_without_special_tokens(
     step: StepFunction, renormalize: bool, tokens: Array, source: Arrays, past: Arrays
 ) -> tuple[Array, Arrays, Array | None]:
-    """A step that suppresses padding and start tokens; other tokens share their probability if `renormalize`."""
+    """Run a step and suppress padding and start tokens; `renormalize` redistributes their probability."""
     log_probs, past, attention = step(tokens, source, past)
     log_probs[:, [PAD, BOS]] = -inf
     if renormalize:
@@ -73,7 +73,6 @@ def step_without_special_tokens(
 
 
 def select_rows(arrays: Arrays, rows: Array | Sequence[int]) -> list[Array]:
-    """Those rows of every array."""
     return [array.take(rows, 0) for array in arrays]
 
 
@@ -84,7 +83,7 @@ def stack_attention(steps: Iterable[tuple[Array | None, int]], slots: int) -> Ar
 
 
 def force_tokens(log_probs: Array, tokens: Sequence[int]) -> Array:
-    """Log p in which only tokens[r] is left of row r, or everything if that is -1."""
+    """Set log p of row r to -inf except for tokens[r]; -1 leaves the row unchanged."""
     rows = [row for row, token in enumerate(tokens) if token >= 0]
     if not rows:
         return log_probs
@@ -95,7 +94,7 @@ def force_tokens(log_probs: Array, tokens: Sequence[int]) -> Array:
 
 
 def forced_token(source: EncodedSource, length: int) -> int:
-    """The token of the prefix after `length` tokens; -1 after its end."""
+    """The prefix token at position `length`, or -1 after the prefix."""
     return source.prefix[length] if length < len(source.prefix) else -1
 
 
@@ -142,7 +141,7 @@ def choose_best(log_probs: Array, sentences: Sequence[int]) -> Array:  # noqa: A
 
 
 def make_generator(seed: int, index: int) -> np.random.Generator:
-    """The random generator of one sentence, whatever batch it is in."""
+    """The random generator of one sentence, independent of its batch."""
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, index % 2**64]))
 
 
@@ -153,7 +152,7 @@ def sample_tokens(
     sampling: SamplingOptions,
     generators: Sequence[np.random.Generator],
 ) -> Array:
-    """y_t ~ p(y | y_<t, x) as filtered: the first token at which the sum of p passes a number drawn from [0, sum)"""
+    """y_t ~ filtered p(y | y_<t, x): the first token whose cumulative p exceeds a number drawn from [0, sum)"""
     cumulative = filtered_probabilities(log_probs.astype(np.float64), sampling).cumsum(-1)
     drawn = np.array([generators[sentence].random() for sentence in sentences]) * cumulative[:, -1]
     chosen: Array = np.minimum((cumulative <= drawn[:, None]).sum(-1), log_probs.shape[1] - 1)
@@ -161,7 +160,7 @@ def sample_tokens(
 
 
 def filtered_probabilities(log_probs: Array, sampling: SamplingOptions) -> Array:
-    """In proportion to p^(1/t); of the k best only; of the fewest best only that together reach p; not normalized"""
+    """p^(1/t), then top-k, then top-p; not normalized"""
     scaled = log_probs / sampling.temperature
     probs: Array = np.exp(scaled - scaled.max(-1, keepdims=True))
     if sampling.top_k is None and sampling.top_p is None:
@@ -173,9 +172,9 @@ def filtered_probabilities(log_probs: Array, sampling: SamplingOptions) -> Array
     if sampling.top_p is not None:
         share = best_first / best_first.sum(-1, keepdims=True)
         before = share.cumsum(-1) - share  # the probability of all better tokens
-        # A few units of single precision short of p is p: three tokens of .5, .25, .15 do reach .9.
+        # Tolerate single-precision rounding: three tokens of .5, .25, .15 reach .9.
         removed = before >= sampling.top_p - 8 * np.finfo(np.float32).eps
-        removed[:, 0] = False  # the best always stays
+        removed[:, 0] = False  # always keep the best
         best_first[removed] = 0.0
     np.put_along_axis(probs, order, best_first, -1)
     return probs
@@ -193,7 +192,7 @@ def beam_search(
     beams = [SentenceBeam(beam_options, EOS, encoded.max_length) for encoded in sources]
     active = list(range(len(sources)))  # sentences that are not done; each has `width` rows, in this order
     tokens = np.full(len(active), BOS)
-    row_source = source  # a copy for each row, repeated only when sentences or widths change
+    row_source = source  # one copy per row, updated only when sentences or widths change
     attentions: list[Array | None] = []  # of each step
     width = 1
     while active:
@@ -232,10 +231,10 @@ def beam_search(
 
 
 def top_sums(bases: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
-    """The k largest bases[b, r] + values[b, r, v] of each b, best first, with their r and v; of equals the first.
+    """The k largest bases[b, r] + values[b, r, v] of each b, best first, with their r and v; ties go to the first.
 
-    [B, R], [B, R, V] -> three of [B, k], or fewer where there are fewer. The k largest are in the k blocks with the
-    largest maxima, and block maxima are one fast pass.
+    [B, R], [B, R, V] -> three arrays [B, k], or less if R V < k. The k largest are in the k blocks with the largest
+    maxima, and one fast pass computes these maxima.
     """
     groups, _, size = values.shape
     starts = np.arange(0, size, BLOCK_SIZE)
@@ -256,7 +255,7 @@ def top_sums(bases: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
 
 
 def top_positions(values: Array, k: int) -> Array:
-    """The positions of the k largest of each row, in ascending order; of equals the first: [B, n] -> [B, k]"""
+    """The positions of the k largest of each row, in ascending order; ties go to the first: [B, n] -> [B, k]"""
     groups, size = values.shape
     if k >= size:
         return np.broadcast_to(np.arange(size), values.shape)

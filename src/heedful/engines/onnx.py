@@ -1,10 +1,10 @@
-"""ONNX Runtime's engine: two graphs and the searches in NumPy, no PyTorch.
+"""The ONNX Runtime engine: two graphs, and the searches in NumPy. No PyTorch.
 
     engine = open_engine(Path("export"))
     engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
-encoder.onnx computes the decoder's initial state from a source, step.onnx reads one token per row. Which tensors the
-state has differs from model to model; the names of the graphs' inputs and outputs tell.
+encoder.onnx computes the decoder's initial state from a source; step.onnx reads one token per row. Models have
+different state tensors; the names of the graphs' inputs and outputs list them.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ STATE_PARTS = ("source", "past")
 
 
 class OnnxEngine:
-    """A model as two graphs."""
+    """A model that consists of two ONNX graphs."""
 
     name = "onnx"
 
@@ -39,7 +39,7 @@ class OnnxEngine:
             {*self.step_inputs} <= {"token", *self.encoder_outputs}
             and {*self.step_outputs} - {"attention"} == {"log_probs", *next_names}
         ):
-            raise HeedfulError("the inputs and outputs of these graphs do not match: heedful export --to onnx again")
+            raise HeedfulError("the inputs and outputs of these graphs do not match; repeat heedful export --to onnx")
 
     def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
         """Up to `options.num_best` results for each source, best first; the sources are one batch."""
@@ -50,7 +50,7 @@ class OnnxEngine:
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
-        """Log p of every token of the targets and of the end after them, and (on request) the cross-attention."""
+        """Log p of every token of the targets and of the end token, and (on request) the cross-attention."""
         if not sources:
             return []
         source, past = self.start(sources)
@@ -78,7 +78,7 @@ class OnnxEngine:
         ]
 
     def start(self, sources: Sequence[EncodedSource]) -> tuple[list[Array], list[Array]]:
-        """The fixed and the changing part of the decoder's state, before the first step."""
+        """Run the encoder; return the constant and the changing part of the decoder's initial state."""
         longest = max(len(source.tokens) for source in sources)
         tokens = np.full((len(sources), longest), PAD, dtype=np.int64)
         mask = np.zeros(tokens.shape, dtype=bool)
@@ -104,7 +104,7 @@ class OnnxEngine:
 
 
 def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxEngine:
-    """The model in a folder with the two graphs; `threads` are of this engine only."""
+    """Open a directory with the two graphs; `threads` applies to this engine only."""
     require("onnxruntime", extra="onnx", whose="this export")
     import onnxruntime
 
@@ -114,7 +114,7 @@ def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = check_threads(threads) or 0
-    options.log_severity_level = 3  # errors only: its warnings about graphs do not help a user
+    options.log_severity_level = 3  # errors only: warnings about graphs do not help users
     graphs = []
     for file in (folder / ENCODER_FILE, folder / STEP_FILE):
         try:

@@ -1,4 +1,4 @@
-"""Scores of translations: strings in, numbers out."""
+"""Metrics of translation quality."""
 
 from heedful.metrics.score import METRICS, Interval, MetricOptions, MetricScore, interval, score
 

@@ -2,8 +2,8 @@
 
     measure_agreement([parse_links("0-0 1-2")], [parse_gold("1-1 2p3", first=1)])
 
-Pharaoh's format is one line per sentence, `source-target` from 0. Gold alignments write `i-j` for a link that is sure
-and `ipj` for a possible one.
+Pharaoh's format has one line per sentence and `source-target` links, counted from 0. Gold alignments write `i-j` for a
+sure link and `ipj` for a possible one.
 """
 
 import re
@@ -34,7 +34,7 @@ def parse_links(line: str) -> Links:
 
 
 def parse_gold(line: str, *, first: int = 0) -> GoldAlignment:
-    """1-1 2p3 -> sure {(0, 0)}, possible {(0, 0), (1, 2)}, where words are counted from `first` = 1"""
+    """1-1 2p3 -> sure {(0, 0)}, possible {(0, 0), (1, 2)}, if words are counted from `first` = 1"""
     sure, possible = set(), set()
     for word in line.split():
         link = LINK_PATTERN.fullmatch(word)
@@ -42,7 +42,7 @@ def parse_gold(line: str, *, first: int = 0) -> GoldAlignment:
             raise DataError(f"`{word[:80]}` is not a link: write 0-0 (or 0p0 for a possible link)")
         pair = int(link[1]) - first, int(link[3]) - first
         if min(pair) < 0:
-            raise DataError(f"`{word}` is before the first word: are words counted from {1 - first}?")
+            raise DataError(f"`{word}` is before the first word; check whether words are counted from {1 - first}")
         possible.add(pair)
         if link[2] == "-":
             sure.add(pair)
@@ -63,25 +63,23 @@ class Agreement:
 
     @property
     def precision(self) -> float:
-        """|A & P| / |A|"""
         return self.in_possible / self.links if self.links else 0.0
 
     @property
     def recall(self) -> float:
-        """|A & S| / |S|"""
         return self.in_sure / self.sure if self.sure else 0.0
 
     @property
     def error_rate(self) -> float:
-        """AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), 0 where there is nothing to align"""
+        """AER; 0 if there are no links"""
         all_links = self.links + self.sure
         return 1 - (self.in_sure + self.in_possible) / all_links if all_links else 0.0
 
 
 def measure_agreement(alignments: Sequence[Links], gold: Sequence[GoldAlignment]) -> Agreement:
-    """The agreement over a whole corpus: links are counted over all sentences."""
+    """The agreement over a whole corpus; links of all sentences are counted together."""
     if len(alignments) != len(gold):
-        raise DataError(f"{len(alignments):,} alignments but {len(gold):,} gold ones: the numbers must be equal")
+        raise DataError(f"{len(alignments):,} alignments but {len(gold):,} gold alignments: the numbers must be equal")
     return Agreement(
         sum(len(links) for links in alignments),
         sum(len(annotated.sure) for annotated in gold),

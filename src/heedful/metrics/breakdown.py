@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from heedful.metrics.score import DEFAULT_OPTIONS, Lines, MetricOptions, make_tokenizer, score, sentence_scores
 
-MAX_BUCKET_TOKENS = (10, 20, 30, 40, 60)  # for each bucket but the last, which has no limit
+MAX_BUCKET_TOKENS = (10, 20, 30, 40, 60)  # of each bucket; the last bucket has no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class LengthBucket:
 def score_by_length(
     metrics: Sequence[str], hypotheses: Lines, references: Sequence[Lines], *, options: MetricOptions = DEFAULT_OPTIONS
 ) -> list[LengthBucket]:
-    """The scores of short and long sentences; length is the number of BLEU's tokens in the first reference."""
+    """Scores by sentence length, which is the number of BLEU tokens in the first reference."""
     tokenize = make_tokenizer(options)
     rows_by_bucket: dict[int, list[int]] = {}
     for row, reference in enumerate(references[0]):

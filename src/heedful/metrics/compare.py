@@ -1,4 +1,4 @@
-"""Comparison of systems: scores with p-values, and the differences sentence by sentence.
+"""Compare systems: scores with p-values, and the differences of each sentence.
 
     comparison = compare({"old": old, "new": new}, references, metrics=["bleu", "chrf"])
     comparison.compared[0].tally        # Tally(wins=412, losses=371, ties=217, same=203)
@@ -16,7 +16,7 @@ from heedful.errors import HeedfulError
 from heedful.metrics.score import DEFAULT_OPTIONS, Lines, MetricOptions, sentence_scores
 from heedful.metrics.significance import PairedScore, run_paired_test
 
-NEGLIGIBLE_GAIN = 1e-6  # of a score between 0 and 100: a rounding error
+NEGLIGIBLE_GAIN = 1e-6  # a rounding error, for scores between 0 and 100
 GAIN_EDGES = (-20.0, -10.0, -5.0, -NEGLIGIBLE_GAIN, NEGLIGIBLE_GAIN, 5.0, 10.0, 20.0)
 GAIN_BINS = (
     *("-20 and more", "-10 to -20", "-5 to -10", "0 to -5"),
@@ -32,11 +32,10 @@ class LineDifference:
     line: int  # from 1
     first: float  # the chrF of the baseline
     second: float  # the chrF of the other system
-    place: int | None  # the first word that differs, counted from 1; None where all are equal
+    place: int | None  # the first word that differs, counted from 1; None if all are equal
 
     @property
     def gain(self) -> float:
-        """The chrF of the second system minus that of the first."""
         return self.second - self.first
 
 
@@ -59,7 +58,6 @@ class ComparedSystem:
 
     @property
     def tally(self) -> Tally:
-        """Wins, losses and ties against the baseline."""
         counts, middle = list(self.gain_histogram.values()), GAIN_BINS.index("equal")
         same = sum(difference.place is None for difference in self.differences)
         return Tally(sum(counts[middle + 1 :]), sum(counts[:middle]), counts[middle], same)
@@ -90,7 +88,6 @@ class Comparison:
 
     @property
     def baseline(self) -> str:
-        """The name of the first system."""
         return self.scores[0].system
 
 
@@ -105,7 +102,7 @@ def compare(
 ) -> Comparison:
     """Compare each system with the first one; sentences are compared by chrF."""
     if len(systems) < 2:
-        raise HeedfulError("there is nothing to compare with: give at least two systems")
+        raise HeedfulError("give at least two systems to compare")
     scores = run_paired_test(metrics, systems, references, test=test, samples=samples, options=options)
     line_scores = {name: sentence_scores("chrf", lines, references, options=options) for name, lines in systems.items()}
     first, *others = systems
@@ -121,7 +118,6 @@ def compare(
 def line_differences(
     first: Lines, first_scores: Sequence[float], second: Lines, second_scores: Sequence[float]
 ) -> list[LineDifference]:
-    """The difference of two systems in each line."""
     rows = zip(first, second, first_scores, second_scores, strict=True)
     return [
         LineDifference(line, first_score, second_score, first_difference(first_text, second_text))
@@ -130,7 +126,7 @@ def line_differences(
 
 
 def first_difference(first: str, second: str) -> int | None:
-    """The number of the first word that differs (of the first character in texts without spaces), from 1, or None."""
+    """The number of the first word (or character, in texts without spaces) that differs, from 1, or None."""
     first_words, second_words = (text.split() if " " in first + second else list(text) for text in (first, second))
     if first_words == second_words:
         return None

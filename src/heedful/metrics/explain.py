@@ -1,9 +1,9 @@
-r"""The arithmetic of one sentence's BLEU, chrF, ROUGE and METEOR, as on paper.
+r"""Show step by step how BLEU, chrF, ROUGE and METEOR of one sentence are computed.
 
     for explanation in explain("the cat sat", ["a cat sat"]):
         print(explanation.title, *explanation.lines, sep="\n")
 
-Each ends in a value; where sacreBLEU has the metric, its value is shown too.
+sacreBLEU's value is shown too if it has the metric.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ Words = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class MetricExplanation:
-    """How a value between 0 and 100 is computed, line by line."""
+    """The computation of a value between 0 and 100, line by line."""
 
     title: str
     lines: tuple[str, ...]
@@ -46,7 +46,7 @@ class MetricExplanation:
 def explain(
     hypothesis: str, references: Sequence[str], *, options: MetricOptions = DEFAULT_OPTIONS
 ) -> list[MetricExplanation]:
-    """The explanation of every metric that can be computed by hand."""
+    """Explain every metric that can be computed by hand."""
     tokenize = make_tokenizer(options)
     words, reference_words = tokenize(hypothesis), [tokenize(reference) for reference in references]
     library = {
@@ -66,7 +66,6 @@ def explain(
 
 
 def format_row(name: str, text: str) -> str:
-    """A line of text after its right-aligned name."""
     return f"{name:>12}  {text}".rstrip()
 
 
@@ -97,7 +96,7 @@ def explain_bleu(
 def precision_lines(
     words: Words, references: Sequence[Words], n: int, counts: BleuCounts, smoothed_fraction: tuple[float, int]
 ) -> Iterator[str]:
-    """p_n as a fraction before and after smoothing, the n-grams that match, and the n-grams whose count is clipped."""
+    """p_n before and after smoothing, the n-grams that match, and the n-grams whose count is clipped."""
     matches, total = smoothed_fraction
     if not total:
         yield format_row(f"p{n}", f"the sentence is too short for n = {n}")
@@ -120,7 +119,7 @@ def product_line(words: Words, references: Sequence[Words], n: int, options: Met
     counts = bleu_counts(words, references, n)
     value = bleu(counts, options.smoothing, effective=True)
     fractions = [(matches, total) for matches, total in smooth_counts(counts, options.smoothing) if total]
-    # The words are tokens already: joined by spaces they need no tokenization.
+    # The words are already tokens, so they are not tokenized again.
     metric = make_bleu(MetricOptions("none", smoothing=options.smoothing), max_ngram_order=n, effective_order=True)
     library = metric.sentence_score(" ".join(words), [" ".join(reference) for reference in references]).score
     penalty = brevity_penalty(counts.length, counts.reference_length)
@@ -134,7 +133,6 @@ def product_line(words: Words, references: Sequence[Words], n: int, options: Met
 
 
 def explain_chrf(hypothesis: str, references: Sequence[str], library: float) -> MetricExplanation:
-    """Precision and recall of every order, their means, and F_2."""
     counts = chrf_counts(hypothesis, references)
     best = [chrf_counts(hypothesis, [reference]) for reference in references].index(counts)
     precision, recall = chrf_means(counts)
@@ -149,7 +147,6 @@ def explain_chrf(hypothesis: str, references: Sequence[str], library: float) -> 
 
 
 def explain_rouge(words: Words, references: Sequence[Words], kind: int | str) -> MetricExplanation:
-    """Precision, recall and F_1 against the best reference."""
     name = f"ROUGE-{kind}".upper()
     overlaps = [rouge(words, reference, kind) for reference in references]
     values = [100 * f_score(each.precision, each.recall) for each in overlaps]
@@ -171,7 +168,6 @@ def explain_rouge(words: Words, references: Sequence[Words], kind: int | str) ->
 
 
 def explain_meteor(words: Words, references: Sequence[Words]) -> MetricExplanation:
-    """Matches, runs, F_3 and the penalty, against the best reference."""
     values = [100 * meteor(words, reference) for reference in references]
     best = values.index(max(values))
     runs, unigrams = matching_chunks(words, references[best]), count_overlap(words, references[best], 1)
@@ -192,12 +188,11 @@ def explain_meteor(words: Words, references: Sequence[Words]) -> MetricExplanati
 
 
 def divide(part: float, whole: float) -> float:
-    """part / whole, and 0 where the whole is 0."""
     return part / whole if whole else 0.0
 
 
 def best_reference_rows(best: int, references: Sequence[object]) -> list[str]:
-    """A row that names the best reference if there are several."""
+    """A row with the number of the best reference, if there are several."""
     return [format_row("reference", f"{best + 1}, the best of {len(references)}")] if len(references) > 1 else []
 
 
@@ -208,5 +203,4 @@ def label_references(references: Sequence[Words]) -> Iterator[tuple[str, Words]]
 
 
 def format_words(words: Words) -> str:
-    """The words and their number."""
     return f"{' '.join(words)}   ({len(words)})"

@@ -1,6 +1,6 @@
-"""Metrics that are means over sentences (ROUGE, exact match) as subclasses of sacreBLEU's Metric.
+"""Metrics that are means over sentences (ROUGE, exact match), as subclasses of sacreBLEU's `Metric`.
 
-So sacreBLEU's bootstrap and paired tests give their intervals and p-values, as they do for BLEU.
+This makes sacreBLEU's bootstrap and paired tests available for them, as for BLEU.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from heedful import __version__
 
 
 class MeanSignature(Signature):
-    """sacreBLEU's signature with the fields of the metric and heedful's version."""
+    """sacreBLEU's signature, with the fields of the metric and heedful's version."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)

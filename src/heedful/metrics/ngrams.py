@@ -1,10 +1,10 @@
-"""The arithmetic of BLEU, chrF, ROUGE and METEOR, small enough to do by hand.
+"""The formulas of BLEU, chrF, ROUGE and METEOR.
 
     bleu(bleu_counts("the cat sat".split(), ["a cat sat".split()]))
 
-Counts of sentences add up to those of a corpus, and a score is a function of counts. heedful reports sacreBLEU's scores
-(except ROUGE, which sacreBLEU lacks); `heedful evaluate --explain` shows these formulas, and tests compare them with
-sacreBLEU.
+A score is a function of counts, and the counts of a corpus are the sums over its sentences. heedful reports sacreBLEU's
+scores (except ROUGE, which sacreBLEU lacks); `heedful evaluate --explain` shows these formulas, and tests compare them
+with sacreBLEU.
 """
 
 import math
@@ -19,7 +19,7 @@ NgramCounts = Counter[tuple[str, ...]]
 
 
 def count_ngrams(pieces: Sequence[str], n: int) -> NgramCounts:
-    """The count of each run of n pieces; the pieces of a string are its characters."""
+    """The count of each n-gram of pieces; the pieces of a string are its characters."""
     return Counter(tuple(pieces[start : start + n]) for start in range(len(pieces) - n + 1))
 
 
@@ -36,7 +36,7 @@ def clip_counts(hypothesis: NgramCounts, references: Iterable[NgramCounts]) -> N
 
 @dataclass(frozen=True, slots=True)
 class BleuCounts:
-    """The counts of a sentence or a corpus that BLEU is computed from."""
+    """The counts of a sentence or corpus from which BLEU is computed."""
 
     matches: tuple[int, ...]  # after clipping, for n = 1, 2, ...
     totals: tuple[int, ...]  # n-grams of the hypothesis
@@ -66,7 +66,7 @@ def bleu_counts(hypothesis: Sequence[str], references: Sequence[Sequence[str]], 
 
 
 def closest_length(length: int, references: Iterable[int]) -> int:
-    """The reference length closest to that of the hypothesis; in a tie, the shorter."""
+    """The reference length closest to that of the hypothesis; the shorter one in a tie."""
     return min(references, key=lambda reference: (abs(reference - length), reference))
 
 
@@ -98,8 +98,8 @@ def smooth_counts(counts: BleuCounts, smoothing: str = "exp") -> list[tuple[floa
 def bleu(counts: BleuCounts, smoothing: str = "exp", *, effective: bool = False) -> float:
     """BLEU = 100 BP (p_1 p_2 ... p_N)^(1 / N)
 
-    N is the largest order that was counted; with `effective`, as for single sentences, the largest order of which the
-    hypothesis is long enough to have an n-gram.
+    N is the largest order that was counted. With `effective`, for single sentences, N is the largest order for which
+    the hypothesis has an n-gram.
     """
     if not any(counts.matches):
         return 0.0
@@ -123,12 +123,10 @@ class Overlap:
 
     @property
     def precision(self) -> float:
-        """P = matches / n-grams of the hypothesis"""
         return self.matches / self.hypothesis if self.hypothesis else 0.0
 
     @property
     def recall(self) -> float:
-        """R = matches / n-grams of the reference"""
         return self.matches / self.reference if self.reference else 0.0
 
     def __add__(self, other: "Overlap") -> "Overlap":
@@ -138,14 +136,14 @@ class Overlap:
 
 
 def count_overlap(hypothesis: Sequence[str], reference: Sequence[str], n: int) -> Overlap:
-    """The overlap of n-grams, each counted at most as often as both sides have it."""
+    """The overlap of n-grams, with clipped counts."""
     hypothesis_counts, reference_counts = count_ngrams(hypothesis, n), count_ngrams(reference, n)
     matches = clip_counts(hypothesis_counts, [reference_counts]).total()
     return Overlap(hypothesis_counts.total(), reference_counts.total(), matches)
 
 
 def f_score(precision: float, recall: float, beta: float = 1.0) -> float:
-    """F_b = (1 + b^2) P R / (b^2 P + R), in which recall weighs b times as much as precision"""
+    """F_b = (1 + b^2) P R / (b^2 P + R); recall has b times the weight of precision"""
     weight = beta**2
     return (1 + weight) * precision * recall / (weight * precision + recall) if precision + recall else 0.0
 
@@ -154,24 +152,23 @@ def f_score(precision: float, recall: float, beta: float = 1.0) -> float:
 
 
 def chrf_counts(hypothesis: str, references: Sequence[str], order: int = 6) -> tuple[Overlap, ...]:
-    """Overlaps of character n-grams without spaces, n = 1 to 6, with the reference that gives the highest chrF."""
+    """Overlaps of character n-grams without spaces, n = 1 to 6, with the reference of the highest chrF."""
     characters = "".join(hypothesis.split())
 
     def counts(reference: str) -> tuple[Overlap, ...]:
         overlaps = (count_overlap(characters, "".join(reference.split()), n) for n in range(1, order + 1))
-        # Where the reference is too short to have an n-gram, sacreBLEU does not count the hypothesis's either.
+        # If the reference has no n-gram of this order, sacreBLEU ignores those of the hypothesis.
         return tuple(each if each.reference else Overlap(0, 0, 0) for each in overlaps)
 
     return max(map(counts, references), key=chrf)
 
 
 def chrf(counts: Sequence[Overlap]) -> float:
-    """chrF = 100 F_2(P, R), P and R the means of precision and recall over the n that both sides have"""
+    """chrF = 100 F_2(P, R); P and R are means over the orders n that both sides have"""
     return 100 * f_score(*chrf_means(counts), beta=2)
 
 
 def chrf_means(counts: Sequence[Overlap]) -> tuple[float, float]:
-    """P and R of chrF."""
     in_both = [each for each in counts if each.hypothesis and each.reference]
     orders = max(1, len(in_both))
     return sum(each.precision for each in in_both) / orders, sum(each.recall for each in in_both) / orders
@@ -181,8 +178,8 @@ def chrf_means(counts: Sequence[Overlap]) -> tuple[float, float]:
 
 
 def longest_common_subsequence(hypothesis: Sequence[str], reference: Sequence[str]) -> list[str]:
-    """The longest common subsequence: in the same order, with anything in between."""
-    # lengths[i][j] is that of the longest common subsequence of hypothesis[i:] and reference[j:].
+    """The longest sequence of words that both have in this order, not necessarily adjacent."""
+    # lengths[i][j] is the length for hypothesis[i:] and reference[j:].
     lengths = [[0] * (len(reference) + 1) for _ in range(len(hypothesis) + 1)]
     for i in reversed(range(len(hypothesis))):
         row, below = lengths[i], lengths[i + 1]
@@ -203,7 +200,7 @@ def longest_common_subsequence(hypothesis: Sequence[str], reference: Sequence[st
 def rouge(hypothesis: Sequence[str], reference: Sequence[str], kind: int | str) -> Overlap:
     """ROUGE-N (kind 1, 2, ...) counts n-grams, ROUGE-L (kind "l") the longest common subsequence.
 
-    Recall is what Lin (2004) defined; F_1 is what most people report.
+    Lin (2004) defines ROUGE as recall; most papers report F_1.
     """
     if isinstance(kind, int):
         return count_overlap(hypothesis, reference, kind)
@@ -211,7 +208,7 @@ def rouge(hypothesis: Sequence[str], reference: Sequence[str], kind: int | str) 
 
 
 def matching_chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list[tuple[str, ...]]:
-    """The common words in few runs: greedily, the longest common run that is left comes next."""
+    """The common words in few runs, found greedily: longest common run first."""
     unused_hypothesis: list[object] = list(hypothesis)
     unused_reference: list[object] = list(reference)
     runs: list[tuple[str, ...]] = []
@@ -220,14 +217,14 @@ def matching_chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list
         if not run.size:
             return runs
         runs.append(tuple(hypothesis[run.a : run.a + run.size]))
-        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # an object() equals nothing
+        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # matches no word
         unused_reference[run.b : run.b + run.size] = (object() for _ in range(run.size))
 
 
 def meteor(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
     """METEOR = F_3 (1 - penalty), F_3 = 10 P R / (9 P + R), penalty = 0.5 (chunks / matches)^3
 
-    The form of Banerjee and Lavie (2005) with exact matches only: no stems and no synonyms.
+    The formula of Banerjee and Lavie (2005) with exact matches only: no stems and no synonyms.
     """
     runs, unigrams = matching_chunks(hypothesis, reference), count_overlap(hypothesis, reference, 1)
     if not runs:

@@ -1,9 +1,9 @@
-"""Scores of translations by sacreBLEU's metrics: strings in, a number and its signature out.
+"""Score translations with sacreBLEU's metrics, ROUGE and exact match.
 
     score("bleu", hypotheses, references)    # MetricScore(name="bleu", value=41.2, signature="nrefs:1|...")
-    interval("chrf", hypotheses, [references_a, references_b])    # the same with its 95 % interval
+    interval("chrf", hypotheses, [references_a, references_b])    # with a 95 % interval
 
-A value without its signature says little: two BLEU scores of the same text may be three points apart.
+Report the signature with the value: two BLEU scores of the same text may differ by three points.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from heedful.errors import HeedfulError, did_you_mean
 from heedful.metrics.ngrams import SMOOTHINGS, f_score, rouge
 
 DEFAULT_SAMPLES = 1000  # sacreBLEU's default for a bootstrap
-MAX_BOOTSTRAP_BYTES = 2_500_000_000  # sacreBLEU holds all samples in memory at once
+MAX_BOOTSTRAP_BYTES = 2_500_000_000  # sacreBLEU keeps all samples in memory
 BOOTSTRAP_BYTES_PER_LINE = 100  # of one sample, at most
 
 Lines = Sequence[str]
@@ -23,7 +23,7 @@ References = Sequence[str] | Sequence[Sequence[str]]  # the lines of one referen
 
 @dataclass(frozen=True, slots=True)
 class MetricOptions:
-    """How text is compared; the signature names what a metric does where it has no such option."""
+    """How texts are compared. Metrics ignore options that they lack; their signature states what they do."""
 
     tokenization: str = "13a"  # of BLEU and ROUGE
     lowercase: bool = False  # TER always ignores case
@@ -35,7 +35,7 @@ DEFAULT_OPTIONS = MetricOptions()
 
 @dataclass(frozen=True, slots=True)
 class MetricScore:
-    """A value between 0 and 100 (TER may exceed 100) and the signature that says how it was computed."""
+    """A value between 0 and 100 (TER may exceed 100), and the signature that describes its computation."""
 
     name: str
     value: float
@@ -60,7 +60,7 @@ class MetricSpec:
 
     @property
     def title(self) -> str:
-        """The label, with a note where lower values are better."""
+        """The label, with a note if lower values are better."""
         return f"{self.label} (lower is better)" if self.lower_is_better else self.label
 
 
@@ -68,7 +68,6 @@ class MetricSpec:
 
 
 def make_bleu(options: MetricOptions, references: Sequence[Lines] | None = None, **more: Any) -> Any:
-    """sacreBLEU's BLEU with these options."""
     from sacrebleu import BLEU
 
     for what, name, known in (
@@ -80,7 +79,7 @@ def make_bleu(options: MetricOptions, references: Sequence[Lines] | None = None,
     try:
         return BLEU(
             lowercase=options.lowercase,
-            force=True,  # `find_text_warnings` warns about text that looks tokenized
+            force=True,  # no warning about tokenized text: `find_text_warnings` gives one
             tokenize=options.tokenization,
             smooth_method=options.smoothing,
             references=references,
@@ -100,7 +99,6 @@ def make_tokenizer(options: MetricOptions) -> Callable[[str], list[str]]:
 
 
 def apply_case(text: str, options: MetricOptions) -> str:
-    """The text, lower-cased if the options say so."""
     return text.lower() if options.lowercase else text
 
 
@@ -169,26 +167,25 @@ METRICS: dict[str, MetricSpec] = {
 
 
 def find_metric(name: str) -> MetricSpec:
-    """The entry of METRICS with this name, or an error."""
+    """The entry of METRICS, or HeedfulError for an unknown name."""
     if name not in METRICS:
         raise HeedfulError(f"unknown metric `{name}`" + did_you_mean(name, METRICS))
     return METRICS[name]
 
 
 def make_metric(name: str, references: References, options: MetricOptions) -> Any:
-    """sacreBLEU's metric with the references already loaded."""
     return find_metric(name).make(options, as_reference_lists(references))
 
 
 def as_reference_lists(references: References) -> list[list[str]]:
-    """One reference or several as a list of references, each a list of lines."""
+    """One or several references as a list of lists of lines."""
     if isinstance(references[0], str):
         return [[str(line) for line in references]]
     return [list(lines) for lines in references]
 
 
 def check_line_counts(hypotheses: Lines, references: References) -> None:
-    """Raise an error unless every reference has as many lines as the translations."""
+    """Raise HeedfulError unless every reference has as many lines as the translations."""
     if not hypotheses or not references:
         raise HeedfulError("there is nothing to score")
     for lines in as_reference_lists(references):
@@ -201,7 +198,7 @@ def check_line_counts(hypotheses: Lines, references: References) -> None:
 def score(
     name: str, hypotheses: Lines, references: References, *, options: MetricOptions = DEFAULT_OPTIONS
 ) -> MetricScore:
-    """One metric over a whole corpus with one reference or several."""
+    """The metric over a whole corpus, with one or several references."""
     check_line_counts(hypotheses, references)
     metric = make_metric(name, references, options)
     return MetricScore(name, float(metric.corpus_score(hypotheses, None).score), str(metric.get_signature()))
@@ -224,9 +221,9 @@ def interval(
 
 
 def check_sample_memory(lines: int, samples: int, bytes_per_line: int = BOOTSTRAP_BYTES_PER_LINE) -> None:
-    """Raise an error if the samples would not fit into memory."""
+    """Raise HeedfulError if the samples would not fit into memory."""
     if samples < 2:
-        raise HeedfulError(f"{samples} samples are too few: use some hundred or more")
+        raise HeedfulError(f"{samples} samples are too few: use a few hundred or more")
     if lines * samples * bytes_per_line > MAX_BOOTSTRAP_BYTES:
         raise HeedfulError(
             f"{samples:,} samples of {lines:,} lines would take {lines * samples * bytes_per_line / 1e9:.0f} GB of "
@@ -237,7 +234,7 @@ def check_sample_memory(lines: int, samples: int, bytes_per_line: int = BOOTSTRA
 def sentence_scores(
     name: str, hypotheses: Lines, references: References, *, options: MetricOptions = DEFAULT_OPTIONS
 ) -> list[float]:
-    """The metric of each sentence; BLEU uses the n-gram order that a short sentence allows."""
+    """The metric of each sentence; BLEU uses only the n-gram orders that a short sentence has."""
     check_line_counts(hypotheses, references)
     metric = make_metric(name, references, options)
     metric.effective_order = True  # only BLEU reads it

@@ -1,11 +1,11 @@
-"""Is one system significantly better than another? sacreBLEU's paired tests.
+"""Test with sacreBLEU's paired tests whether one system is significantly better than another.
 
     run_paired_test(["bleu"], {"old": old, "new": new}, references)
 
-Both tests ask how often a difference this large would occur by chance. The paired bootstrap draws sentences with
-replacement and scores both systems on the same draw; approximate randomization swaps the two outputs of sentences at
-random. Every system is tested against the first one without a correction for multiple tests: of twenty systems that are
-equally good, one will seem to differ with p < 0.05.
+Both tests estimate how often a difference this large occurs by chance. The paired bootstrap draws sentences with
+replacement and scores both systems on the same draw. Approximate randomization swaps the two outputs of random
+sentences. Every system is tested against the first one, without a correction for multiple tests: of twenty equally good
+systems, one appears different with p < 0.05.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from heedful.metrics.score import (
     make_metric,
 )
 
-SIGNIFICANCE_LEVEL = 0.05  # a smaller p counts as a difference
+SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p is significant
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def run_paired_test(
     samples: int | None = None,
     options: MetricOptions = DEFAULT_OPTIONS,
 ) -> list[PairedScore]:
-    """Every metric of every system, tested against the first; intervals always come from the bootstrap."""
+    """Score every system with every metric and test it against the first; intervals are always bootstrapped."""
     from sacrebleu.significance import PairedTest
 
     if test not in TESTS:
@@ -111,5 +111,5 @@ def run_paired_test(
 
 
 def p_value_of(result: Any, first: Any) -> float | None:
-    """sacreBLEU's p-value, but 1 where the scores are equal (sacreBLEU returns 1 / (samples + 1) there)."""
+    """sacreBLEU's p-value, but 1 if the scores are equal, for which sacreBLEU returns 1 / (samples + 1)."""
     return 1.0 if result.p_value is not None and result.score == first.score else result.p_value

@@ -1,8 +1,8 @@
-"""Warnings about text that is written in another form than its reference.
+"""Warn about translations and references that are written differently.
 
     find_text_warnings(hypotheses, references)        # ["the translations look tokenized ..."]
 
-Tokenized or lower-cased text gets too low a score against text that is neither, and the score does not show why.
+Tokenized or lower-cased text scores too low against ordinary text, and the score does not show the reason.
 """
 
 import re
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Sequence
 
 # French has spaces before ? ! : ; so these do not count.
 TOKENIZED_PATTERN = re.compile(r" [.,](?: |$)|@-@|@@(?: |$)|&apos;|&quot;|\u2581")
-COMMON_SHARE = 0.3  # of the lines: how the text is written
+COMMON_SHARE = 0.3  # of the lines: a property of the text
 RARE_SHARE = 0.03  # of the lines: exceptions
 
 
 def find_text_warnings(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> list[str]:
-    """Likely problems of the text, one sentence each; a few odd lines give no warning."""
+    """Likely problems of the text, one sentence each; a few unusual lines cause no warning."""
     warnings = []
     hypotheses_share, reference_shares = tokenized_share(hypotheses), [tokenized_share(lines) for lines in references]
     if hypotheses_share > COMMON_SHARE and min(reference_shares) > COMMON_SHARE:
-        warnings.append("both sides look tokenized: such scores cannot be compared with those of ordinary text")
+        warnings.append("both sides look tokenized: the scores cannot be compared with scores of ordinary text")
     elif hypotheses_share > COMMON_SHARE:
         warnings.append("the translations look tokenized and a reference does not: detokenize them before scoring")
     elif max(reference_shares) > COMMON_SHARE:
@@ -45,7 +45,7 @@ def find_text_warnings(
 
 
 def tokenized_share(lines: Iterable[str]) -> float:
-    """The fraction of lines with separate punctuation or split words."""
+    """The fraction of lines with separated punctuation or split words."""
     return share_of_true(bool(TOKENIZED_PATTERN.search(line)) for line in lines if line.strip())
 
 
@@ -55,6 +55,6 @@ def capitalized_share(lines: Iterable[str]) -> float:
 
 
 def share_of_true(conditions: Iterable[bool]) -> float:
-    """The fraction that is true; a value that causes no warning if there are none."""
+    """The fraction that is true; without any conditions, a value that causes no warning."""
     values = list(conditions)
     return sum(values) / len(values) if values else (RARE_SHARE + COMMON_SHARE) / 2

@@ -1,4 +1,4 @@
-"""A model of an encoder and a decoder, and the loss that trains it."""
+"""The model (an encoder and a decoder) and its loss."""
 
 from heedful.errors import require
 

@@ -1,6 +1,6 @@
-"""p(y_t | y_<t, x) = mean over i of p_i(y_t | y_<t, x): several models as one.
+"""Ensembles: p(y_t | y_<t, x) = mean over i of p_i(y_t | y_<t, x)
 
-Its parts obey the contract, so that every search, filter, prefix and trace works with an ensemble as with one model.
+An ensemble implements the protocols of `nn.contract`, so searches, filters, prefixes and traces work with it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,23 +25,23 @@ class EnsembleEncoder(nn.Module):
         self.width = sum(encoder.width for encoder in encoders)
 
     def forward(self, *source: Tensor, look: Look | None = None) -> Memory:
-        """All encoders read the source; a look is into the first."""
+        """Run all encoders; `look` applies to the first."""
         memories: list[Memory] = [
             encoder(*source, look=None if number else look) for number, encoder in enumerate(self.encoders)
         ]
         first = memories[0]
         if any(memory.mask.shape != first.mask.shape for memory in memories):
             raise HeedfulError(
-                "the models of an ensemble must return equally many annotation vectors, but one without attention "
-                "returns a single vector"
+                "the models of an ensemble must return the same number of annotation vectors, but a model without "
+                "attention returns only one"
             )
         return Memory(torch.cat([memory.states for memory in memories], -1), first.mask, first.maps)
 
 
 class EnsembleDecoder(nn.Module):
-    """The decoders of all members: each reads the same tokens, and the mean of their probabilities is the output.
+    """The decoders of all members: they read the same tokens, and the output is the mean of their probabilities.
 
-    Its `states` are log-probabilities already, and D is the size of the vocabulary.
+    Its `states` are already log-probabilities, so D is the vocabulary size.
     """
 
     def __init__(self, decoders: Sequence[Decoder], memory_widths: Sequence[int]) -> None:
@@ -57,7 +57,7 @@ class EnsembleDecoder(nn.Module):
         return State(sources, pasts, shared=all(state.shared for state in states))
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
-        """logsumexp_i log p_i - log n, the logarithm of the mean; a look is into the first."""
+        """logsumexp_i log p_i - log n, the logarithm of the mean; `look` applies to the first decoder."""
         pasts, log_probs, maps = list[Tree](), list[Tensor](), list[Maps | None]()
         for decoder, source, past in zip(self.decoders, state.source, state.past, strict=True):
             decoded, after = decoder(tokens, State(source, past, state.shared), None if log_probs else look)
@@ -68,7 +68,7 @@ class EnsembleDecoder(nn.Module):
         return Decoded(mean, maps[0]), State(state.source, tuple(pasts), state.shared)
 
     def project(self, states: Tensor) -> Tensor:
-        """The states, unchanged: they are log-probabilities already."""
+        """The states, unchanged: they are already log-probabilities."""
         return states
 
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, without holding all logits.
+"""Cross-entropy with label smoothing, by chunks of tokens to save memory.
 
     p = softmax(W s + b)
     nll = -log p[gold]
@@ -7,14 +7,14 @@
 This is PyTorch's convention: eps is spread over all V words. fairseq spreads it over the other V - 1, which is the
 same loss with eps' = eps V / (V - 1).
 
-With R-Drop (Liang et al. 2021) every token is predicted twice, with two dropout masks, and both predictions should be
-the same:
+With R-Drop (Liang et al. 2021) every token is predicted twice, with two dropout masks, and the loss penalizes the
+difference:
 
     loss = 1/2 (smoothed_1 + smoothed_2) + alpha/4 (KL(p_1 || p_2) + KL(p_2 || p_1))
     KL(p || q) + KL(q || p) = sum_v (p[v] - q[v]) (log p[v] - log q[v])
 
-Tokens are projected and compared a chunk at a time. `explicit_loss` is the formulas above; where the projection is a
-plain matrix, `heedful.performance.fused_loss` computes the same and its gradient together.
+`explicit_loss` implements these formulas for one chunk. If the projection is an `nn.Linear`,
+`heedful.performance.fused_loss` computes the loss together with its gradient.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ from heedful import performance
 from heedful.nn.layers import promote_to_fp32
 from heedful.performance.fused_loss import fused_cross_entropy
 
-CHUNK_TOKENS = 512  # tokens whose logits are held at once: fewer starve the matrix product, more leave the cache
-LARGE_VOCAB_SIZE = 2**17  # above it memory, not speed, is the concern: half as many tokens at once
+CHUNK_TOKENS = 512  # per chunk: with fewer, matrix products are slow; with more, the logits exceed the cache
+LARGE_VOCAB_SIZE = 2**17  # above this, chunks have half as many tokens, to save memory
 
 
 class Loss(NamedTuple):
     """Sums over the target tokens; divide by `tokens` for means."""
 
-    smoothed: Tensor  # what training minimizes, with R-Drop's term
+    smoothed: Tensor  # the training objective, with R-Drop's term
     nll: Tensor  # -log p of the gold tokens, without a gradient; exp(nll / tokens) is the perplexity
     tokens: int
 
@@ -52,8 +52,8 @@ def chunked_loss(
 ) -> Loss:
     """Project states [N, D] to logits and compare them with targets [N], `chunk_tokens` at a time.
 
-    `project` is an `nn.Linear` (fast: the gradient is formed in the forward pass) or any function to logits.
-    `r_drop` is R-Drop's alpha; with it a target has two states, [2 N, D]: all the first ones, then all the second.
+    `project` is an `nn.Linear` (fast: the forward pass computes the gradient) or any function to logits. `r_drop` is
+    R-Drop's alpha; with it, `states` is [2 N, D]: the first prediction of all targets, then the second.
     """
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"label smoothing must be in [0, 1), got {label_smoothing}")
@@ -80,7 +80,7 @@ def chunked_loss(
 def explicit_loss(
     project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
-    """The sums of smoothed loss and nll of states [views, rows, D], by the formulas of this module."""
+    """The sums of smoothed loss and nll for states [views, rows, D]."""
     views, gold = len(states), targets.repeat(len(states))
     logits = promote_to_fp32(project(states.flatten(0, 1)))
     smoothed = F.cross_entropy(logits, gold, label_smoothing=label_smoothing, reduction="sum") / views

@@ -13,8 +13,8 @@ from heedful.nn.contract import Decoder, Encoder
 class Seq2Seq(nn.Module):
     """An encoder and a decoder; calling it returns the loss of a batch under teacher forcing.
 
-    The loss is computed here and not outside, so that wrappers which act on the root's forward
-    (DistributedDataParallel, FSDP2) see every use of the output table.
+    The loss is computed inside because DistributedDataParallel and FSDP2 wrap `forward` and must see every use of the
+    output table.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Seq2Seq(nn.Module):
 def output_projection(decoder: Decoder) -> Callable[[Tensor], Tensor]:
     """The function from states to logits: the decoder's `plain_projection` if it has one, otherwise its `project`.
 
-    A decoder with an attribute `plain_projection` promises that its `project` is that `nn.Linear` and nothing else. The
-    loss can then differentiate it by hand, and a search can write the logits into a buffer of its own.
+    A decoder has `plain_projection` if its `project` only applies that `nn.Linear`. The loss can then compute the
+    gradient itself, and a search can write logits into a preallocated buffer.
     """
     projection = getattr(decoder, "plain_projection", None)
     return projection if type(projection) is nn.Linear else decoder.project

@@ -1,8 +1,8 @@
-"""Sharding a model with FSDP2: each Transformer layer is a unit, everything else belongs to the root.
+"""Shard a model with FSDP2: each Transformer layer is a unit, everything else belongs to the root.
 
-The embedding tables and the output matrix, often one and the same, are used in the root's forward (the loss is computed
-there), so they stay in the root's group; so do recurrent parts, which are small. A search calls the decoder and not the
-root, so it needs gathered weights: call `model.unshard()` first, or load a full state dict into an unsharded copy.
+The root's forward computes the loss, so the embedding tables and the output matrix (often tied) belong to the root.
+Recurrent parts do too, because they are small. A search calls the decoder, not the root, so it needs gathered weights:
+call `model.unshard()` first, or load a full state dict into an unsharded copy.
 """
 
 import warnings
@@ -18,7 +18,7 @@ from heedful.nn.encoders.transformer import EncoderLayer
 
 def shard(model: Seq2Seq, **options: Any) -> Seq2Seq:
     """Shard in place over the default process group; `options` go to `fully_shard` (mesh, mixed precision, ..)."""
-    # The warning is about in-place changes of what a layer returns, and heedful makes none.
+    # The warning is about in-place changes of a layer's output; heedful makes none.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor", category=UserWarning)
     for layer in sharded_layers(model):
         fully_shard(layer, **options)
@@ -29,5 +29,4 @@ def shard(model: Seq2Seq, **options: Any) -> Seq2Seq:
 
 
 def sharded_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that are sharded one by one."""
     return [part for part in model.modules() if isinstance(part, EncoderLayer | DecoderLayer)]

@@ -1,4 +1,4 @@
-"""Attention, encoders and decoders behind one contract. Start reading at `contract`, then `attention`."""
+"""Attention, encoders and decoders with common interfaces. Start with `contract`, then read `attention`."""
 
 from heedful.errors import require
 

@@ -1,11 +1,11 @@
 """Attention: score -> mask -> normalize -> weighted sum.
 
-    e_ti = score(q_t, k_i)          how well slot i answers query t
+    e_ti = score(q_t, k_i)          how relevant slot i is to query t
     a_t  = normalizer(e_t)          a distribution over the real slots
     c_t  = sum_i a_ti v_i           the context
 
-Every class below has the same interface: `prepare` does the work per sentence once, `forward` answers queries. Shapes
-are written [..., T, S]: the dots are B for one distribution and B, H for several heads.
+Every class has the same interface: `prepare` runs once per sentence, `forward` runs for each query. In shapes such as
+[..., T, S], the dots are B, or B, H with several heads.
 """
 
 import math
@@ -23,7 +23,7 @@ from heedful.performance.bf16_attention import scaled_dot_product_attention
 
 
 class ScoreFunction(Protocol):
-    """(query, key) -> how well they fit. With `needs_past_weights` it also reads the weights of the previous step."""
+    """(query, key) -> score. With `needs_past_weights`, it also reads the attention weights of the previous step."""
 
     needs_past_weights: bool
 
@@ -49,7 +49,6 @@ class Dot(nn.Module):
             )
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The keys, unchanged."""
         return keys
 
     def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -61,7 +60,7 @@ class Dot(nn.Module):
 
 
 class ScaledDot(Dot):
-    """score = q . k / sqrt(d), d the width of *this* query: per head d_head, never the model's width (Vaswani 2017)"""
+    """score = q . k / sqrt(d), d is the width of the query: d_head with several heads            (Vaswani 2017)"""
 
     def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
         """[..., T, D], [..., S, D] -> [..., T, S]"""
@@ -112,9 +111,9 @@ class Additive(nn.Module):
 
 
 class Location(nn.Module):
-    """score_i = (W q)_i: where to look follows from the query alone            (Luong 2015, "location")
+    """score_i = (W q)_i: depends on the query and the slot number, not on the keys            (Luong 2015, "location")
 
-    W has one row per slot, so the model is built for sources of at most `max_positions` slots.
+    W has one row per slot, so a source can have at most `max_positions` slots.
     """
 
     needs_past_weights = False
@@ -125,7 +124,7 @@ class Location(nn.Module):
         self.slot = nn.Linear(query_width, max_positions, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The keys, unchanged: only their number matters."""
+        """The keys, unchanged: `forward` uses only their number."""
         return keys
 
     def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
@@ -144,8 +143,8 @@ class Location(nn.Module):
 class ContentLocation(nn.Module):
     """score_i = v . tanh(W q + U k_i + F f_i + b),  f = filters * previous weights            (Chorowski et al. 2015)
 
-    The convolution gives each slot how much its neighborhood was attended one step ago, so that attention can advance
-    steadily. It needs the previous weights: recurrent decoders only.
+    f_i describes how much attention the neighborhood of slot i received in the previous step, which helps attention to
+    advance steadily. Only recurrent decoders have these previous weights.
     """
 
     needs_past_weights = True
@@ -195,7 +194,7 @@ def soft(scores: Tensor) -> Tensor:
 
 
 def hard(scores: Tensor) -> Tensor:
-    """a = one slot, the best; its gradient is that of the soft choice (straight-through)"""
+    """a = one-hot vector of the best slot; the gradient is that of softmax (straight-through)"""
     weights = scores.softmax(-1)
     choice = torch.zeros_like(weights).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
     return choice + (weights - weights.detach())
@@ -208,7 +207,7 @@ NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard
 
 
 class Attended(NamedTuple):
-    """The context, the weights if the score needs them at the next step, and the map if there is a look."""
+    """The context, the weights if the score needs them at the next step, and the map if it was requested."""
 
     context: Tensor  # [..., T, D]
     past_weights: Tensor | None  # [..., T, S]
@@ -229,13 +228,13 @@ def attend(
 ) -> Attended:
     """c = normalizer(score(q, k) on real slots) v
 
-    `mask` broadcasts to [..., T, S]. `causal` lets query t of the last T slots see slot j only when
-    j <= t + (S - T). A query with no real slot gets a zero context, never NaN. If the weights are not recorded and the
-    score is a scaled dot product, PyTorch's fused kernel does the same arithmetic.
+    `mask` broadcasts to [..., T, S]. With `causal`, query t attends only to slots j <= t + (S - T). A query without
+    real slots gets a zero context, not NaN. If nothing is recorded, a scaled dot product with softmax uses
+    PyTorch's fused kernel.
     """
     record = glance.record if glance is not None else frozenset()
     steps, slots = query.size(-2), keys.size(-2)
-    causal = causal and steps > 1  # one query at the end sees everything
+    causal = causal and steps > 1  # a single query is the last one: it attends to every slot
     if not record and type(score) is ScaledDot and normalizer is soft and not (causal and steps != slots):
         return Attended(_attend_fused(query, keys, values, mask, causal), None, None)
 
@@ -247,7 +246,7 @@ def attend(
     if visible is None:
         weights = normalizer(scores)
     else:
-        # The lowest number and not -inf: a query with no real slot must not divide zero by zero.
+        # Not -inf: the softmax of a query without real slots would be NaN.
         weights = normalizer(scores.masked_fill(~visible, torch.finfo(scores.dtype).min)) * visible
         scores = scores.masked_fill(~visible, -torch.inf) if "scores" in record else scores
     parts = {"weights": weights, "scores": scores, "queries": query, "keys": keys, "values": values}
@@ -274,10 +273,10 @@ class PreparedSource(NamedTuple):
 
 
 def mask_if_any(mask: Tensor) -> Tensor | None:
-    """The mask, or None if it hides nothing.
+    """The mask, or None if it is all True.
 
-    Checked only when decoding on a CPU, where reading a mask is free, and never while a model is traced for an export,
-    where the result for one example would be recorded for all.
+    Checked only when decoding on a CPU, where reading the mask is cheap. Not checked while a model is traced for
+    export, because the trace would fix the result of one example.
     """
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     if mask.device.type != "cpu" or torch.is_grad_enabled() or traced or not performance.enabled():
@@ -286,9 +285,9 @@ def mask_if_any(mask: Tensor) -> Tensor | None:
 
 
 def share_source(query: Tensor, source: PreparedSource, *, copy: bool) -> tuple[Tensor, PreparedSource]:
-    """Let k rows of queries share one row of source, as k T queries of that row: [k B, T, D] -> [B, k T, D].
+    """Merge the k query rows that share a source row into one row of k T queries: [k B, T, D] -> [B, k T, D].
 
-    With `copy`, every row of queries gets a copy of its source instead, for results that are needed row by row.
+    With `copy`, repeat the source for every query row instead, for results that are needed per row.
     """
     shared_rows = source.keys.size(0)
     if not copy:
@@ -300,7 +299,7 @@ def share_source(query: Tensor, source: PreparedSource, *, copy: bool) -> tuple[
 
 
 class Attention(nn.Module):
-    """One distribution over the slots; the context is a mixture of the annotation vectors themselves.
+    """One distribution over the slots; the context is a weighted sum of the annotation vectors themselves.
 
     `width` is the width of the context.
     """
@@ -351,9 +350,9 @@ class Attention(nn.Module):
 
 
 class _MultiHeadBase(nn.Module):
-    """What every multi-head attention shares: how vectors are split into heads and their contexts combined.
+    """Base class of multi-head attention: splits vectors into heads and combines their contexts.
 
-    concat:   [head_1 .. head_H] W_O, each head on its own width / H of the projected (never the raw) vectors
+    concat:   [head_1 .. head_H] W_O, each head has width / H columns of the projected vectors
     average:  (1 / H) sum_h head_h, each head as wide as the output
     """
 
@@ -373,7 +372,7 @@ class _MultiHeadBase(nn.Module):
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
 
     def _split_parts(self, x: Tensor, num_parts: int) -> tuple[Tensor, ...]:
-        """[B, T, ..] -> `num_parts` tensors [B, H, T, d]: the parts are side by side, and the heads within each."""
+        """[B, T, ..] -> `num_parts` tensors [B, H, T, d]; each part of the last dim has the heads in order."""
         rows, steps, width = x.shape
         if self.average:  # the last part, the values, is wider
             narrow, wide = x.split((width - self.value_width, self.value_width), -1)
@@ -419,7 +418,7 @@ COMBINE_MODES = ("concat", "average")
 
 
 class MultiHead(_MultiHeadBase):
-    """Several distributions over a memory, each head h with its own projections:
+    """Multi-head attention to a memory; each head h has its own projections:
 
     head_h = attend(W_Q^h q, W_K^h m, W_V^h m)            then concat or average
     """
@@ -436,7 +435,7 @@ class MultiHead(_MultiHeadBase):
     ) -> None:
         super().__init__(width, heads, score, normalizer, combine)
         self.query = nn.Linear(width, width)
-        self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V side by side: one product
+        self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V in one matrix product
 
     def prepare(self, memory: Memory) -> PreparedSource:
         """Prepared keys and values [B, H, S, d], once per sentence."""
@@ -461,7 +460,7 @@ class MultiHead(_MultiHeadBase):
 
 
 class SelfAttention(_MultiHeadBase):
-    """Several distributions of a sequence over itself: Q, K, V = x W_Q, x W_K, x W_V in one product."""
+    """Multi-head attention of a sequence to itself: Q, K, V = x W_Q, x W_K, x W_V in one product."""
 
     def __init__(
         self,
@@ -488,10 +487,9 @@ class SelfAttention(_MultiHeadBase):
         causal: bool = False,
         glance: Glance | None = None,
     ) -> tuple[Tensor, Tensor, Map | None]:
-        """[B, T, D] -> [B, T, D], and the keys and values side by side of everything seen so far (past and x).
+        """[B, T, D] -> [B, T, D], and the cached keys and values of all tokens so far (past and x).
 
-        They are kept as the projection returns them, [B, t, keys and values], so that a step extends, and a beam
-        reorders, one tensor of long rows per layer.
+        The cache is one tensor [B, t, keys and values] per layer, which is fast to extend and to reorder.
         """
         projected = self.project(x)
         seen = projected.narrow(2, self.width, self.width + self.value_width)

@@ -6,10 +6,10 @@
     gru    r, z = sigmoid(..),  n = tanh(W x_t + b + r * (U h_{t-1} + b'))
            h_t = (1 - z) * n + z * h_{t-1}
 
-Of the three GRU conventions in the literature this is the one of cuDNN: z *keeps* the old state, and the reset gate
-acts after the product U h, so that the recurrent product does not wait for r. Cho et al. and Bahdanau et al. reset
-before it, and the latter's z lets the *new* state in. Trained from scratch they are equally good; with weights that
-were trained elsewhere they are different functions.
+There are three GRU conventions in the literature; this is cuDNN's: z *keeps* the old state, and the reset gate is
+applied after the product U h, which therefore does not depend on r. Cho et al. and Bahdanau et al. reset before the
+product, and in Bahdanau et al. z is the weight of the *new* state. Trained from scratch they are equally good, but
+weights trained with one convention do not work with another.
 """
 
 from torch import nn

@@ -1,4 +1,4 @@
-"""The contract that carries every model.
+"""The interfaces of encoders and decoders, and the values they exchange.
 
     source -> Encoder -> Memory -> Decoder.start -> State -> Decoder.forward -> Decoded -> Decoder.project -> logits
 
@@ -6,9 +6,8 @@ Shapes in the whole package:
 
     B rows   S source slots   T target steps   H heads   D width   V vocabulary
 
-A mask is boolean and True always means *real*. State goes in and comes out: no module remembers anything between two
-calls. A model is anything with the one method of an `Encoder` and the three of a `Decoder`; `search` and `Seq2Seq` use
-nothing else.
+Masks are boolean; True means *real*, not padding. Modules keep no state between calls: it is an argument and a result.
+A model is any pair of objects that implement `Encoder` and `Decoder`; `search` and `Seq2Seq` use only these protocols.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,20 +30,20 @@ RECORDS: tuple[Record, ...] = ("weights", "scores", "queries", "keys", "values")
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Where one attention looked: weights = normalizer(scores of real slots), context = weights @ values.
+    """A record of one attention: weights = normalizer(scores of real slots), context = weights @ values.
 
-    `queries`, `keys` and `values` are as the score function gets them (keys already prepared); a part that the look
-    does not record is None.
+    `queries`, `keys` and `values` are the inputs of the score function (keys already prepared). Parts that were not
+    requested are None.
     """
 
     weights: Tensor | None = None  # [B, H, T, S]
-    scores: Tensor | None = None  # [B, H, T, S], -inf where a slot is not real or not there yet
+    scores: Tensor | None = None  # [B, H, T, S], -inf where a slot is padding or in the future
     queries: Tensor | None = None  # [B, H, T, d]
     keys: Tensor | None = None  # [B, H, S, a]
     values: Tensor | None = None  # [B, H, S, d]
 
     def transform(self, function: Callable[[Tensor], Tensor]) -> "Map":
-        """A map with `function` applied to every recorded part."""
+        """Apply `function` to every recorded part."""
         parts = (self.weights, self.scores, self.queries, self.keys, self.values)
         return Map(*(None if part is None else function(part) for part in parts))
 
@@ -60,7 +59,7 @@ class Maps:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A `Look` narrowed to one attention: what it records and which of its heads are silenced."""
+    """The part of a `Look` for one attention: what to record and which heads to silence."""
 
     record: frozenset[Record] = frozenset()
     silent: tuple[int, ...] = ()
@@ -68,7 +67,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A request to see inside a model: what to record, and which heads to silence.
+    """A request to record attention and to silence heads.
 
     A silenced head contributes a zero context. `Look()` records the weights of every head.
     """
@@ -81,7 +80,7 @@ class Look:
         _check_choices("place to silence", (place for place, _, _ in self.silence), PLACES)
 
     def check_layers(self, place: Place, num_layers: int) -> None:
-        """Refuse to silence a layer that does not exist: an experiment must not report the effect of nothing."""
+        """Raise ValueError if a layer to silence does not exist."""
         for silent_place, layer, head in self.silence:
             if silent_place == place and not 0 <= layer < num_layers:
                 raise ValueError(
@@ -89,13 +88,11 @@ class Look:
                 )
 
     def glance_at(self, place: Place, layer: int) -> Glance:
-        """The look, narrowed to one attention."""
         silent = sorted(head for silent_place, index, head in self.silence if (silent_place, index) == (place, layer))
         return Glance(self.record, tuple(silent))
 
 
 def glance_if_any(look: Look | None, place: Place, layer: int) -> Glance | None:
-    """`look.glance_at(place, layer)`, or None without a look."""
     return None if look is None else look.glance_at(place, layer)
 
 
@@ -109,7 +106,7 @@ def _check_choices(label: str, values: Iterable[str], choices: tuple[str, ...]) 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The output of an encoder: annotation vectors, which of them are real, and (on request) where it looked."""
+    """The output of an encoder: annotation vectors, their mask, and (on request) attention maps."""
 
     states: Tensor  # [B, S, D]
     mask: Tensor  # [B, S]
@@ -127,20 +124,20 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a decoder needs for its next call; dim 0 of every tensor is the row.
+    """The state of a decoder between two calls; dim 0 of every tensor is the row.
 
-    With `shared`, the decoder's `forward` also takes k rows of tokens and past for each row of source (the k beams of a
-    sentence, next to each other), so that the large, fixed part need not be copied for every beam.
+    If `shared`, `forward` also accepts k consecutive rows of tokens and past for each row of source (the k beams of a
+    sentence), so the source is not copied for every beam.
     """
 
-    source: Tree  # fixed once the source is known: prepared keys, values, mask
+    source: Tree  # constant per sentence: prepared keys, values, mask
     past: Tree  # changes with every token
     shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The output of a decoder before the projection to logits, and (on request) where it looked."""
+    """The output of a decoder before the projection to logits, and (on request) attention maps."""
 
     states: Tensor  # [B, T, D]
     maps: Maps | None = None
@@ -158,10 +155,10 @@ class Encoder(Protocol):
 
 
 class Decoder(Protocol):
-    """Memory -> State, then (tokens, State) -> (Decoded, State) for any number of tokens at once."""
+    """Memory -> State, then (tokens, State) -> (Decoded, State) for any number of tokens per call."""
 
     def start(self, memory: Memory) -> State:
-        """All per-sentence work, once."""
+        """Do the work that is needed once per sentence."""
         ...
 
     def __call__(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
@@ -179,7 +176,7 @@ T = TypeVar("T")
 
 
 def select(tree: T, rows: Tensor) -> T:
-    """Pick rows from every tensor of a tree: expanding, shrinking and reordering beams are this one function."""
+    """Select rows of every tensor in a tree: this expands, shrinks and reorders beams."""
     picked: Any
     if isinstance(tree, Tensor):
         picked = tree.index_select(0, rows)

@@ -24,7 +24,6 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape"""
         if not self.training or self.p == 0.0:
             return x
         if x.device.type != "cpu" or not performance.enabled():
@@ -32,7 +31,7 @@ class Dropout(nn.Module):
         return dropout_masks.dropout(x, self.p)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
-        """residual + dropout(x), in one pass where the device allows"""
+        """residual + dropout(x), in one pass on a CPU"""
         if not self.training or self.p == 0.0:
             return residual + x
         if x.device.type != "cpu" or not performance.enabled():
@@ -40,7 +39,6 @@ class Dropout(nn.Module):
         return dropout_masks.add_dropout(residual, x, self.p)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
         return f"p={self.p}"
 
     if TYPE_CHECKING:

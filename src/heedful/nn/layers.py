@@ -20,7 +20,7 @@ NORMS = ("pre", "post")
 class Embed(nn.Module):
     """x = dropout(E[token] [* sqrt(D)] [+ P[position]])
 
-    Share a table by passing the same `nn.Embedding` to two of these.
+    To share a table, pass the same `nn.Embedding` to several instances.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """norm(x) or x"""
         return self.norm(x) if self.pre else x
 
     def add_and_norm(self, x: Tensor, update: Tensor) -> Tensor:
@@ -124,40 +123,36 @@ class TransformerLayerOptions:
 
     heads: int
     feedforward_size: int
-    norm: str = "pre"  # of NORMS
-    activation: str = "relu"  # of ACTIVATIONS
-    dropout: float = 0.0  # of what each sub-layer adds
+    norm: str = "pre"  # from NORMS
+    activation: str = "relu"  # from ACTIVATIONS
+    dropout: float = 0.0  # of the output of each sub-layer
     feedforward_dropout: float | None = None  # inside the feed-forward part; None: the same as `dropout`
-    score: str = "scaled_dot"  # of SCORES
-    normalizer: str = "soft"  # of NORMALIZERS
-    combine: str = "concat"  # of COMBINE_MODES
+    score: str = "scaled_dot"  # from SCORES
+    normalizer: str = "soft"  # from NORMALIZERS
+    combine: str = "concat"  # from COMBINE_MODES
 
     def make_self_attention(self, width: int) -> SelfAttention:
-        """The self-attention of a layer."""
         score = make_head_score(self.score, width, self.heads)
         return SelfAttention(width, self.heads, score=score, normalizer=self.normalizer, combine=self.combine)
 
     def make_cross_attention(self, width: int, memory_width: int) -> MultiHead:
-        """The attention of a decoder layer to the memory."""
         score = make_head_score(self.score, width, self.heads)
         return MultiHead(width, self.heads, memory_width, score=score, normalizer=self.normalizer, combine=self.combine)
 
     def make_feed_forward(self, width: int) -> FeedForward:
-        """The feed-forward part of a layer."""
         dropout = self.dropout if self.feedforward_dropout is None else self.feedforward_dropout
         return FeedForward(width, self.feedforward_size, self.activation, dropout)
 
     def make_residual(self, width: int) -> Residual:
-        """Add & Norm around one of the above."""
         return Residual(width, self.norm, self.dropout)
 
     def make_last_norm(self, width: int) -> nn.Module:
-        """The norm after the last layer: pre-norm layers leave their sum unnormalized."""
+        """The norm after the last layer: the output of pre-norm layers is not normalized."""
         return nn.LayerNorm(width) if self.norm == "pre" else nn.Identity()
 
 
 def make_head_score(kind: str, width: int, heads: int) -> ScoreFunction:
-    """A score function for heads of width / heads."""
+    """A score function for heads of width `width // heads`."""
     return SCORES[kind](width // heads, width // heads)
 
 
@@ -174,7 +169,7 @@ def initialize(module: nn.Module) -> None:
             _initialize_recurrent(part)
         elif callable(reset := getattr(part, "reset_parameters", None)):
             reset()
-    # Last, because a tied output was just initialized as a matrix: the table's own initialization is the right one.
+    # Embeddings last: a tied output layer was initialized as a matrix above.
     for part in module.modules():
         if isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)

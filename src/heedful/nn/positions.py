@@ -50,7 +50,7 @@ class Positions(nn.Module):
 
 
 class Sinusoidal(Positions):
-    """Sines and cosines, interleaved. The table follows from its size, so it is not saved with the weights."""
+    """Sines and cosines, interleaved. The table is computed, so it is not saved with the weights."""
 
     formula = staticmethod(interleaved_sinusoids)
 
@@ -62,7 +62,7 @@ class Sinusoidal(Positions):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Fill the table, also after `to_empty()` has moved a model off the meta device."""
+        """Fill the table; needed again after `to_empty()` has moved a model off the meta device."""
         self.table.copy_(self.formula(self.max_positions, self.width, self.table.device))
 
 
@@ -73,7 +73,7 @@ class SinusoidalHalves(Sinusoidal):
 
 
 class Learned(Positions):
-    """A table learned like any other embedding."""
+    """A table that is trained like an embedding."""
 
     def __init__(self, max_positions: int, width: int) -> None:
         super().__init__(max_positions, width)
@@ -86,7 +86,7 @@ class Learned(Positions):
 
 
 class Fixed(Positions):
-    """A table that is saved with the weights but not trained, such as that of an imported model."""
+    """A table that is saved with the weights but not trained, for imported models."""
 
     def __init__(self, max_positions: int, width: int, table: Tensor | None = None) -> None:
         super().__init__(max_positions, width)

@@ -1,7 +1,7 @@
-"""An allocator that keeps freed memory.
+"""Keep freed memory in the process.
 
-By default glibc returns large blocks to the system and requests them again, thousands of times per step, and each time
-the system clears the pages: a third of the time of a training step on a CPU.
+By default glibc returns large blocks to the system and requests them again, thousands of times per step. The system
+clears the pages each time, which takes a third of a training step on a CPU.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ MALLOPT = {-4: 0, -1: -1, -2: 1 << 28}  # M_MMAP_MAX, M_TRIM_THRESHOLD (-1: neve
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc's allocator to keep freed memory for this process; returns whether it did."""
+    """Configure glibc to keep freed memory for this process; return whether that succeeded."""
     if not performance.enabled() or not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,9 +1,8 @@
-"""Sub-modules and parameters as plain attributes while a search runs.
+"""Cache sub-modules and parameters as plain attributes during a search.
 
-`nn.Module` keeps sub-modules and parameters in dictionaries of its own, where Python finds them only after its normal
-look-up has failed. A decoder step of a small model at batch 1 makes about two hundred such look-ups: a sixth of its
-time (greedy search, 4 + 4 layers, width 128). After the search they are found as usual again. A sharded model is not
-cached, because FSDP2 swaps its parameters.
+`nn.Module` keeps them in its own dictionaries, which Python searches only after the normal lookup has failed. A decoder
+step of a small model at batch 1 makes about two hundred such lookups: a sixth of its time (greedy search, 4 + 4 layers,
+width 128). Sharded models are not cached, because FSDP2 swaps their parameters.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from heedful import performance
 
 @contextmanager
 def cached_attributes(model: Any) -> Iterator[None]:
-    """Mirror the sub-modules and parameters of every module in `model` as plain attributes; remove them at the end."""
+    """Copy the sub-modules and parameters of every module to plain attributes; remove them at the end."""
     modules = list(model.modules()) if isinstance(model, nn.Module) and performance.enabled() else []
     if any(hasattr(module, "unshard") for module in modules):
         modules = []

@@ -1,7 +1,7 @@
-"""Attention in fp32 where the rest of a training step on a CPU is bf16.
+"""Compute attention in fp32 when the rest of a training step on a CPU uses bf16.
 
-PyTorch's bf16 attention is slow in the backward pass on a CPU: for 64 sentences of 24 tokens and 4
-heads of width 32, forward and backward take 5 times as long as in fp32 with the conversions.
+On a CPU, the backward pass of PyTorch's bf16 attention is slow: for 64 sentences of 24 tokens and 4 heads of width 32,
+forward and backward take 5 times as long as in fp32 including the conversions.
 """
 
 import torch
@@ -14,7 +14,7 @@ from heedful import performance
 def scaled_dot_product_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
 ) -> Tensor:
-    """PyTorch's function of this name, computed in fp32 if its bf16 gradient will be needed on a CPU."""
+    """PyTorch's function of this name, but in fp32 if a bf16 gradient will be needed on a CPU."""
     if (
         query.dtype is torch.bfloat16
         and query.device.type == "cpu"

@@ -1,10 +1,10 @@
-"""Matrix products of few sizes, for bf16 on a CPU.
+"""Pad bf16 matrix products on a CPU to a small number of sizes.
 
-oneDNN, which computes PyTorch's bf16 products there, compiles a kernel for every size and caches the last 1,024.
-Batches of text have over a hundred different sizes, times ten weights, times three products each: more than the cache
-holds, so it keeps compiling, and the memory of a run grows to twice what it needs. Here a product with `rows` rows is
-padded to the next of at most 16 sizes per power of two: 6 % more rows at most, and each kernel is compiled once.
-Measured on two cores: half the memory, which stops growing, for 2 to 5 % of the speed.
+oneDNN, which computes them, compiles a kernel for every size and caches the last 1,024. Batches of text have over a
+hundred sizes, times ten weights, times three products each. That exceeds the cache, so oneDNN keeps compiling, and
+memory grows to twice the amount needed. Here the number of rows is rounded up to one of at most 16 sizes per power of
+two: at most 6 % more rows, and each kernel is compiled once. Measured on two cores: half the memory, without growth,
+at 2 to 5 % less speed.
 
     x [rows, D] -> [x; 0] [padded_rows(rows), D]      y = ([x; 0] W^T + b)[:rows]
 """
@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-MIN_ROWS = 1024  # fewer rows are those of a decoder's single step, which has few sizes
+MIN_ROWS = 1024  # smaller products are not padded: single decoder steps have few sizes
 SIZES_PER_OCTAVE = 16  # between one power of two and the next
-# The gradient of a weight with fewer numbers than MIN_UNSTACKED is summed in NUM_STACKS stacks, a fifth faster.
+# The gradient of a weight with fewer elements than MIN_UNSTACKED is summed in NUM_STACKS stacks: a fifth faster.
 NUM_STACKS, MIN_UNSTACKED = 4, 2**16
 
 
@@ -30,7 +30,7 @@ def padded_rows(rows: int) -> int:
 
 
 class PaddedLinear(TorchFunctionMode):
-    """Inside, `F.linear` and so every `nn.Linear` computes in bf16 with a padded number of rows."""
+    """Context in which `F.linear`, and so every `nn.Linear`, computes in bf16 with padded rows."""
 
     def __torch_function__(
         self,
@@ -39,7 +39,6 @@ class PaddedLinear(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Replace `F.linear`; pass on all other functions."""
         if func is F.linear and not kwargs and args[0].numel() >= MIN_ROWS * args[0].shape[-1]:
             return _PaddedProduct.apply(*args, *[None] * (3 - len(args)))  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
@@ -71,7 +70,7 @@ class _PaddedProduct(torch.autograd.Function):
 
 
 def pad_to_bf16(x: Tensor) -> tuple[Tensor, int]:
-    """[..., D] -> [padded_rows(rows), D] in bf16, zeros at the end; and the number of rows that are not padding."""
+    """[..., D] -> [padded_rows(rows), D] in bf16, zeros at the end, and the number of rows without padding."""
     rows = x.numel() // x.shape[-1]
     low = x.new_empty(padded_rows(rows), x.shape[-1], dtype=torch.bfloat16)
     low[:rows].view(x.shape).copy_(x)

@@ -1,15 +1,15 @@
-"""Output projection and cross-entropy in one, a chunk of tokens at a time, with the gradient formed on the way.
+"""Output projection and cross-entropy by chunks of tokens; the forward pass also computes the gradient.
 
     p = softmax(W s + b)
     d smoothed / d logits = p - (1 - eps) 1[gold] - eps / V
 
-Only the logits of one chunk exist at any moment, so that they stay in the cache and a vocabulary of 256 thousand fits
-where the plain form needs several gigabytes (`benchmarks/loss_memory.py`). Nothing is computed twice, while
-checkpointed chunks project every token again in the backward pass: for 2,048 tokens of width 128 and 10,000 words
-that takes 2.1 times as long in fp32, and 3.2 times in bf16. In exchange the loss can be differentiated only once.
+Only the logits of one chunk exist at a time. They stay in the cache, and a vocabulary of 256 thousand fits where the
+plain form needs several gigabytes (`benchmarks/loss_memory.py`). Checkpointed chunks would project every token again in
+the backward pass: for 2,048 tokens of width 128 and 10,000 words they take 2.1 times as long in fp32 and 3.2 times in
+bf16. The loss can be differentiated only once.
 
-The last chunk is padded with zeros to a multiple of ROW_MULTIPLE rows: a matrix product of a new size costs 20 ms to
-set up in oneDNN.
+The last chunk is padded with zeros to a multiple of ROW_MULTIPLE rows, because oneDNN needs 20 ms to set up a matrix
+product of a new size.
 """
 
 from contextlib import nullcontext
@@ -66,9 +66,9 @@ class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.gradients is None:
-            raise RuntimeError("the loss was differentiated twice, but its gradient is formed only once")
+            raise RuntimeError("the loss was differentiated twice, but its gradient is computed only once")
         formed, ctx.gradients = ctx.gradients, None
-        # In place: the gradient of a large table must not exist twice.
+        # In place: a copy of the gradient of a large table would take too much memory.
         states, weight, bias = (None if part is None else part.mul_(gradients[0]) for part in formed)
         return states, weight, bias, None, None, None, None, None
 

@@ -1,7 +1,7 @@
-"""One step of a recurrent network by its cell function.
+"""Run one step of a recurrent network with its cell function.
 
-On a CPU PyTorch gives LSTM sequences to oneDNN, which repacks the weights for each: a step of an LSTM decoder
-of width 256 at batch 1 takes 2.8 times as long that way as with the cell function, and one of a GRU 1.4 times.
+On a CPU, PyTorch runs LSTM sequences with oneDNN, which repacks the weights on every call: a step of an LSTM decoder
+of width 256 at batch 1 takes 2.8 times as long as with the cell function, a step of a GRU 1.4 times.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,7 @@ CELL_FUNCTIONS: dict[str, Callable[..., Any]] = {  # by the `mode` of PyTorch's 
 def run_single_step(
     rnn: nn.RNNBase, inputs: Tensor, hidden: Tensor, cell: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What `rnn` returns for a sequence of length one: output [B, D] and new states, from inputs [B, D] and states
-    [B, layers, D]; `cell` is that of an LSTM.
-    """
+    """`rnn` for a sequence of length 1: inputs [B, D] and states [B, layers, D] -> output [B, D] and new states."""
     hidden_states, cell_states = [], []
     for layer, weights in enumerate(rnn.all_weights):
         if layer:

@@ -1,7 +1,7 @@
 """Exact argmax and top-k over a vocabulary, faster than PyTorch's on a CPU.
 
 On a CPU a partial sort of 10 thousand numbers per row costs more than a decoder step of a small model. The k largest
-numbers are in the k blocks with the largest maxima, and block maxima are one vectorized pass.
+numbers are in the k blocks with the largest maxima, and one vectorized pass computes these maxima.
 """
 
 from functools import lru_cache
@@ -14,12 +14,12 @@ from heedful import performance
 
 @lru_cache
 def block_size(vocab_size: int) -> int:
-    """The largest divisor of `vocab_size` up to 128: blocks of equal size need no special case. Of a prime, 1."""
+    """The largest divisor of `vocab_size` up to 128, so all blocks have the same size; 1 for a large prime."""
     return max(divisor for divisor in range(1, 129) if vocab_size % divisor == 0)
 
 
 def argmax(values: Tensor) -> Tensor:
-    """`values.argmax(-1)` of [R, V]; of equal values any."""
+    """`values.argmax(-1)` of [R, V]; ties are broken arbitrarily."""
     rows, size = values.shape
     block = block_size(size)
     if values.device.type != "cpu" or block < 16 or rows * size < 2**17 or not performance.enabled():
@@ -33,7 +33,7 @@ def argmax(values: Tensor) -> Tensor:
 def top_sums(bases: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest bases[b, r] + values[b, r, v] of each b, and their indices into the flattened [r, v].
 
-    [B, R], [B, R, V] -> [B, k], [B, k]; fewer than k where there are fewer. On a CPU sums are as precise as `bases`.
+    [B, R], [B, R, V] -> [B, k], [B, k], with k = R V if that is smaller. On a CPU sums are as precise as `bases`.
     """
     groups, rows, size = values.shape
     k = min(k, rows * size)

@@ -1,10 +1,10 @@
-"""Search: from a decoder's distributions to the best sequences, for any model.
+"""Greedy search, sampling and beam search, for any decoder.
 
-Each search is a frozen set of options that is called with a decoder, a memory and `DecodingLimits`:
+Each search is a frozen dataclass of options. Call it with a decoder, a memory and `DecodingLimits`:
 
     Beam(size=5)(decoder, memory, DecodingLimits(bos=1, eos=2, max_length=50)) -> [SearchResult, ...]   one per sentence
 
-What needs torch is imported on first use: `stopping` and `hypotheses` also serve the searches in NumPy.
+Modules that need torch are imported on first use, because `stopping` and `hypotheses` also work without it.
 """
 
 from importlib import import_module

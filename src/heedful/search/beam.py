@@ -23,10 +23,10 @@ from heedful.types import SearchResult
 class Beam(BeamOptions):
     """The `num_best` sequences found by keeping the `size` best prefixes at each step
 
-    Each step considers 2 x size continuations, so that `size` stay alive even when every prefix ends. An end counts
-    only among the `size` best. Scores are L / penalty(n), see LENGTH_RULES; when a sentence is done, see
-    STOPPING_RULES. A beam of 1 is greedy search when length_rule="none"; with a length penalty it continues past an
-    end that a longer hypothesis may beat.
+    Each step considers 2 x size continuations, so `size` prefixes remain even if every prefix ends. An end token counts
+    only among the `size` best. LENGTH_RULES defines the score L / penalty(n), STOPPING_RULES when a sentence is done. A
+    beam of 1 is greedy search if length_rule="none"; with a length penalty it may continue after an end token, because
+    a longer hypothesis may score higher.
     """
 
     def __call__(
@@ -42,8 +42,8 @@ class Beam(BeamOptions):
         with torch.inference_mode(), cached_attributes(decoder):
             decoding, last = start_decoding(decoder, memory, limits, look)
             beams = [SentenceBeam(self, limits.eos, max_length, trace) for max_length in limits.max_lengths(len(last))]
-            active = beams  # those not done; each has equally many rows of the batch, in this order
-            maps: list[Maps] = []  # of each step
+            active = beams  # those that are not done; each has the same number of batch rows, in this order
+            maps: list[Maps] = []  # one per step
             while active:
                 output = decoding.step(last)
                 if output.maps is not None:
@@ -77,7 +77,6 @@ class Beam(BeamOptions):
 
 
 def _search_result(beam: SentenceBeam, steps: list[Maps], memory: Memory, sentence: int) -> SearchResult:
-    """The hypotheses of a beam, with their maps if the search recorded any."""
     hypotheses = beam.best_hypotheses()
     if steps:
         with_maps = (

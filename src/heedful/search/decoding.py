@@ -1,4 +1,4 @@
-"""What limits every search, and the decoding steps that every search takes."""
+"""Decoding limits, and the decoding step that all searches share."""
 
 from dataclasses import dataclass
 
@@ -18,19 +18,18 @@ from heedful.search.hypotheses import check_prefix
 
 @dataclass(frozen=True, slots=True)
 class DecodingLimits:
-    """Where a sequence starts and ends, how long it may be, what it must begin with and what may come next."""
+    """Start and end tokens, length limits, forced prefixes and filters of a search."""
 
     bos: int
     eos: int
     max_length: int | tuple[int, ...]  # in tokens, the end token included; for all sentences, or one for each
     min_length: int = 0  # no end token before this many tokens
-    prefix: tuple[tuple[int, ...], ...] | None = None  # what each sentence must begin with
-    suppress_tokens: tuple[int, ...] = ()  # tokens that are not words, such as the start token
+    prefix: tuple[tuple[int, ...], ...] | None = None  # tokens that each sentence must begin with
+    suppress_tokens: tuple[int, ...] = ()  # tokens that are never produced, such as the start token
     renormalize: bool = False  # whether the other tokens share the probability of suppressed ones, as in CTranslate2
     filters: tuple[Filter, ...] = ()
 
     def max_lengths(self, num_sentences: int) -> list[int]:
-        """The maximum length of each sentence."""
         lengths = [self.max_length] * num_sentences if isinstance(self.max_length, int) else list(self.max_length)
         if len(lengths) != num_sentences:
             raise ValueError(f"got {len(lengths)} maximum lengths for {num_sentences} sentences")
@@ -41,7 +40,7 @@ class DecodingLimits:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """One step of all rows: the model's distribution and what the limits and filters leave of it."""
+    """The distributions of one step, before and after filters."""
 
     log_probs: Tensor  # [R, V] by the model, -inf for suppressed tokens and for an end token before min_length
     filtered: Tensor  # [R, V] after filters and prefix; the same tensor if there are none
@@ -51,7 +50,7 @@ class StepOutput:
 
 @dataclass(slots=True)
 class DecodingState:
-    """Everything that a search carries from step to step for the rows of its batch."""
+    """The state of a search between two steps, for all rows of the batch."""
 
     decoder: Decoder
     limits: DecodingLimits
@@ -59,11 +58,11 @@ class DecodingState:
     state: State
     tokens: Tensor  # [R, t] so far
     filter_states: tuple[Tree, ...]
-    forced: Tensor  # [R, longest prefix] what the prefixes still demand, -1 where a row is free
+    forced: Tensor  # [R, longest prefix] the token that is forced at each step, or -1
     logits_buffer: Tensor
 
     def step(self, last: Tensor) -> StepOutput:
-        """Read the tokens [R, T] and compute what may come next. The next step overwrites the tensors returned."""
+        """Read the tokens [R, T] and compute the distribution of the next. The next step overwrites the result."""
         decoded, state = self.decoder(last, self.state, self.look)
         prefix_log_probs = self._prefix_log_probs(decoded.states, last) if last.size(1) > 1 else None
         log_probs = self._log_probs(decoded.states[:, -1])
@@ -77,7 +76,7 @@ class DecodingState:
         for filter_, filter_state in zip(self.limits.filters, self.filter_states, strict=True):
             filtered, filter_state = filter_(filtered, self.tokens, filter_state)
             filter_states.append(filter_state)
-        if self.tokens.size(1) < self.forced.size(1):  # a prefix overrules every filter
+        if self.tokens.size(1) < self.forced.size(1):  # a prefix overrides all filters
             forced, _ = ForcedPrefix(())(log_probs, self.tokens, self.forced)
             filtered = torch.where(self.forced[:, self.tokens.size(1)].unsqueeze(1) < 0, filtered, forced)
         self.state, self.filter_states = state, tuple(filter_states)
@@ -88,7 +87,7 @@ class DecodingState:
         output = output_projection(self.decoder)
         if not isinstance(output, nn.Linear) or states.dtype is not torch.float32:
             return promote_to_fp32(self.decoder.project(states)).log_softmax(-1)
-        # A plain matrix: write into memory that is used again at every step. A fresh tensor of this size costs more.
+        # Reuse one buffer at every step: allocating a tensor of this size is slower.
         logits = self.logits_buffer.resize_(states.size(0), output.out_features)
         if output.bias is None:
             torch.mm(states, output.weight.t(), out=logits)
@@ -97,7 +96,7 @@ class DecodingState:
         return torch.log_softmax(logits, -1, out=logits)
 
     def _prefix_log_probs(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities of tokens 1, 2, .. from the states before them; a step at a time, as V may be large."""
+        """Log-probabilities of tokens 1, 2, .. from the states before them, one step at a time to save memory."""
         steps = [
             self._log_probs(states[:, step]).gather(1, tokens[:, step + 1 : step + 2])
             for step in range(tokens.size(1) - 1)
@@ -125,7 +124,7 @@ def start_decoding(
 ) -> tuple[DecodingState, Tensor]:
     """The state before the first step, and the tokens [B, 1 + c] that this step reads.
 
-    The first c tokens, where c is the length of the shortest prefix, are read at once after the start token; the rest
+    The first c tokens, where c is the length of the shortest prefix, are read together after the start token; the rest
     of longer prefixes is forced token by token.
     """
     rows, device = memory.mask.size(0), memory.mask.device

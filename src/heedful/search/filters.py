@@ -1,9 +1,9 @@
-"""Filters: which tokens may come next.
+"""Filters restrict or reweight the next token.
 
 A filter takes log-probabilities [R, V], the tokens so far [R, t] and its own state, and returns new log-probabilities
-and a new state. It removes a token by -inf, never all of a row, raises none above 0, and neither changes nor keeps its
-input (the next step overwrites it). Its state is a tree whose dim 0 is the row, reordered with the beams by `select`,
-so a filter can remember the position of each hypothesis in a constraint.
+and a new state. To remove a token, set it to -inf. A filter must leave at least one token per row, must not return
+values above 0, and must neither modify nor keep its input, which the next step overwrites. Its state is a tree whose
+dim 0 is the row; `select` reorders it with the beams, so a filter can track each hypothesis.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Filter(Protocol):
     """(log-probabilities, tokens so far, state) -> (log-probabilities, state)"""
 
     def start(self, tokens: Tensor) -> Tree:
-        """The state after the tokens [R, t] of a prefix (mostly none); None for a stateless filter."""
+        """The state after the tokens [R, t] of a prefix (usually empty); None for a stateless filter."""
         ...
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
@@ -32,10 +32,9 @@ class Filter(Protocol):
 
 
 class Stateless:
-    """A base for filters without state."""
+    """Base class of filters without state."""
 
     def start(self, tokens: Tensor) -> Tree:  # noqa: ARG002
-        """None."""
         return None
 
 
@@ -55,7 +54,7 @@ class Temperature(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class TopK(Stateless):
-    """Only the k most probable tokens"""
+    """Keep only the k most probable tokens"""
 
     k: int = 50
 
@@ -70,7 +69,7 @@ class TopK(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class TopP(Stateless):
-    """The smallest set of tokens whose probability reaches p; the best token always stays"""
+    """Keep the smallest set of most probable tokens whose probability reaches p"""
 
     p: float = 0.9
 
@@ -82,7 +81,7 @@ class TopP(Stateless):
         ordered, order = log_probs.sort(stable=True, dim=-1, descending=True)
         probs = ordered.softmax(-1)
         before = probs.cumsum(-1) - probs  # the probability of all better tokens
-        # A few units of rounding short of p is p: three tokens of .5, .25, .15 do reach .9.
+        # Tolerate rounding: three tokens of .5, .25, .15 reach .9.
         ordered = ordered.masked_fill(before >= self.p - 8 * torch.finfo(probs.dtype).eps, -torch.inf)
         ordered[..., 0] = log_probs.amax(-1)
         return torch.full_like(log_probs, -torch.inf).scatter_(-1, order, ordered), state
@@ -90,7 +89,7 @@ class TopP(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class SuppressTokens(Stateless):
-    """Never these tokens"""
+    """Remove these tokens"""
 
     tokens: tuple[int, ...] = ()
 
@@ -101,7 +100,7 @@ class SuppressTokens(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class NoRepeatNgram(Stateless):
-    """No sequence of n tokens twice in one hypothesis"""
+    """Remove tokens that would repeat an n-gram of the hypothesis"""
 
     n: int = 3
 
@@ -114,7 +113,7 @@ class NoRepeatNgram(Stateless):
         if length < self.n:
             return log_probs, state
         grams = tokens.unfold(1, self.n, 1)  # [R, length - n + 1, n]
-        recent = tokens[:, length - self.n + 1 :].unsqueeze(1)  # the n - 1 tokens that the next one would follow
+        recent = tokens[:, length - self.n + 1 :].unsqueeze(1)  # the last n - 1 tokens
         again = (grams[..., :-1] == recent).all(-1)  # [R, length - n + 1]
         banned = torch.zeros_like(log_probs, dtype=torch.bool)
         banned.scatter_reduce_(1, grams[..., -1], again, "amax")
@@ -123,12 +122,12 @@ class NoRepeatNgram(Stateless):
 
 @dataclass(frozen=True, slots=True)
 class ForcedPrefix:
-    """Row b must begin with tokens[b]; the state is what is left of it"""
+    """Force row b to begin with tokens[b]"""
 
     tokens: tuple[tuple[int, ...], ...]
 
     def start(self, tokens: Tensor) -> Tree:
-        """The token that each row is forced to at each step, [R, t + longest prefix], -1 where it is free."""
+        """The forced token of each row and step, [R, t + longest prefix], or -1."""
         rows, length = tokens.shape
         if rows != len(self.tokens):
             raise ValueError(f"got {len(self.tokens)} forced prefixes for {rows} sentences")
@@ -157,6 +156,6 @@ FILTERS: dict[str, type[Filter]] = {
 
 
 def _restore_empty_rows(before: Tensor, after: Tensor) -> Tensor:
-    """`after`, but rows in which every token was removed are as before."""
+    """`after`, but with the rows of `before` where every token was removed."""
     empty = after.amax(-1, keepdim=True) == -torch.inf
     return torch.where(empty, before, after) if bool(empty.any()) else after

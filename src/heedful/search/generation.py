@@ -1,4 +1,4 @@
-"""One token after another: greedy search and sampling."""
+"""Greedy search and sampling: one hypothesis per sentence, extended token by token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,6 @@ class Greedy:
         look: Look | None = None,
         trace: bool = False,
     ) -> list[SearchResult]:
-        """One hypothesis per sentence."""
         return generate(decoder, memory, limits, lambda log_probs, _: argmax(log_probs), look=look, trace=trace)
 
 
@@ -44,8 +43,8 @@ class Greedy:
 class Sample:
     """y_t ~ p(y | y_<t, x), after temperature, then top-k, then top-p
 
-    Every sentence has its own random generator, seeded with the seed and the sentence's index (its place in the batch
-    unless `indices` are passed), so its sample does not depend on the batch it is in.
+    Every sentence has its own random generator, seeded with `seed` and the sentence's index (its position in the batch
+    unless `indices` is given), so its sample does not depend on the other sentences.
     """
 
     temperature: float = 1.0
@@ -63,7 +62,6 @@ class Sample:
         look: Look | None = None,
         trace: bool = False,
     ) -> list[SearchResult]:
-        """One hypothesis per sentence."""
         filters: list[Filter] = [*limits.filters]
         if self.temperature != 1.0:
             filters.append(Temperature(self.temperature))
@@ -79,7 +77,7 @@ class Sample:
         def draw(log_probs: Tensor, sentences: Sequence[int]) -> Tensor:
             cumulative = log_probs.double().softmax(-1).cumsum(-1)
             drawn = torch.tensor([[random[sentence]()] for sentence in sentences], dtype=torch.float64)
-            # right: never a token that adds nothing to the sum
+            # right=True never selects a token with probability 0
             chosen = torch.searchsorted(cumulative, drawn.to(cumulative) * cumulative[:, -1:], right=True)
             return chosen.squeeze(1).clamp(max=log_probs.size(1) - 1)
 
@@ -100,7 +98,7 @@ def generate(
         decoding, last = start_decoding(decoder, memory, limits, look)
         paths = [SentencePath(limits.eos, max_length, trace) for max_length in limits.max_lengths(len(last))]
         active = list(range(len(paths)))  # the sentence of each row
-        maps: list[Maps] = []  # of each step
+        maps: list[Maps] = []  # one per step
         while active:
             output = decoding.step(last)
             if output.maps is not None:
@@ -132,7 +130,7 @@ def generate(
 
 
 def _record_candidates(path: SentencePath, log_probs: Tensor, filtered: Tensor, token: int) -> None:
-    """Trace the token chosen last and the best of the others, if there was another."""
+    """Add the chosen token and the best alternative to the trace."""
     kept = (i for i in reversed(range(len(path.candidates))) if path.candidates[i].fate == "kept")
     parent = next(kept, None)
     total_before, length = sum(path.log_probs[:-1]), len(path.log_probs)

@@ -1,10 +1,4 @@
-"""The bookkeeping of hypotheses that the searches in PyTorch and in NumPy share: plain numbers, no torch.
-
-A search computes log-probabilities of all rows of a batch at once. What they mean for one sentence is decided here:
-
-    SentenceBeam     the live, finished and pruned prefixes of one sentence, and when its search ends
-    SentencePath     the one hypothesis of a sentence that greedy search or sampling extends token by token
-"""
+"""The hypotheses of one sentence during a search, for the searches in PyTorch and in NumPy. No torch."""
 
 from bisect import insort
 from collections.abc import Sequence
@@ -20,7 +14,7 @@ from heedful.types import Candidate, Hypothesis, Trace
 def check_prefix(prefix: Sequence[int], max_length: int, eos: int) -> None:
     """Raise ValueError unless a hypothesis can begin with `prefix` and continue within `max_length`."""
     if eos in prefix:
-        raise ValueError("a prefix cannot contain the end token: nothing would follow it")
+        raise ValueError("a prefix cannot contain the end token")
     if len(prefix) >= max_length:
         raise ValueError(f"a prefix of {len(prefix)} tokens leaves no room within a maximum length of {max_length}")
 
@@ -39,7 +33,7 @@ def prefix_candidates(tokens: Sequence[int], log_probs: Sequence[float]) -> list
 
 @dataclass(frozen=True, slots=True)
 class BeamOptions:
-    """How wide a beam is, how many hypotheses it returns, how they are ranked and when the search ends."""
+    """Beam size, number of hypotheses to return, length penalty and stopping rule."""
 
     size: int = 5
     num_best: int = 1
@@ -67,7 +61,7 @@ class PrefixNode:
     parent: "PrefixNode | None"
     token: int
     log_prob: float  # of the token, by the model
-    total: float  # of the prefix, as ranked
+    total: float  # of the prefix, after filters
     row: int
     length: int
     trace_index: int | None = None
@@ -88,21 +82,20 @@ def _empty_prefix() -> list[PrefixNode]:
 
 @dataclass(slots=True)
 class SentenceBeam:
-    """The beam of one sentence: its live prefixes, and the finished hypotheses, best first."""
+    """The beam of one sentence: its live prefixes, its finished hypotheses, and whether its search is done."""
 
     options: BeamOptions
     eos: int
     max_length: int
     tracing: bool = False
     live: list[PrefixNode] = field(default_factory=_empty_prefix)
-    finished: list[tuple[float, bool, PrefixNode]] = field(default_factory=list)  # score, has end token?, last prefix
+    finished: list[tuple[float, bool, PrefixNode]] = field(default_factory=list)  # score, ended?, node; best first
     candidates: list[Candidate] = field(default_factory=list)  # the trace
     prefix_length: int = 0  # tokens of a prefix that was decoded in one step
     top_ended: bool = False
     done: bool = False
 
     def start_with_prefix(self, tokens: list[int], log_probs: list[float]) -> None:
-        """Begin with the tokens of a prefix."""
         self.prefix_length = len(tokens)
         for token, log_prob in zip(tokens, log_probs, strict=True):
             (node,) = self.live
@@ -119,10 +112,10 @@ class SentenceBeam:
         tokens: Sequence[int],
         log_probs: Sequence[float],
     ) -> None:
-        """Sort continuations, best first, into kept, finished and pruned; decide whether the sentence is done.
+        """Classify continuations as kept, finished or pruned, and decide whether the sentence is done.
 
-        Continuation i adds tokens[i] to live[parents[i]], which is row first_row + parents[i] of the batch. An end
-        counts only among the `size` best.
+        Continuations are sorted, best first. Continuation i adds tokens[i] to live[parents[i]], which is row
+        first_row + parents[i] of the batch. An end token counts only among the `size` best.
         """
         options, size, eos, max_length = self.options, self.options.size, self.eos, self.max_length
         live, tracing = self.live, self.tracing
@@ -156,7 +149,7 @@ class SentenceBeam:
             self.live = kept
 
     def pad(self, width: int) -> None:
-        """Repeat the last live prefix, with a total of -inf, where there were fewer continuations than `width`."""
+        """Pad `live` to `width` prefixes with copies of the last one, with a total of -inf."""
         if len(self.live) < width:
             self.live += [replace(self.live[-1], total=-inf)] * (width - len(self.live))
 
@@ -199,7 +192,6 @@ class SentenceBeam:
         return results
 
     def trace(self) -> Trace | None:
-        """All candidates of the search, if it was traced."""
         return Trace(tuple(self.candidates)) if self.tracing else None
 
 
@@ -221,18 +213,15 @@ class SentencePath:
 
     @property
     def done(self) -> bool:
-        """Whether the end token was chosen or the maximum length is reached."""
         return self.ended or len(self.tokens) >= self.max_length
 
     def start_with_prefix(self, tokens: list[int], log_probs: list[float]) -> None:
-        """Begin with the tokens of a prefix."""
         self.tokens.extend(tokens)
         self.log_probs.extend(log_probs)
         if self.tracing:
             self.candidates.extend(prefix_candidates(tokens, log_probs))
 
     def append(self, row: int, token: int, log_prob: float) -> None:
-        """Add the token that was chosen."""
         self.rows.append(row)
         self.log_probs.append(log_prob)
         self.ended = token == self.eos
@@ -240,10 +229,8 @@ class SentencePath:
             self.tokens.append(token)
 
     def hypothesis(self, maps: Any = None) -> Hypothesis:
-        """The tokens so far, with the attention maps of their steps if there are any."""
         total = sum(self.log_probs)
         return Hypothesis(tuple(self.tokens), total, total, tuple(self.log_probs), self.ended, maps)
 
     def trace(self) -> Trace | None:
-        """All candidates of the search, if it was traced."""
         return Trace(tuple(self.candidates)) if self.tracing else None

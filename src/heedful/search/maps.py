@@ -9,9 +9,9 @@ from heedful.nn.contract import Map, Maps, Memory
 
 
 def collect_maps(steps: Sequence[Maps], rows: Sequence[int], memory: Memory, sentence: int) -> Maps:
-    """Row rows[i] of step i for every i, as a forced pass over the hypothesis would give them, without the row dim.
+    """The maps of one hypothesis, without the row dim: row rows[i] of every step i, as forced decoding would give them.
 
-    Weights, scores and queries have one entry per step; keys and values are those that the last step saw.
+    Weights, scores and queries have one entry per step; keys and values are those of the last step.
     """
     encoder = () if memory.maps is None else tuple(_select_row(layer, sentence) for layer in memory.maps.encoder)
     if not steps:

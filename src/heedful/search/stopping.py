@@ -1,39 +1,38 @@
-"""How length is penalized, and when the search for a sentence ends.
+"""Length penalties and stopping rules of beam search.
 
-A finished hypothesis of total log-probability L and n tokens is ranked by L / penalty(n). Toolkits differ in whether
-the end token counts among the n, and in when they stop; both are tables here, with the conventions of Hugging Face and
-CTranslate2 among them, so that their results can be reproduced (a test compares with the originals):
+A finished hypothesis with total log-probability L and n tokens has the score L / penalty(n). Toolkits differ in whether
+n includes the end token and in when they stop. These settings reproduce their results (a test compares them):
 
     Hugging Face    length_rule="power", stopping="likely" (its default) or "enough" (early_stopping=True)
-    CTranslate2     length_rule="power", stopping="ctranslate2", and min_decoding_length=0 there or min_length=1 here:
-                    unlike heedful, it renormalizes what a minimum length leaves, and (`DecodingLimits.renormalize`)
-                    what suppressed tokens leave
+    CTranslate2     length_rule="power", stopping="ctranslate2", and min_decoding_length=0 there or min_length=1 here.
+                    Unlike heedful, it renormalizes after a minimum length removed the end token, and after tokens were
+                    suppressed (`DecodingLimits.renormalize` does the latter)
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# (tokens without the end, ended?, alpha) -> what the total is divided by
+# (tokens without the end token, ended?, alpha) -> divisor of the total
 LengthPenalty = Callable[[int, bool, float], float]
 
 
 def no_penalty(tokens: int, ended: bool, alpha: float) -> float:  # noqa: ARG001
-    """1: the most probable sequence wins, which favors short ones"""
+    """1: the score is the log-probability, which favors short sequences"""
     return 1.0
 
 
 def power(tokens: int, ended: bool, alpha: float) -> float:
-    """n^alpha, the end token counted            (Hugging Face, CTranslate2; alpha = 1 is the mean log-probability)"""
+    """n^alpha, including the end token            (Hugging Face, CTranslate2; alpha = 1: mean log-probability)"""
     return float(max(tokens + ended, 1) ** alpha)
 
 
 def power_without_end(tokens: int, ended: bool, alpha: float) -> float:  # noqa: ARG001
-    """n^alpha, the end token not counted"""
+    """n^alpha, without the end token"""
     return float(max(tokens, 1) ** alpha)
 
 
 def gnmt(tokens: int, ended: bool, alpha: float) -> float:
-    """((5 + n) / 6)^alpha, the end token counted            (Wu et al. 2016)"""
+    """((5 + n) / 6)^alpha, including the end token            (Wu et al. 2016)"""
     return float(((5 + tokens + ended) / 6) ** alpha)
 
 
@@ -47,11 +46,11 @@ LENGTH_RULES: dict[str, LengthPenalty] = {
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """The state of the search for one sentence after a step, as a stopping rule sees it."""
+    """The input of a stopping rule: the search of one sentence after a step."""
 
     finished: Sequence[float]  # scores of the finished hypotheses, best first
     best_live: float  # the best total among the live hypotheses
-    top_ended: bool  # whether the best continuation of some step was an end
+    top_ended: bool  # whether the best continuation of any step was an end token
     step: int  # tokens of each live hypothesis
     max_length: int
     beam_size: int
@@ -65,7 +64,7 @@ class SearchProgress:
 
 
 def exact(progress: SearchProgress) -> bool:
-    """No live hypothesis can enter the result any more: totals only fall, so the score of any end is bounded"""
+    """No live hypothesis can still enter the result: totals only decrease, which bounds later scores"""
     if len(progress.finished) < progress.num_best:
         return False
     bound = max(progress.score_bound(progress.step), progress.score_bound(progress.max_length))
@@ -73,12 +72,12 @@ def exact(progress: SearchProgress) -> bool:
 
 
 def enough(progress: SearchProgress) -> bool:
-    """As many hypotheses are finished as the beam is wide            (Hugging Face, early_stopping=True)"""
+    """`beam_size` hypotheses are finished            (Hugging Face, early_stopping=True)"""
     return len(progress.finished) >= progress.beam_size
 
 
 def likely(progress: SearchProgress) -> bool:
-    """A full beam of finished hypotheses beats the best live one at its present length (Hugging Face's default)"""
+    """`beam_size` finished hypotheses beat the best live one at its current length (Hugging Face's default)"""
     size = progress.beam_size
     return len(progress.finished) >= size and progress.finished[size - 1] >= progress.best_live / progress.penalty(
         progress.step, False, progress.alpha
@@ -86,7 +85,7 @@ def likely(progress: SearchProgress) -> bool:
 
 
 def ctranslate2(progress: SearchProgress) -> bool:
-    """A full beam is finished; without a length penalty, `num_best` are and the best continuation has ended"""
+    """`beam_size` are finished; without a length penalty, `num_best` are and a best continuation has ended"""
     if progress.alpha == 0 or progress.penalty is no_penalty:
         return progress.top_ended and len(progress.finished) >= progress.num_best
     return len(progress.finished) >= progress.beam_size

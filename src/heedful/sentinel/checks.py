@@ -1,9 +1,9 @@
-"""The checks behind the flags.
+"""The checks that set flags.
 
-A check is a function from a `CheckedInput` or `CheckedOutput` to one short sentence about what is wrong, or to "": one
-line of INPUT_CHECKS or OUTPUT_CHECKS, and one of MEANINGS. What is usual for a model comes from its training
-statistics; a check whose statistic is missing finds nothing. The thresholds were chosen on one half of real
-translations and tested on the other (`benchmarks/sentinel.py`).
+A check takes a `CheckedInput` or `CheckedOutput` and returns one short sentence about the fault, or "". To add a check,
+add a line to INPUT_CHECKS or OUTPUT_CHECKS and one to MEANINGS. Checks compare with the model's training statistics; a
+check whose statistic is missing sets no flag. The thresholds were chosen on one half of real translations and tested on
+the other (`benchmarks/sentinel.py`).
 """
 
 import re
@@ -24,53 +24,53 @@ if TYPE_CHECKING:
 Side = Literal["input", "output"]
 
 MEANINGS = {
-    "empty": "There is nothing to translate, or nothing came out. Look at the line of the file; of an output, compare "
-    "with a wider beam.",
-    "unknown": "Much of the input is unknown to the vocabulary: another language or script, emoji, garbled text. The "
-    "model guesses there. Check the encoding and the language.",
-    "tokenized": "The input looks already tokenized or cut into subwords, but the model was trained on plain text. "
-    "Translate the text from before.",
-    "script": "Most letters are of a script that the training text did not have: the wrong language, or an output that "
-    "was not translated. Check the direction of the model.",
-    "long": "The input is longer than anything in training; often the end is lost. Split it into sentences.",
-    "copied": "The output is the source, word for word. That is right for names and code; else the model does not know "
-    "these words, or the input was in the target language already.",
-    "looping": "A phrase, or some characters, are repeated over and over; the rest is likely lost. Try a wider beam, "
-    "or forbid n-grams to be repeated.",
-    "length": "The output is far shorter or longer than training would lead one to expect: something was left out or "
-    "made up. Compare both texts.",
-    "numbers": "A number of the source is not in the output in any known form: it was lost or changed. Compare "
-    "the numbers.",
-    "urls": "A web address, an e-mail address or an @handle of the source is not in the output as it was. Copy it.",
-    "unfinished": "The search was cut off by its limit of tokens, so the end is missing. Raise the limit, or split the "
-    "input.",
-    "unsure": "The model gives this output less probability per token than 99 % of its answers in validation. Have a "
+    "empty": "The input or the output is empty. Check that line of the file; if only the output is empty, try a wider "
+    "beam.",
+    "unknown": "Much of the input is not in the vocabulary: another language or script, emoji, garbled text. The model "
+    "guesses there. Check the encoding and the language.",
+    "tokenized": "The input looks tokenized or split into subwords, but the model was trained on plain text. Translate "
+    "the original text.",
+    "script": "Most letters belong to a script that the training text does not have: the wrong language, or an output "
+    "that was not translated. Check the direction of the model.",
+    "long": "The input is longer than any training source; the end of the output is often missing. Split the input "
+    "into sentences.",
+    "copied": "The output repeats the source word for word. That is correct for names and code. Otherwise the model "
+    "does not know these words, or the input is already in the target language.",
+    "looping": "The output repeats a phrase or some characters over and over; the rest is likely missing. Try a wider "
+    "beam, or forbid repeated n-grams.",
+    "length": "The output is much shorter or longer than translations in training: something is missing or invented. "
+    "Compare both texts.",
+    "numbers": "The output does not contain a number of the source in any known form: it was dropped or changed. "
+    "Compare the numbers.",
+    "urls": "The output does not contain a web address, e-mail address or @handle of the source unchanged. Copy it.",
+    "unfinished": "The search reached its token limit, so the end is missing. Raise the limit, or split the input.",
+    "unsure": "The model assigns this output less probability per token than 99 % of its outputs in validation. Have a "
     "person read it.",
 }
 
 UNKNOWN_SHARE_THRESHOLD = 0.2  # of tokens
-NATIVE_SCRIPT_SHARE = 0.05  # of the letters in training, from which on a script is one of the language's own
-USUAL_FLAG_RATE = 0.05  # of training pairs, from which on a flag is not reported
+NATIVE_SCRIPT_SHARE = 0.05  # minimum share of the letters in training for a script of the language
+USUAL_FLAG_RATE = 0.05  # a flag that this share of training pairs has is not reported
 # |log(tokens / expected)| of a good translation of n source tokens is below LENGTH_SPREAD + SHORT_LENGTH_SPREAD /
-# sqrt(n). Where the full stop is missing too, -CUT_LENGTH_SPREAD is too short.
+# sqrt(n). If the full stop is missing too, log(tokens / expected) < -CUT_LENGTH_SPREAD is too short.
 LENGTH_SPREAD, SHORT_LENGTH_SPREAD, CUT_LENGTH_SPREAD = 0.5, 1.0, 0.5
-MIN_LOOP_WORDS = 4  # words in a row that each repeat the one a period before; of characters twice as many
+MIN_LOOP_WORDS = 4  # consecutive words that repeat the words before them; for characters, twice as many
 COPY_SHARE_THRESHOLD = 0.9  # of words that source and output have in common
-MIN_COPIED_LETTERS = 7  # of words that are no names: fewer may be copied
+MIN_COPIED_LETTERS = 7  # in words that are not names: fewer may be copied
 
 PUNCTUATION = "\"'.,;:!?()[]{}…-–—«»„“”‘’¿¡*"
 WORD = re.compile(r"[^\W\d_]+(?:['’、。，・-][^\W\d_]+)*")
 SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'“”’»«)\]]*\s*$")
 # The patterns of `heedful check`, which needs Polars; French writes ? ! : ; with a space, so these do not count.
 TOKENIZED = re.compile(r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) |@@(?: |$)|\u2581")
-ADDRESS = re.compile(  # in ASCII, as East Asian text continues without a space
+ADDRESS = re.compile(  # ASCII only, because East Asian text continues without a space
     r"(?:(?:https?|ftp)://|\bwww\.)[\w.~:/?#@!$&()*+,;=%-]+|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?<![\w@])@\w{2,}",
     re.ASCII | re.IGNORECASE,
 )
 
 
 class CheckedInput(NamedTuple):
-    """What the checks of an input see."""
+    """The argument of input checks."""
 
     text: str
     ids: Sequence[int]
@@ -79,7 +79,7 @@ class CheckedInput(NamedTuple):
 
 
 class CheckedOutput(NamedTuple):
-    """What the checks of an output see."""
+    """The argument of output checks."""
 
     source: str
     text: str
@@ -95,7 +95,7 @@ class CheckedOutput(NamedTuple):
 def input_flags(
     text: str, ids: Sequence[int], statistics: Mapping[str, Any], unknown: Collection[int] = ()
 ) -> tuple[Flag, ...]:
-    """What is unusual about an input; `ids` are its tokens, `unknown` are the ids that `unknown_ids` returns."""
+    """The flags of an input; `ids` are its tokens, `unknown` is the result of `unknown_ids`."""
     if not text.strip():
         return (Flag("empty", "input", "There is no text."),)
     return run_checks(INPUT_CHECKS, CheckedInput(text, ids, statistics, unknown), "input")
@@ -112,15 +112,15 @@ def output_flags(
     statistics: Mapping[str, Any],
     ends: int = 1,
 ) -> tuple[Flag, ...]:
-    """What is wrong with an output, as far as that can be detected without knowing its language.
+    """The flags of an output; no check needs to know its language.
 
-    `tokens` and `source_tokens` are counted without end tokens; `ends` is the number of end tokens that the
-    log-probability includes: one for each sentence that was translated separately.
+    `tokens` and `source_tokens` do not include end tokens; `ends` is the number of end tokens that the log-probability
+    includes: one for each sentence that was translated separately.
     """
     if not source.strip():
         return ()
     if not output.strip():
-        return (Flag("empty", "output", f"Nothing came out for {len(source.split())} words of source."),)
+        return (Flag("empty", "output", f"The output is empty; the source has {len(source.split())} words."),)
     words = bare_words(output)
     subject = CheckedOutput(source, output, log_probability, tokens, source_tokens, finished, statistics, words, ends)
     return run_checks(OUTPUT_CHECKS, subject, "output")
@@ -129,16 +129,16 @@ def output_flags(
 def run_checks(
     checks: Mapping[str, Callable[[Any], str]], subject: CheckedInput | CheckedOutput, side: Side
 ) -> tuple[Flag, ...]:
-    """The flags of the checks that find something, except those that are usual in the training text."""
+    """The flags of all checks that report a fault, except flags that are common in the training text."""
     flags = [Flag(name, side, detail) for name, check in checks.items() if (detail := check(subject))]
     rates = [nested_number(subject.statistics, "usual", side, flag.name) or 0.0 for flag in flags]
     return tuple(flag for flag, rate in zip(flags, rates, strict=True) if rate < USUAL_FLAG_RATE)
 
 
 def flag_rates(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, float]]:
-    """For the key `usual` of training statistics: side -> flag -> the share of training pairs that have it.
+    """The key `usual` of training statistics: side -> flag -> the share of training pairs that have it.
 
-    Where training text is tokenized, or targets often equal their sources, outputs may do the same.
+    If training text is tokenized, or targets often equal their sources, the same is normal in outputs.
     """
     flags_of_pairs = [
         input_flags(source, (), {}) + output_flags(source, target, tokens=0, source_tokens=0, statistics={})
@@ -152,7 +152,7 @@ def flag_rates(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, float]]:
 
 
 def nested_value(statistics: Mapping[str, Any], *keys: str) -> Any:
-    """statistics[key][key].., or None where a key is missing."""
+    """statistics[key][key].., or None if a key is missing."""
     value: Any = statistics
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -160,16 +160,16 @@ def nested_value(statistics: Mapping[str, Any], *keys: str) -> Any:
 
 
 def nested_number(statistics: Mapping[str, Any], *keys: str) -> float | None:
-    """The same if it is a finite number, or None."""
+    """`nested_value` if it is a finite number, or None."""
     value = nested_value(statistics, *keys)
     return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
-# ------------------------------------------------------------------------------------------------------------ of inputs
+# --------------------------------------------------------------------------------------------------------- input checks
 
 
 def unknown_ids(tokenizer: "Tokenizer") -> frozenset[int]:
-    """UNK, and the bytes that start a character without a piece: each character counts once."""
+    """UNK, and the tokens of bytes that start a character: a character spelled in bytes counts once."""
     pieces = tokenizer.pieces(range(tokenizer.size))
     first_bytes = {f"<0x{byte:02X}>" for byte in range(256) if not 0x80 <= byte < 0xC0}
     return frozenset(index for index, piece in enumerate(pieces) if piece == "<unk>" or piece in first_bytes)
@@ -184,13 +184,11 @@ def check_unknown(subject: CheckedInput) -> str:
 
 
 def check_tokenized(subject: CheckedInput) -> str:
-    """Marks that a tokenizer leaves."""
     match = TOKENIZED.search(subject.text)
     return f"`{escape_invisible(match[0])}` looks like the output of a tokenizer." if match else ""
 
 
 def check_long(subject: CheckedInput) -> str:
-    """More tokens than any source in training."""
     longest = nested_number(subject.statistics, "lengths", "source", "longest")
     if longest is None or len(subject.ids) <= longest:
         return ""
@@ -198,26 +196,26 @@ def check_long(subject: CheckedInput) -> str:
 
 
 def check_input_script(subject: CheckedInput) -> str:
-    """Most letters are of a script that the sources in training do not have."""
+    """Most letters belong to scripts that training sources do not have."""
     return describe_foreign_script(subject.text, subject.statistics, "source")
 
 
-# ----------------------------------------------------------------------------------------------------------- of outputs
+# -------------------------------------------------------------------------------------------------------- output checks
 
 
 def check_copied(subject: CheckedOutput) -> str:
-    """The words of both are the same, and enough of them are no names, numbers, addresses or code."""
+    """Source and output have the same words, and enough of them are not names, numbers, addresses or code."""
     source, output = set(bare_words(subject.source)), set(subject.words)
     if len(source & output) < COPY_SHARE_THRESHOLD * max(len(source), len(output)):
         return ""
     words = [word.strip(PUNCTUATION) for word in subject.source.split()]
-    all_capitals = subject.source.isupper() and len(words) > 3  # then a capital does not mark a name
+    all_capitals = subject.source.isupper() and len(words) > 3  # then capitals do not mark names
     ordinary = [word for word in words if WORD.fullmatch(word) and (all_capitals or not word[0].isupper())]
     return "The output is the source." if sum(map(len, ordinary)) >= MIN_COPIED_LETTERS else ""
 
 
 def check_looping(subject: CheckedOutput) -> str:
-    """Words, or characters of a word, that repeat those before them, more often than in the source."""
+    """Words, or characters within a word, are repeated more often than in the source."""
     loop = find_loop(subject.words, MIN_LOOP_WORDS)
     if not loop:
         return ""
@@ -237,18 +235,18 @@ def check_length(subject: CheckedOutput) -> str:
     if not is_cut and abs(deviation) <= LENGTH_SPREAD + SHORT_LENGTH_SPREAD / sqrt(source_tokens):
         return ""
     ending = ", and the full stop is missing" if is_cut else ""
-    return f"{tokens} tokens for {source_tokens} of source: {exp(deviation):.1f} times what is usual{ending}."
+    return f"{tokens} tokens for {source_tokens} of source: {exp(deviation):.1f} times the usual length{ending}."
 
 
 def check_numbers(subject: CheckedOutput) -> str:
-    """Numbers of the source, outside of addresses, that the output lacks."""
+    """The output lacks numbers of the source; numbers in addresses do not count."""
     source = ADDRESS.sub(" ", subject.source) if find_addresses(subject.source) else subject.source
     missing = find_lost_numbers(source, subject.text)
     return f"Not in the output: {clip_text(', '.join(missing))}." if missing else ""
 
 
 def check_urls(subject: CheckedOutput) -> str:
-    """Addresses of the source that the output lacks; `https://` and a slash at the end do not matter."""
+    """The output lacks addresses of the source; `https://` and a trailing slash do not count."""
     output = subject.text.lower()
     missing = [
         address
@@ -266,17 +264,16 @@ def find_addresses(text: str) -> list[str]:
 
 
 def check_output_script(subject: CheckedOutput) -> str:
-    """Most letters, not counting names of the source, are of a script that the targets in training do not have."""
+    """Most letters, except in names of the source, belong to scripts that training targets do not have."""
     return describe_foreign_script(subject.text, subject.statistics, "target", subject.source)
 
 
 def check_unfinished(subject: CheckedOutput) -> str:
-    """The search reached its limit of tokens."""
     return "" if subject.finished else f"Cut off after {subject.tokens} tokens."
 
 
 def check_unsure(subject: CheckedOutput) -> str:
-    """log p / (tokens + ends) is below the first percentile of validation."""
+    """log p / (tokens + ends) < the first percentile in validation"""
     threshold = nested_number(subject.statistics, "confidence", "p1")
     if threshold is None or subject.log_probability is None:
         return ""
@@ -301,31 +298,31 @@ OUTPUT_CHECKS: dict[str, Callable[[CheckedOutput], str]] = {
     "unsure": check_unsure,
 }
 
-# ------------------------------------------------------------------------------------------------------ what they share
+# ----------------------------------------------------------------------------------------------------- shared functions
 
 
 def bare_words(text: str) -> list[str]:
-    """The words in lowercase, without the punctuation around them."""
+    """The words in lowercase, without surrounding punctuation."""
     return [word.strip(PUNCTUATION) or word for word in text.casefold().split()]
 
 
 def clip_text(text: str, max_chars: int = 60) -> str:
-    """Untrusted text, shortened and safe to show."""
+    """Shorten and escape untrusted text."""
     return escape_invisible(text if len(text) <= max_chars else f"{text[:max_chars]}…")
 
 
 @cache
 def script_of(letter: str) -> str:
-    """The first word of its Unicode name, as in the training statistics: LATIN, CYRILLIC, CJK."""
+    """The first word of its Unicode name, as in training statistics: LATIN, CYRILLIC, CJK."""
     return unicode_name(letter, "UNKNOWN").split(" ")[0]
 
 
 def describe_foreign_script(text: str, statistics: Mapping[str, Any], side: str, source: str = "") -> str:
-    """A sentence if most letters, except in names of `source`, are of scripts that a side does not have in training."""
+    """A sentence if most letters, except in names of `source`, belong to scripts that a side lacks in training."""
     shares = nested_value(statistics, "scripts", side) or {}
     native = {script for script, share in shares.items() if share >= NATIVE_SCRIPT_SHARE}
     if "HIRAGANA" in native:
-        native |= {"CJK", "KATAKANA", "KATAKANA-HIRAGANA"}  # written together, though a text may have little of one
+        native |= {"CJK", "KATAKANA", "KATAKANA-HIRAGANA"}  # used together, even if a text has few letters of one
     if not native or ("LATIN" in native and text.isascii()):
         return ""
     letters = Counter({letter: count for letter, count in Counter(text).items() if letter.isalpha()})
@@ -338,9 +335,9 @@ def describe_foreign_script(text: str, statistics: Mapping[str, Any], side: str,
 
 
 def find_loop(words: Sequence[str], min_words: float) -> tuple[str, int] | None:
-    """What is repeated, and how often: a phrase of words, or characters within a long word."""
+    """The repeated phrase, or characters within a long word, and the number of repetitions."""
     for parts, separator, copies in ((words, " ", 1), *((word, "", 2) for word in words if len(word) > 9)):
-        if len(parts) - len(set(parts)) >= copies * min_words:  # else there cannot be a run of that length
+        if len(parts) - len(set(parts)) >= copies * min_words:  # otherwise no run can be long enough
             end, period, run = longest_run(parts, copies, min_words)
             if run:
                 return separator.join(parts[end - period : end]), 1 + run // period
@@ -350,8 +347,8 @@ def find_loop(words: Sequence[str], min_words: float) -> tuple[str, int] | None:
 def longest_run(parts: Sequence[str], copies: int, min_parts: float) -> tuple[int, int, int]:
     """(end, period, run) of the longest run of parts that each equal the part `period` places before.
 
-    A run shorter than copies * max(period, min_parts) does not count and is 0. In one pass: a part that does not
-    continue the current run starts one whose period is the distance to the last equal part.
+    A run shorter than copies * max(period, min_parts) counts as 0. One pass: a part that does not continue the current
+    run starts a new one, whose period is the distance to the last equal part.
     """
     last: dict[str, int] = {}
     best = (0, 1, 0)

@@ -1,9 +1,9 @@
-"""Which numbers of a source does its translation lack?
+"""Find the numbers of a source that its translation lacks.
 
     find_lost_numbers("At 7:30 pm 3 of 1,200 came.", "Um 19.30 Uhr kamen drei von 120.")        # ["1,200"]
 
-A number is searched as it is, with any separators (1,234.50 = 1.234,5 = 1 234,5), and then in the other forms that
-translators correctly give it, each one line of EQUIVALENT_FORMS. What is not found was lost or changed.
+A number is first searched with any separators (1,234.50 = 1.234,5 = 1 234,5), then in the other correct forms of
+EQUIVALENT_FORMS. A number without a match was lost or changed.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from unicodedata import decimal
 
 _WHOLE = r"\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+"  # groups of three digits are one number
-# With a fraction, but not one of three digits, nor in dates, versions and lists (1.2.2003); or without.
+# With a fraction, except three digits (thousands) and dates, versions or lists (1.2.2003); or without a fraction.
 NUMBER = re.compile(rf"(?<![\d.,])({_WHOLE}|\d+)[.,](?!\d{{3}}(?!\d))(\d+)(?![.,]?\d)|({_WHOLE}(?!\d)|\d+)")
 DIGITS = re.compile(r"\d+")
 CLOCK_TIME = re.compile(
@@ -22,9 +22,9 @@ CLOCK_TIME = re.compile(
     re.IGNORECASE,
 )
 HALF = re.compile(r"halb|\bhal[fv]|\bdemi|\bmeia|\bmedi[ao]|\bmezz|\bпол|\bпів|\bpół|\bpůl|半", re.IGNORECASE)
-ROUND_FRACTION = re.compile(r"[.,]\d?0$")  # 1,50 is not a thousandth of 1,500 but a part of it
+ROUND_FRACTION = re.compile(r"[.,]\d?0$")  # 1,50 is not 1,500 / 1000 but a truncated 1,500
 MYRIADS = re.compile("[万萬億亿兆]")  # East Asian units of 10^4, 10^8 and 10^12
-ENGLISH_UNITS = (  # and how many metric units each is
+ENGLISH_UNITS = (  # with their values in metric units
     (re.compile(r"\b(?:miles?|mph)\b", re.IGNORECASE), (1.609,)),
     (re.compile(r"\binch(?:es)?\b", re.IGNORECASE), (2.54, 25.4)),
     (re.compile(r"\bf(?:ee|oo)t\b|\d'(?!\w)", re.IGNORECASE), (0.3048, 30.48)),
@@ -32,12 +32,12 @@ ENGLISH_UNITS = (  # and how many metric units each is
     (re.compile(r"\bacres?\b", re.IGNORECASE), (0.4047,)),
 )
 DEGREES = re.compile(r"\d\W?degrees?\b|°", re.IGNORECASE)
-MAX_SEARCHED_CHARS = 50_000  # for other forms of missing numbers: enough for a sentence, a limit for an endless text
+MAX_SEARCHED_CHARS = 50_000  # for other forms: enough for a sentence, and a bound for very long texts
 ROMAN_DIGITS = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
-NUMERALS = (*range(1, 21), *range(30, 101, 10), 1000)  # what NUMBER_WORDS has words for, in this order
-# In lowercase; "vier-" is every word that begins with vier, (?!f) not before an f. In a language that is not listed, a
-# number that is spelled out counts as lost: add a line for it.
+NUMERALS = (*range(1, 21), *range(30, 101, 10), 1000)  # the numbers of each line of NUMBER_WORDS, in this order
+# Lowercase patterns; "vier-" matches every word that begins with vier, (?!f) excludes a following f. In other languages
+# a number that is spelled out counts as lost: add a line for the language.
 NUMBER_WORDS = {
     "en": """one/once/first/a/an two/second/twice/double three/third/thirds/triple four/fourth five/fifth six/sixth
         seven/seventh eight/eighth nine/ninth ten/tenth eleven- twel- thirteen- fourteen- fifteen- sixteen- seventeen-
@@ -92,22 +92,22 @@ NUMBER_WORDS = {
 
 
 class MissingNumber(NamedTuple):
-    """A number of the source that the translation does not have as it is, and where its other forms may be."""
+    """A number that the translation lacks in its source form, with the texts to search for other forms."""
 
     value: str  # 1234.5
     as_written: str  # 1.234,50
     source: str
     output: str
-    extra_numbers: dict[str, str]  # value -> as written: numbers of the translation that the source does not have
+    extra_numbers: dict[str, str]  # value -> as written: numbers that only the translation has
 
     @property
     def small_integer(self) -> int | None:
-        """The number if it is an integer and small enough to have another form."""
+        """The number if it is an integer below 100,000; larger ones have no other form."""
         return int(self.value) if self.value.isdigit() and len(self.value) < 6 else None
 
 
 def find_lost_numbers(source: str, output: str) -> list[str]:
-    """The numbers of a source, as written there, that its translation has in no form."""
+    """The numbers of a source, as written there, that its translation does not have in any form."""
     if not DIGITS.search(source):
         return []
     source_numbers, output_numbers = parse_numbers(source), parse_numbers(output)
@@ -133,7 +133,7 @@ def parse_numbers(text: str) -> dict[str, str]:
 
 
 def to_ascii_digits(digits: str) -> str:
-    """Digits of any script as 0 to 9; `int` raises an error for more than a few thousand of them."""
+    """Convert digits of any script to 0-9; `int` raises an error for more than a few thousand digits."""
     return digits if digits.isascii() else "".join(str(decimal(digit)) for digit in digits)
 
 
@@ -156,14 +156,14 @@ def has_other_separators(number: MissingNumber) -> bool:
 
 
 def is_in_other_magnitude(number: MissingNumber) -> bool:
-    """1,500 = 1.5 thousand, 15,000 = 1.5万: the point has moved, by thousands or, among myriads, anywhere."""
+    """1,500 = 1.5 thousand, 15,000 = 1.5万: the point moves by three places, or with myriads by any number."""
     step = 1 if MYRIADS.search(number.source + number.output) else 3
     extra = {Decimal(value) for value, written in number.extra_numbers.items() if not ROUND_FRACTION.search(written)}
     return any(Decimal(number.value).scaleb(places) in extra for places in range(-9, 10, step))
 
 
 def is_in_metric_units(number: MissingNumber) -> bool:
-    """10 miles = 16 km, 80 °F = 27 °C; rounded, and only where an English unit is mentioned."""
+    """10 miles = 16 km, 80 °F = 27 °C; rounded, and only if a text mentions an English unit."""
     texts, value = f"{number.source} {number.output}", float(number.value)
     likely = [value * factor for unit, factors in ENGLISH_UNITS if unit.search(texts) for factor in factors]
     likely += [value / factor for unit, factors in ENGLISH_UNITS if unit.search(texts) for factor in factors]
@@ -173,7 +173,7 @@ def is_in_metric_units(number: MissingNumber) -> bool:
 
 
 def is_clock_time(number: MissingNumber) -> bool:
-    """7 pm = 19:00, 0530 = 5:30, where one side mentions a time."""
+    """7 pm = 19:00, 0530 = 5:30, if one side mentions a time."""
     if not (CLOCK_TIME.search(number.source) or CLOCK_TIME.search(number.output)):
         return False
     if len(number.as_written) == 4 and number.small_integer:
@@ -188,7 +188,7 @@ def is_clock_time(number: MissingNumber) -> bool:
 
 
 def is_in_halves(number: MissingNumber) -> bool:
-    """30 minutes = half an hour; 2.5 = two and a half; 2:30 = half past two, or half of the third hour."""
+    """30 minutes = half an hour; 2.5 = two and a half; 2:30 = half past two, or German halb drei."""
     if not HALF.search(number.output):
         return False
     if number.value == "30":
@@ -213,7 +213,7 @@ def is_year(number: MissingNumber) -> bool:
 
 
 def is_month(number: MissingNumber) -> bool:
-    """9月 = September: East Asia numbers its months."""
+    """9月 = September: Chinese and Japanese number their months."""
     return re.search(rf"{re.escape(number.as_written)}\s*月", number.source) is not None
 
 
@@ -227,7 +227,7 @@ def is_roman_numeral(number: MissingNumber) -> bool:
 
 
 def is_part_of_missing_name(number: MissingNumber) -> bool:
-    """l10n files = localization files: neither the name that the number was part of nor another number is there."""
+    """l10n files = localization files: the output has neither the name with this number nor another number."""
     if number.extra_numbers:
         return False
     letter, written = r"[^\W\d_]", re.escape(number.as_written)
@@ -236,8 +236,8 @@ def is_part_of_missing_name(number: MissingNumber) -> bool:
 
 
 def is_spelled_out(number: MissingNumber) -> bool:
-    """25 = twenty-five, unless it is part of a name (apache2); 1 = an article only where it counts something and no
-    other number is there instead.
+    """25 = twenty-five, unless it is part of a name (apache2); 1 = an article, if it counts something and the output
+    has no other extra number.
     """
     if number.small_integer is None or not re.search(rf"(?<![^\W\d_]){re.escape(number.as_written)}", number.source):
         return False
@@ -279,7 +279,7 @@ def number_terms(number: int) -> list[int]:
 
 @cache
 def word_pattern(number: int, *, alone: bool) -> re.Pattern[str]:
-    """The words for one of NUMERALS: alone, at the start of a word (East Asian text has no spaces), else anywhere."""
+    """Words for one of NUMERALS: if `alone`, only at the start of a word (East Asian text has no spaces)."""
     place = NUMERALS.index(number)
     words = [word for row in NUMBER_WORDS.values() for word in row.split()[place].split("/")]
     either = "|".join(word[:-1] if word.endswith("-") else rf"{word}\b" for word in words)

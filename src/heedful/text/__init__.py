@@ -1,1 +1,1 @@
-"""Text to tokens and back: normalize, tokenize."""
+"""Normalize, segment and tokenize text."""

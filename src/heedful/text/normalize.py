@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """One replacement: what, by what, and why."""
+    """One replacement and its reason."""
 
-    pattern: re.Pattern[str]  # one class of characters, or a literal: fast to scan
+    pattern: re.Pattern[str]  # a character class or a literal, which are fast to scan
     replacement: str
     reason: str
 
 
-JOINING_SCRIPTS = (  # scripts whose letters join, and emoji: here U+200C and U+200D carry meaning
+JOINING_SCRIPTS = (  # scripts with joining letters, and emoji: U+200C and U+200D are significant there
     "\u0600-\u08ff\u0900-\u0dff\u0e00-\u0fff\u1000-\u109f\u1780-\u18af\ufb50-\ufdff\ufe0f\ufe70-\ufefc"
     "\u2600-\u27bf\u2190-\u21ff\u2b00-\u2bff\U0001f000-\U0001faff"
 )
-CHANGES = {  # applied in this order: none creates work for an earlier one
+CHANGES = {  # applied in this order; none produces input of an earlier one
     "halves": Change(re.compile("[\ud800-\udfff]"), "\ufffd", "a lone surrogate is half a character"),
     "separators": Change(
         re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"), " ", "other programs would split a line at them"
@@ -54,8 +54,8 @@ CHANGES = {  # applied in this order: none creates work for an earlier one
 
 
 def normalize(text: str) -> tuple[str, dict[str, int]]:
-    """Return the text in NFC with all CHANGES applied, and how often each was made."""
-    # Fast path for most sentences: all that CHANGES matches is unprintable, except for two characters.
+    """Return the text in NFC with all CHANGES applied, and the count of each change."""
+    # Fast path for most sentences: CHANGES matches only unprintable characters, U+2581 and double spaces.
     if text.isprintable() and "\u2581" not in text and "  " not in text and unicodedata.is_normalized("NFC", text):
         return (text, {}) if text == (stripped := text.strip(" ")) else (stripped, {"edges": 1})
     counts: Counter[str] = Counter()
@@ -73,7 +73,7 @@ def normalize(text: str) -> tuple[str, dict[str, int]]:
 
 
 def normalize_all(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
-    """Normalize every text; return them and the sum of the changes."""
+    """Normalize every text; return the texts and the total count of each change."""
     total: Counter[str] = Counter()
     clean = []
     for text in texts:

@@ -1,10 +1,10 @@
-"""Split text that is too long for a model, where it hurts least.
+"""Split text that is too long for a model, preferably between sentences.
 
     pieces = segment_text(text, fits)                   # [("One sentence.", " "), ("Another.", "")]
     "".join(text + gap for text, gap in pieces)        # the text again
 
-Text is split at all ends of sentences, as most models saw one sentence at a time. A sentence that does not fit is split
-at its clauses, a clause at its words, a word anywhere; of these parts, neighbors that fit together stay together.
+Text is split after every sentence, because most models are trained on single sentences. A sentence that does not fit is
+split between clauses, a clause between words, a word anywhere; adjacent parts that fit together are merged again.
 """
 
 import re
@@ -14,7 +14,7 @@ Fits = Callable[[str], bool]
 Segments = list[tuple[str, str]]  # text, and the space after it
 
 CLOSERS = "\"'\u00bb\u201d\u2019)\\]\u300d\u300f"
-ENDS, WIDE_ENDS = ".!?\u2026\u061f\u0964", "\u3002\uff01\uff1f"  # those of wide scripts need no space after them
+ENDS, WIDE_ENDS = ".!?\u2026\u061f\u0964", "\u3002\uff01\uff1f"  # wide scripts have no space after a sentence
 WIDE_CLAUSES = "\u3001\uff0c\uff1b\uff1a"
 BOUNDARIES = (
     re.compile(
@@ -27,7 +27,7 @@ BOUNDARIES = (
 
 
 def segment_text(text: str, fits: Fits, level: int = 0) -> Segments:
-    """Return [(part, space after it)], whose parts all fit; the whole text if it fits."""
+    """Return [(part, space after it)] such that every part fits."""
     if fits(text):
         return [(text, "")]
     if level == len(BOUNDARIES):

@@ -3,9 +3,9 @@
     tokenizer = train("bpe", sentences, vocab_size=8000)
     tokenizer.decode(tokenizer.encode(["ein Haus"])) == ["ein Haus"]        # exact for normalized text
 
-The first ids are the same for every tokenizer: PAD, UNK, BOS, EOS, then one per tag. A tag, such as <2de>, is put
-before a source by its id; text that spells it is still text. Everything in SentencePiece that changes text is switched
-off: normalization is ours (`text/normalize.py`), so that its changes can be reported.
+The first ids are the same for every tokenizer: PAD, UNK, BOS, EOS, then one per tag. A tag, such as <2de>, is prepended
+to a source as an id; the characters "<2de>" in a text are ordinary text. SentencePiece's own normalization is disabled:
+`text/normalize.py` normalizes text and reports the changes.
 """
 
 import io
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
         ...
 
     def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
-        """Return the ids of every text, randomly segmented: a pure function of the arguments."""
+        """Return the ids of every text, randomly segmented; the same arguments give the same ids."""
         ...
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -55,12 +55,10 @@ class Tokenizer(Protocol):
         """Return the piece of each id; a leading U+2581 is a space."""
         ...
 
-    def tag_id(self, name: str) -> int:
-        """Return the id of a tag."""
-        ...
+    def tag_id(self, name: str) -> int: ...
 
     def save(self, path: Path) -> None:
-        """Write the file that `load` reads."""
+        """Write a file for `load`."""
         ...
 
 
@@ -69,8 +67,8 @@ class SubwordTokenizer:
 
     Subword regularization: BPE skips each merge with probability `alpha` (BPE-dropout, Provilkov et al. 2020), unigram
     samples a segmentation with probability proportional to P(segmentation) ^ alpha (Kudo 2018). SentencePiece's own
-    sampling differs between processes, whatever the seed, so a run could not be resumed exactly. Here each word has
-    POOL_SIZE segmentations, a function of its letters, and the seed picks among them; pieces never cross a space.
+    sampling cannot be seeded across processes, so a run could not be resumed exactly. Here the letters of a word
+    determine POOL_SIZE segmentations, and the seed selects one of them; pieces never cross a space.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -86,7 +84,7 @@ class SubwordTokenizer:
 
     @cached_property
     def is_bpe(self) -> bool:
-        """Whether this is byte-pair encoding, whose scores are ranks; those of unigram are log-probabilities."""
+        """Whether this is byte-pair encoding: its scores are integer ranks, those of unigram log-probabilities."""
         return all(score == int(score) for score in self.scores.values())
 
     @cached_property
@@ -122,7 +120,7 @@ class SubwordTokenizer:
         return rows
 
     def sample_segmentations(self, word: str, alpha: float) -> list[list[int]]:
-        """Return POOL_SIZE segmentations of a word: a function of its letters."""
+        """Return POOL_SIZE random segmentations of a word; the word is the seed."""
         draw = Random(int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big")).random
         if self.is_bpe:
             return [
@@ -135,7 +133,7 @@ class SubwordTokenizer:
         return [rows[min(bisect_right(steps, draw() * steps[-1]), len(rows) - 1)] for _ in range(POOL_SIZE)]
 
     def ids_of_pieces(self, pieces: Sequence[str]) -> list[int]:
-        """Return the id of each piece; for an unknown piece those of its bytes, or UNK."""
+        """Return the id of each piece; an unknown piece becomes its bytes, or UNK."""
         lookup, known = self._processor.piece_to_id, self.scores
         row: list[int] = []
         for piece in pieces:
@@ -145,33 +143,28 @@ class SubwordTokenizer:
 
     @cached_property
     def has_byte_fallback(self) -> bool:
-        """Whether the vocabulary has tokens for bytes."""
         return bool(self._processor.piece_to_id("<0x00>") != UNK)
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of every row."""
         return [self._processor.decode(list(row)) for row in rows]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id."""
         return [self._processor.id_to_piece(number) for number in ids]
 
     def tag_id(self, name: str) -> int:
-        """Return the id of a tag."""
         number = self._processor.piece_to_id(name)
         if number == UNK or not self._processor.is_control(number):
             raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
         return int(number)
 
     def save(self, path: Path) -> None:
-        """Write the SentencePiece model."""
         path.write_bytes(self.model)
 
 
 def merge_pieces(word: str, scores: Mapping[str, float], dropout: float, draw: Callable[[], float]) -> list[str]:
-    """Merge the neighbors with the highest score until none is left: byte-pair encoding.
+    """Byte-pair encoding: merge the neighbors with the highest score until no merge is possible.
 
-    With dropout p, each merge that is possible is ignored with probability p, at each step (BPE-dropout).
+    With dropout p, each possible merge is skipped with probability p, at each step (BPE-dropout).
     """
     pieces = list(word)
     while True:
@@ -186,7 +179,7 @@ def merge_pieces(word: str, scores: Mapping[str, float], dropout: float, draw: C
 
 
 class TableTokenizer:
-    """A list of pieces: characters or words, for teaching. Other pieces become UNK."""
+    """A vocabulary of characters or words, for teaching. Other pieces become UNK."""
 
     def __init__(self, kind: str, vocabulary: Sequence[str]) -> None:
         self.kind, self.vocabulary = kind, tuple(vocabulary)
@@ -195,7 +188,6 @@ class TableTokenizer:
         self.size = len(self.vocabulary)
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:  # noqa: ARG002  # the same interface as SubwordTokenizer
-        """Return the ids of every text."""
         split, known = SPLITTERS[self.kind], self._text
         return [[self._ids[piece] if piece in known else UNK for piece in split(text)] for text in texts]
 
@@ -216,27 +208,24 @@ class TableTokenizer:
         return [*texts[:UNK], "\u2047", *texts[UNK + 1 :]]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id."""
         return [self.vocabulary[number] for number in ids]
 
     def tag_id(self, name: str) -> int:
-        """Return the id of a tag."""
         if not is_tag(name) or name not in self._ids:
             raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
         return self._ids[name]
 
     def save(self, path: Path) -> None:
-        """Write kind and pieces as JSON."""
         path.write_text(
             json.dumps({"kind": self.kind, "pieces": self.vocabulary}, ensure_ascii=False), encoding="utf-8"
         )
 
 
 class BorrowedTokenizer:
-    """A foreign SentencePiece model, which segments, and a foreign vocabulary, which gives the ids.
+    """The tokenizer of an imported model: a SentencePiece model that segments, and a vocabulary with the ids.
 
-    The vocabulary may hold pieces that the model never uses (one vocabulary for two languages), and lack some that it
-    uses, which are unknown. `order[n]` is our id of their id n.
+    The vocabulary may have pieces that the model never uses (one vocabulary for two languages). Pieces that it lacks
+    become UNK. `order[n]` is heedful's id of the imported id n.
     """
 
     kind = "borrowed"
@@ -250,7 +239,7 @@ class BorrowedTokenizer:
             raise HeedfulError("this is not a SentencePiece model: it is empty")
         self.model, self.vocabulary, self.order = model, tuple(vocabulary), tuple(order)
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.vocabulary))):
-            raise HeedfulError("the order of a borrowed vocabulary may name each piece only once")
+            raise HeedfulError("the order of a borrowed vocabulary lists a piece twice, or one that does not exist")
         ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self._tags = {piece: ids[piece] for piece in ids if piece.startswith(">>") and piece.endswith("<<")}
         for token in (*SPECIAL, *self._tags):
@@ -261,7 +250,7 @@ class BorrowedTokenizer:
         self.size = len(self.vocabulary)
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """Return the ids of every text; a tag at its beginning becomes a token."""
+        """Return the ids of every text; a leading tag becomes a token."""
         tags = [text[: text.find("<<") + 2] if text.startswith(">>") else "" for text in texts]
         tag_ids = [[self._tags[tag]] if tag in self._tags else [] for tag in tags]
         rest = [text[len(tag) :] if ids else text for text, tag, ids in zip(texts, tags, tag_ids, strict=True)]
@@ -282,7 +271,6 @@ class BorrowedTokenizer:
         ]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id."""
         return [self.vocabulary[number] for number in ids]
 
     def tag_id(self, name: str) -> int:
@@ -292,7 +280,6 @@ class BorrowedTokenizer:
         return self._tags[name]
 
     def save(self, path: Path) -> None:
-        """Write model and vocabulary as JSON."""
         tree = {
             "kind": self.kind,
             "pieces": self.vocabulary,
@@ -322,12 +309,12 @@ JSON_KINDS = (*SPLITTERS, BorrowedTokenizer.kind)  # kinds that are saved as JSO
 
 
 def is_tag(piece: str) -> bool:
-    """Return whether a piece is a tag; no piece of text is, as none has both < and >."""
+    """Return whether a piece is a tag; pieces of text never contain both < and >."""
     return len(piece) > 2 and piece[0] == "<" and piece[-1] == ">"
 
 
 def own_ids_of_foreign(tokenizer: Tokenizer) -> Sequence[int]:
-    """Return our id of each foreign id; they differ only for borrowed vocabularies."""
+    """Return heedful's id of each foreign id; they differ only for borrowed vocabularies."""
     return tokenizer.order if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order else range(tokenizer.size)
 
 
@@ -340,7 +327,7 @@ def train_subwords(
     byte_fallback: bool,
     character_coverage: float,
 ) -> SubwordTokenizer:
-    """Train a SentencePiece model of at most `vocab_size` pieces; fewer if the text is small."""
+    """Train a SentencePiece model with at most `vocab_size` pieces."""
     model, errors = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -358,7 +345,7 @@ def train_subwords(
             eos_id=EOS,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
-            num_threads=4,  # fixed: the order of unigram's sums depends on it
+            num_threads=4,  # fixed: unigram's rounding depends on it
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -371,7 +358,7 @@ def train_subwords(
 
 
 def _collect_errors(texts: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
-    """Yield the texts; keep errors (Ctrl-C, a disk), which SentencePiece would turn into a RuntimeError."""
+    """Yield the texts and collect errors (Ctrl-C, a disk), which SentencePiece turns into a RuntimeError."""
     try:
         yield from texts
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -380,7 +367,7 @@ def _collect_errors(texts: Iterable[str], errors: list[BaseException]) -> Iterat
 
 
 def explain_size_error(error: str) -> str:
-    """Explain the usual error of SentencePiece: a vocabulary that is too large or too small."""
+    """Explain SentencePiece's error about a vocabulary that is too large or too small."""
     if upper := re.search(r"value <= (\d+)", error):
         return f"the text is too small for it. Set tokenizer.vocab_size to {upper[1]} or less"
     if lower := re.search(r"required_chars\. (\d+) vs (\d+)", error):
@@ -391,7 +378,7 @@ def explain_size_error(error: str) -> str:
 
 
 def train_table(kind: str, texts: Iterable[str], vocab_size: int, tags: Sequence[str], **_: Any) -> TableTokenizer:
-    """Make a table of the most frequent pieces, ties in alphabetical order."""
+    """Make a table of the most frequent pieces; ties are in alphabetical order."""
     counts = Counter(piece for text in texts for piece in SPLITTERS[kind](text))
     kept = sorted(counts, key=lambda piece: (-counts[piece], piece))[: max(0, vocab_size - len(SPECIAL) - len(tags))]
     return TableTokenizer(kind, [*SPECIAL, *tags, *kept])
@@ -414,7 +401,7 @@ def train(
     byte_fallback: bool = True,
     character_coverage: float = 0.9995,
 ) -> Tokenizer:
-    """Train a tokenizer on normalized texts; the same texts in the same order give the same tokenizer."""
+    """Train a tokenizer on normalized texts; deterministic for the same texts in the same order."""
     if kind not in TOKENIZERS:
         raise HeedfulError(f"unknown tokenizer `{kind}`" + did_you_mean(kind, TOKENIZERS))
     return TOKENIZERS[kind](
@@ -427,7 +414,7 @@ def load(path: Path) -> Tokenizer:
     return _parse(path.read_bytes())
 
 
-@lru_cache(maxsize=4)  # by content: both sides of a shared vocabulary are one object, with one cache of segmentations
+@lru_cache(maxsize=4)  # by content: both sides of a shared vocabulary share one object and its cache
 def _parse(data: bytes) -> Tokenizer:
     if not data.startswith(b'{"kind"'):
         return SubwordTokenizer(data)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from heedful.data.batch import Batch, collate
 from heedful.data.plan import EpochPosition, MicroBatch, Plan
-from heedful.data.resampling import ResampledCorpus
+from heedful.data.resampling import ResegmentedCorpus
 from heedful.data.store import PreparedData, StoredCorpus
 from heedful.errors import DataError
 from heedful.text.tokenizer import BOS, EOS, PAD
 
 EXACT_MICRO_BATCHES = 4  # of an exact run: it may be shared by 1, 2 or 4 processes
 
-Corpora = Sequence[StoredCorpus | ResampledCorpus]
+Corpora = Sequence[StoredCorpus | ResegmentedCorpus]
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def regularize(prepared: PreparedData, corpora: Sequence[StoredCorpus], amount: 
         return corpora
     rows = {corpus.name: corpus.num_rows for corpus in prepared.train}
     return [
-        ResampledCorpus(prepared, corpus.name, amount, seed, num_held_out=rows[corpus.name] - corpus.num_rows)
+        ResegmentedCorpus(prepared, corpus.name, amount, seed, num_held_out=rows[corpus.name] - corpus.num_rows)
         for corpus in corpora
     ]
 
 
-def stored_corpus(corpus: StoredCorpus | ResampledCorpus) -> StoredCorpus:
+def stored_corpus(corpus: StoredCorpus | ResegmentedCorpus) -> StoredCorpus:
     """The corpus without subword regularization."""
-    return corpus.unregularized if isinstance(corpus, ResampledCorpus) else corpus
+    return corpus.unregularized if isinstance(corpus, ResegmentedCorpus) else corpus
 
 
 def make_plan(prepared: PreparedData, corpora: Corpora, *, seed: int, batch_tokens: int, micro_batches: int) -> Plan:
@@ -124,7 +124,7 @@ def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
     """A micro-batch as tensors."""
     corpus = corpora[micro_batch.corpus]
     rows = micro_batch.rows.tolist()
-    pairs = corpus.pairs(micro_batch.epoch, rows) if isinstance(corpus, ResampledCorpus) else corpus.pairs(rows)
+    pairs = corpus.pairs(micro_batch.epoch, rows) if isinstance(corpus, ResegmentedCorpus) else corpus.pairs(rows)
     return collate([(source.tolist(), target.tolist()) for source, target in pairs], bos=BOS, eos=EOS, pad=PAD)
 
 

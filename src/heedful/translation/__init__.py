@@ -1,1 +1,1 @@
-"""Text in, translations out: `translator` for texts (`heedful.load` opens one), `bulk` for files of any size."""
+"""Translate texts (`translator`; `heedful.load` opens one) and files of any size (`bulk`)."""

@@ -1,20 +1,20 @@
-r"""Translate a file of any size, line by line, over the shard runner; repeating a call resumes it.
+r"""Translate a file of any size, line by line, with the shard runner. A repeated call resumes.
 
     from heedful.translation.bulk import translate_file
     translate_file("my-model-int8", "news.en", "news.de")
 
-    news.en               split at bytes 0, b, 2b, ...: a line belongs to the piece that its first byte is in
-    news.de.parts/00017/  the translations of piece 17: a shard, which appears whole or not at all
-    news.de               all of them, concatenated; it appears in one rename, and then the parts are removed
+    news.en               split at bytes 0, b, 2b, ...: a line belongs to the piece that contains its first byte
+    news.de.parts/00017/  the translations of piece 17: a shard, written atomically
+    news.de               all pieces, concatenated and renamed; then the parts are removed
 
-b = max(MIN_PIECE_BYTES, size / MAX_PIECES), so where a piece ends depends on the size of the file alone: planning reads
-nothing, a piece reads its own bytes and the rest of one line on either side, and joining copies every byte once. Time
-grows with the lines, memory with a piece, the disk needs the translations twice while they are joined. A compressed
-file (.gz, .zst) cannot be entered in the middle: one process decompresses it once, beside the output.
+b = max(MIN_PIECE_BYTES, size / MAX_PIECES), so the boundaries depend only on the file size: planning does not read the
+file, a piece reads its own bytes and at most one line on either side, and joining copies every byte once. Memory is
+proportional to a piece; the disk needs space for two copies of the translations while they are joined. A compressed
+file (.gz, .zst) cannot be read from the middle: one process decompresses it once, next to the output.
 
-The translation of a line may depend, by rounding, on the lines beside it, on the engine and on its number of threads.
-All of these are fixed: windows start at the beginning of a piece, and every worker has one thread. So the output has
-the same bytes for any number of workers, here or on a cluster, on processors of one kind.
+Because of rounding, a translation can depend on the other lines of its batch, the engine and the number of threads. All
+of these are fixed: windows start at the beginning of a piece, and every worker has one thread. So the output is
+bit-identical for any number of workers, on one machine or a cluster, on processors of the same kind.
 """
 
 import json
@@ -44,12 +44,12 @@ from heedful.text.normalize import decode_line
 from heedful.translation.translator import TranslationOptions, Translator, load
 from heedful.types import translation_to_dict
 
-BULK_VERSION = 1  # increase it when a change of code changes the bytes of a piece: older pieces are then made again
-MIN_PIECE_BYTES = 1 << 19  # some thousand lines, so that the overhead of a shard is small
-MAX_PIECES = 1 << 14  # those of larger files are larger
-WINDOW_LINES = 2000  # that are sorted by length and translated together
+BULK_VERSION = 1  # increase it when a code change changes the output: older pieces are then recomputed
+MIN_PIECE_BYTES = 1 << 19  # a few thousand lines, so the overhead of a shard is small
+MAX_PIECES = 1 << 14  # larger files have larger pieces
+WINDOW_LINES = 2000  # sorted by length and translated together
 MARKER_FILE, DONE_FILE, TEXT_FILE, JOINED_FILE = ".heedful", "done.json", "text", "whole"
-ENGINE_PACKAGES = {  # the packages that compute
+ENGINE_PACKAGES = {  # their versions are part of a piece's hash
     "torch": ("torch",),
     "ctranslate2": ("ctranslate2",),
     "hugging_face": ("torch", "transformers"),
@@ -59,13 +59,13 @@ ENGINE_PACKAGES = {  # the packages that compute
 
 @dataclass(frozen=True, slots=True)
 class BulkSummary:
-    """What was counted in a translated file."""
+    """Line counts of a translated file."""
 
     lines: int
     blank: int = 0
     replaced: int = 0  # lines that were not UTF-8
-    flags: Mapping[str, int] = field(default_factory=dict)  # "output numbers" -> how many lines have it
-    new_lines: int = 0  # translated in this call; the others were finished by an earlier one
+    flags: Mapping[str, int] = field(default_factory=dict)  # such as "output numbers" -> number of lines
+    new_lines: int = 0  # translated by this call, not by an earlier one
 
 
 def translate_file(
@@ -83,7 +83,7 @@ def translate_file(
 ) -> BulkSummary:
     """Write the translation of line k of `source` to line k of `output`; options as in `TranslationOptions`.
 
-    If the process is killed, the same call resumes. A different input, model, option or version starts over.
+    If the process is killed, the same call resumes. It starts over if the input, model, options or version changed.
     """
     source, output = Path(source).absolute(), Path(output).absolute()
     check_paths(source, output)
@@ -116,19 +116,17 @@ def translate_file(
 
 
 def check_paths(source: Path, output: Path) -> None:
-    """Raise an error if `source` cannot be read or `output` cannot be written, as far as can be seen beforehand."""
+    """Raise an error if `source` cannot be read or `output` cannot be written, before any work is done."""
     if source.is_dir():
-        raise ConfigError(f"{source} is a folder; --bulk translates one file: run it once for each file")
+        raise ConfigError(f"{source} is a directory; --bulk translates one file: run it once for each file")
     if not source.is_file():
-        raise ConfigError(
-            f"there is no file {source}; --bulk reads a file. For a pipe, leave it out: heedful translate"
-        )
+        raise ConfigError(f"there is no file {source}; --bulk reads a file. To read a pipe, omit --bulk")
     if output.is_dir():
-        raise ConfigError(f"{output} is a folder; name the file to write the translations to")
+        raise ConfigError(f"{output} is a directory; name the file to write the translations to")
     if not output.parent.is_dir():
-        raise ConfigError(f"there is no folder {output.parent} for {output.name}; create it first")
+        raise ConfigError(f"there is no directory {output.parent} for {output.name}; create it first")
     if source.resolve() == output.resolve() or (output.exists() and source.samefile(output)):
-        raise ConfigError(f"{source} is both input and output; name another file for the translations")
+        raise ConfigError(f"{source} is both input and output; choose another file for the translations")
     with explain_read_errors(source), open_decompressed(source) as stream:
         if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(
@@ -137,11 +135,9 @@ def check_paths(source: Path, output: Path) -> None:
 
 
 def check_model(model: str | Path, options: TranslationOptions) -> str:
-    """The engine of a model, after verifying its files and that it supports the options."""
+    """Verify the files of a model and that it supports the options; return its engine."""
     export = open_export(model) if is_export(Path(model)) else None
-    translator = Translator(
-        export.bundle if export else open_bundle(model), cast(Engine, None)
-    )  # nothing is translated
+    translator = Translator(export.bundle if export else open_bundle(model), cast(Engine, None))  # for checks only
     translator.search_options(options)
     translator.make_segments([], options, 0)
     return export.manifest.engine if export else "torch"
@@ -161,9 +157,9 @@ def count_cores() -> int:
 
 @contextmanager
 def lock_parts(parts: Path) -> Iterator[None]:
-    """Create the folder for finished pieces and lock it for this process; remove it at the end if it has none."""
+    """Create the directory for finished pieces and lock it for this process; at the end, remove it if it is empty."""
     if parts.exists() and not (parts / MARKER_FILE).is_file():
-        raise ConfigError(f"{parts} is in the way: finished pieces go there. Move it, or name another output file")
+        raise ConfigError(f"{parts} exists, but is needed for finished pieces. Move it, or choose another output file")
     parts.mkdir(exist_ok=True)
     locked = False
     try:
@@ -191,7 +187,7 @@ def decompress_once(source: Path, parts: Path, progress: ProgressCallback) -> Pa
 
 
 def decompress(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """Stage: the bytes of a compressed file."""
+    """Stage: decompress a file."""
     (path,) = shard.inputs
     with explain_read_errors(path), open_decompressed(path) as stream, (folder / TEXT_FILE).open("wb") as output:
         shutil.copyfileobj(stream, output, CHUNK_BYTES)
@@ -210,7 +206,7 @@ def read_lines(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     r"""Every line that starts at a byte in [start, end), without its \n: a line starts at byte 0 or after a \n."""
     stream.seek(max(0, start - 1))
     if start and not stream.readline(end - start).endswith(b"\n"):
-        return  # all of it is the middle of one line
+        return  # the whole piece is inside one line
     while stream.tell() < end and (line := stream.readline()):
         yield line.removesuffix(b"\n")
 
@@ -223,10 +219,10 @@ def translate_pieces(
     launcher: Launcher,
     progress: ProgressCallback,
 ) -> tuple[list[ShardRecord], int]:
-    """The rows of all pieces, and how many lines were translated now."""
+    """The records of all pieces, and the number of lines that this call translated."""
     input_hash = hash_inputs(Shard("all", (text,), text))
     done = lines = 0
-    lines_before: int | None = None  # of pieces that were finished; None if there was nothing left to do
+    lines_before: int | None = None  # in pieces that were already finished; None if all were
 
     def count(row: ShardRecord) -> None:
         nonlocal done, lines
@@ -243,9 +239,9 @@ def translate_pieces(
             translate_piece, shards, settings, versions, launcher=launcher, on_done=count, before_changes=begin
         )
     finally:
-        WORKER_MODEL.close()  # a single worker is this very process
+        WORKER_MODEL.close()  # a single worker runs in this process
     if {row.inputs for row in rows} | {hash_inputs(Shard("all", (text,), text))} != {input_hash}:
-        raise DataError(f"{text} changed while it was translated: repeat the command, which starts over")
+        raise DataError(f"{text} changed while it was translated; repeat the command to start over")
     return rows, 0 if lines_before is None else lines - lines_before
 
 
@@ -259,12 +255,12 @@ def translate_piece(
     as_json: bool,
     piece_bytes: int,
 ) -> Mapping[str, int]:
-    """Stage: the translated lines of one piece."""
+    """Stage: translate the lines of one piece."""
     translator = WORKER_MODEL.open(model, model_hash)
     (path,) = shard.inputs
     start = int(shard.name) * piece_bytes
     counts = Counter({"lines": 0, "blank": 0, "replaced": 0})
-    options = TranslationOptions(**search, tokens=as_json)  # without them, CTranslate2 runs its model only once
+    options = TranslationOptions(**search, tokens=as_json)  # tokens would need a second pass in CTranslate2
     with (path / TEXT_FILE if path.is_dir() else path).open("rb") as stream, (folder / TEXT_FILE).open("wb") as output:
         windows = decode_windows(read_lines(stream, start, start + piece_bytes), counts)
         for translation in translator.stream(windows, options):
@@ -283,26 +279,25 @@ class WorkerModel:
         self.translator: Translator | None = None
 
     def open(self, model: str, model_hash: str) -> Translator:
-        """The translator of this model; HeedfulError if the model is not the one with this hash."""
+        """The translator of this model; HeedfulError if the model has another hash."""
         if self.translator is None or self.model_hash != model_hash:
             if hash_model(model) != model_hash:
                 raise HeedfulError(
-                    f"{model} on {node()} is not the model that the command started with. Put the same on all "
-                    "machines, and change it only between two runs"
+                    f"{model} on {node()} is not the model that the command started with. Use the same model on all "
+                    "machines, and do not change it during a run"
                 )
             self.translator, self.model_hash = load(model, threads=1), model_hash
         return self.translator
 
     def close(self) -> None:
-        """Release the model."""
         self.translator = None
 
 
-WORKER_MODEL = WorkerModel()  # of this process: shards of a stage share nothing else
+WORKER_MODEL = WorkerModel()  # of this process
 
 
 def decode_windows(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[list[str]]:
-    """Lines as text, in windows that are translated together; counts are updated."""
+    """Decode lines into windows that are translated together; update the counts."""
     while window := [decode_line(line) for line in islice(lines, WINDOW_LINES)]:
         counts["lines"] += len(window)
         counts["blank"] += sum(not text.strip() for text, _ in window)
@@ -314,7 +309,6 @@ def decode_windows(lines: Iterator[bytes], counts: Counter[str]) -> Iterator[lis
 
 
 def summarize(rows: Iterable[ShardRecord], new_lines: int) -> BulkSummary:
-    """The sums of what all pieces counted."""
     total: Counter[str] = Counter()
     for row in rows:
         total.update(row.counts)
@@ -323,7 +317,7 @@ def summarize(rows: Iterable[ShardRecord], new_lines: int) -> BulkSummary:
 
 
 def join_pieces(shards: Sequence[Shard], rows: Sequence[ShardRecord], output: Path, record: Mapping[str, Any]) -> None:
-    """Concatenate all pieces and rename the result to `output`; `record` is written before that, for a resumed call."""
+    """Concatenate all pieces and rename the result to `output`; `record` is written first, for a repeated call."""
     parts = output.with_name(f"{output.name}.parts")
     try:
         with (parts / JOINED_FILE).open("wb") as joined:
@@ -337,7 +331,9 @@ def join_pieces(shards: Sequence[Shard], rows: Sequence[ShardRecord], output: Pa
         for path in (parts / JOINED_FILE, parts / DONE_FILE, parts):
             sync_path(path)
         if output.exists():
-            raise ConfigError(f"{output} appeared meanwhile. Move it and repeat the command: finished pieces are kept")
+            raise ConfigError(
+                f"another process created {output}. Move it and repeat the command: finished pieces are kept"
+            )
         (parts / JOINED_FILE).rename(output)
         sync_path(output.parent)
     except OSError as error:
@@ -348,7 +344,7 @@ def join_pieces(shards: Sequence[Shard], rows: Sequence[ShardRecord], output: Pa
 
 
 def finish_earlier_run(output: Path, parts: Path, key: str) -> BulkSummary:
-    """The summary of an earlier call with the same key that was killed after it wrote `output`, else ConfigError."""
+    """The summary of a call with the same key that was killed after it wrote `output`, else ConfigError."""
     try:
         done = json.loads((parts / DONE_FILE).read_text(encoding="utf-8"))
         is_ours = (done["key"], done["size"]) == (key, output.stat().st_size)
@@ -356,7 +352,7 @@ def finish_earlier_run(output: Path, parts: Path, key: str) -> BulkSummary:
         is_ours = False
     if not is_ours:
         raise ConfigError(
-            f"there is a file {output} already; --bulk never overwrites a file. Move it, or name another output file"
+            f"{output} exists already; --bulk never overwrites a file. Move it, or choose another output file"
         )
     with lock_parts(parts):
         remove_pieces(parts)
@@ -364,7 +360,7 @@ def finish_earlier_run(output: Path, parts: Path, key: str) -> BulkSummary:
 
 
 def remove_pieces(parts: Path) -> None:
-    """Remove the pieces; `lock_parts` removes the folder, and with it the record that they are not needed."""
+    """Remove the pieces; `lock_parts` removes the directory and the record of the finished run."""
     for path in parts.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

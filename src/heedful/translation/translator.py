@@ -1,13 +1,12 @@
-"""The translator: text in, `Translation` out, in order.
+"""The translator maps texts to `Translation` objects, in order.
 
     translator = heedful.load("runs/en-de")
     translator("Good morning")                                   # Translation(text="Guten Morgen", score=-0.41, ...)
-    translator(["One.", "Two."], beam=1)                         # a list gives a list
+    translator(["One.", "Two."], beam=1)                         # a list returns a list
     translator("Good morning", num_best=3, alignment="shifted")  # .alternatives, .alignment
 
-A text may have several lines and any length: lines are translated one by one and stay lines, a line that is longer than
-those the model was trained on is split into sentences, and blank lines stay blank. `make_batches` alone decides what is
-translated together; engines know tokens only.
+A text may have several lines and any length. Each line is translated separately; blank lines stay blank. A line that is
+longer than the training sources is split into sentences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,13 +28,13 @@ from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
-BATCH_SENTENCES = 128  # in one batch at most
+BATCH_SENTENCES = 128  # maximum per batch
 UNBOUNDED = 1 << 30
-MAX_LENGTH_STEP = 64  # maximum lengths are multiples of this, so that engines with one per batch seldom split a batch
+MAX_LENGTH_STEP = 64  # maximum lengths are multiples of this: engines with one per batch seldom split a batch
 MAX_LENGTH_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
-INDICES_PER_LINE = 1 << 20  # reserved for the segments of a line, so that sampling depends only on the line's place
+INDICES_PER_LINE = 1 << 20  # for its segments, so sampling depends only on the line's position
 
 
 def _open_torch(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same signature for all
@@ -79,10 +78,10 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 def load(
     folder: str | Path, *, others: Iterable[str | Path] = (), engine: str | None = None, **options: Any
 ) -> "Translator":
-    """A translator from a model directory, a run or an export; all files are verified before memory is allocated.
+    """Load a translator from a model directory, a run or an export, after verifying all files.
 
-    With `others`, further runs or model directories of the same vocabulary, it is their ensemble. `options` are those
-    of the engine's `open_engine`, such as `device` and `threads`.
+    `others` are runs or model directories with the same vocabulary, for an ensemble. `options` are those of the
+    engine's `open_engine`, such as `device` and `threads`.
     """
     if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
@@ -114,8 +113,8 @@ def check_same_vocabulary(first: Bundle, member: Bundle) -> None:
         ours, theirs = member.tokenizer(side), first.tokenizer(side)
         if ours.size != theirs.size or ours.pieces(range(ours.size)) != theirs.pieces(range(theirs.size)):
             raise HeedfulError(
-                f"{first.folder} and {member.folder} have different vocabularies ({side} side). Models for an ensemble "
-                "are trained on the same files, such as with --set seed=2"
+                f"{first.folder} and {member.folder} have different vocabularies ({side} side). Train the models of an "
+                "ensemble on the same files, for example with --set seed=2"
             )
 
 
@@ -127,17 +126,17 @@ class TranslationOptions:
     num_best: int = 1
     length_penalty: float | None = None
     sampling: SamplingOptions | None = None
-    prefix: str = ""  # how the translation must begin
+    prefix: str = ""  # the translation must begin with it
     tag: str | None = None  # put before the source, as in training
     alignment: str | None = None  # naive, shifted, or best: the head that training found to align best
-    alignment_threshold: float | None = None  # share of a word's attention that makes a link; None: only the strongest
-    tokens: bool = True  # whether log p of every token is needed; some engines are faster without
-    soft_alignment: bool = False  # whether to return the attention weights of words along with the links
+    alignment_threshold: float | None = None  # minimum share of a word's attention for a link; None: only the strongest
+    tokens: bool = True  # whether to return log p of every token; some engines are faster without
+    soft_alignment: bool = False  # whether to return attention weights of words too
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a line that is translated on its own."""
+    """A part of a line that is translated separately."""
 
     text: str
     gap: str  # the space after it
@@ -160,11 +159,10 @@ class Translator:
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle, self.engine = bundle, engine
         self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
-        self.location = bundle.folder  # what was loaded; of an export, its outer folder
+        self.location = bundle.folder  # the directory that was loaded
         self.unknown_ids = unknown_ids(self.source)
-        self.max_tokens = (
-            bundle.model.max_positions if bundle.model.positions else UNBOUNDED
-        )  # of a target, start included
+        # The length limit of a target, start token included.
+        self.max_tokens = bundle.model.max_positions if bundle.model.positions else UNBOUNDED
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
@@ -181,7 +179,7 @@ class Translator:
         return translations[0] if isinstance(texts, str) else translations
 
     def stream(self, windows: Iterable[Sequence[str]], options: TranslationOptions) -> Iterator[Translation]:
-        """Translate every text of every window, in order; those of one window are batched together."""
+        """Translate every text of every window, in order; the texts of a window are batched together."""
         first_index, search = 0, self.search_options(options)
         for texts in windows:
             lines_of_texts = [[normalize(line)[0] for line in text.split("\n")] for text in texts]
@@ -200,7 +198,7 @@ class Translator:
                 yield join_lines(text, [next(translations) for _ in text_lines])
 
     def search_options(self, options: TranslationOptions) -> SearchOptions:
-        """The options of the engine's search, with the model's defaults."""
+        """The engine's options; those that are None get the model's defaults."""
         defaults = self.bundle.generation
         beam = defaults.beam if options.beam is None else options.beam
         penalty = defaults.length_penalty if options.length_penalty is None else options.length_penalty
@@ -222,12 +220,14 @@ class Translator:
         )
 
     def make_segments(self, lines: Sequence[str], options: TranslationOptions, first_index: int) -> list[list[Segment]]:
-        """The segments of each line: none of a blank line, mostly one."""
+        """The segments of each line: usually one, none for a blank line."""
         segments_of_lines: list[list[Segment]] = []
         tag = self.tag_tokens(options.tag)
         prefix = tuple(encode_texts(self.target, [options.prefix])[0])
         if len(prefix) + 10 > self.max_tokens:
-            raise HeedfulError(f"the prefix has {len(prefix):,} pieces; this model can produce {self.max_tokens:,}")
+            raise HeedfulError(
+                f"the prefix has {len(prefix):,} pieces; this model produces at most {self.max_tokens:,}"
+            )
         for line, ids in zip(lines, self.source.encode(lines), strict=True):
             parts = [(line, "", ids)] if line else []
             if len(ids) > self.max_source_tokens:
@@ -254,22 +254,21 @@ class Translator:
         return segments_of_lines
 
     def gap_after(self, segment: Segment) -> str:
-        """The space after a segment's translation: also after a full stop that needs none in the source's script."""
+        """The space after a segment's translation; added where only the source's script omits it after a full stop."""
         ended = segment.text[-1:] in WIDE_STOPS
         return " " if not segment.gap and ended and not self.has_wide_target else segment.gap
 
     def tag_tokens(self, name: str | None) -> tuple[int, ...]:
-        """The token of a tag; nothing for None."""
         return () if name is None else (self.source.tag_id(name),)
 
     def is_short_enough(self, text: str) -> bool:
-        """Whether a text is no longer than the sources of the training corpus."""
+        """Whether a text is at most as long as the training sources."""
         return len(self.source.encode([text])[0]) <= self.max_source_tokens
 
     def translate_sources(
         self, sources: Sequence[EncodedSource], search: SearchOptions
     ) -> list[tuple[EngineResult, ...]]:
-        """The engine's results for each source, in order, computed batch by batch."""
+        """Translate the sources in batches; results in input order."""
         results: dict[int, tuple[EngineResult, ...]] = {}
         for rows in make_batches([len(source.tokens) for source in sources]):
             results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
@@ -282,7 +281,7 @@ class Translator:
         results: Sequence[tuple[EngineResult, ...]],
         options: TranslationOptions,
     ) -> Translation:
-        """One line from its segments: the best result of each; alternatives have the second of each, the third ..."""
+        """Join the best results of all segments; alternative n joins the n-th best results."""
         count = max(map(len, results), default=1)
         ranked = [[ranking[min(rank, len(ranking) - 1)] for ranking in results] for rank in range(count)]
         first, *others = [self.join_segments(line, line_segments, chosen, options) for chosen in ranked]
@@ -291,7 +290,6 @@ class Translator:
     def join_segments(
         self, line: str, line_segments: Sequence[Segment], chosen: Sequence[EngineResult], options: TranslationOptions
     ) -> Translation:
-        """One line from one result of each segment."""
         hypotheses = [result.hypothesis for result in chosen]
         texts = [join_lines_with_spaces(text) for text in self.target.decode([each.tokens for each in hypotheses])]
         parts = [TranslatedSegment(*three) for three in zip(line_segments, chosen, texts, strict=True)]
@@ -317,9 +315,8 @@ class Translator:
         tokens = tuple(
             Token(piece.replace(SPACE, " "), log_prob)
             for each in hypotheses
-            for piece, log_prob in zip(
-                self.target.pieces(each.tokens), each.log_probabilities, strict=False
-            )  # without the end token
+            # `log_probabilities` also has the end token.
+            for piece, log_prob in zip(self.target.pieces(each.tokens), each.log_probabilities, strict=False)
         )
         score = fsum(each.score for each in hypotheses)
         translation = Translation(line, text, score, log_probability, tokens, flags=tuple(flags))
@@ -334,7 +331,7 @@ class Translator:
     def score_targets(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False, tag: str | None = None
     ) -> list[EngineResult]:
-        """Log p of every token and end of given translations, and (on request) the cross-attention."""
+        """Log p of every token of given translations, end token included, and (on request) the cross-attention."""
         if len(sources) != len(targets):
             raise HeedfulError(f"got {len(sources):,} sources but {len(targets):,} translations")
         tag_tokens = self.tag_tokens(tag)
@@ -346,7 +343,7 @@ class Translator:
         lengths = [max(len(row.tokens), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
         for line, length in enumerate(lengths, 1):
             if length > self.max_tokens:
-                raise HeedfulError(f"line {line:,} has {length:,} pieces; this model can hold {self.max_tokens:,}")
+                raise HeedfulError(f"line {line:,} has {length:,} pieces; this model supports {self.max_tokens:,}")
         results: dict[int, EngineResult] = {}
         for rows in make_batches(lengths):
             batch = [encoded[row] for row in rows], [target_ids[row] for row in rows]
@@ -373,27 +370,27 @@ class Translator:
     # ---------------------------------------------------------------------------------------------------- alignment
 
     def alignment_method(self, name: str) -> AlignmentMethod:
-        """The alignment method of that name; "best" is what training found for this model."""
+        """The alignment method with this name; "best" is the one that training stored for this model."""
         if name != "best":
             return AlignmentMethod(name)
         stored = self.bundle.statistics.get("alignment")
         if not stored:
-            raise HeedfulError(f"{self.bundle.folder} does not say which head aligns best: use naive or shifted")
+            raise HeedfulError(f"{self.bundle.folder} does not record which head aligns best: use naive or shifted")
         return AlignmentMethod(**stored)
 
     def segment_attention(self, result: EngineResult, ids: Sequence[int], method: AlignmentMethod) -> Array:
         """The attention of each word of a segment's translation to each word of the segment."""
         attention, tokens = result.attention, result.hypothesis.tokens
         if attention is None or attention.shape[-1] < len(ids) + len(self.source_end):
-            raise HeedfulError("this model does not attend to the words of its source, so there is no alignment")
+            raise HeedfulError("this model has no attention to source words, so it cannot return an alignment")
         first = attention.shape[-1] - len(self.source_end) - len(ids)  # after a tag
         return soft_alignment(
             attention[..., first : first + len(ids)], self.source.pieces(ids), self.target.pieces(tokens), method
         )
 
     def line_attention(self, parts: Sequence[TranslatedSegment], method: AlignmentMethod) -> Array:
-        """The same of a whole line, whose segments attend only to themselves."""
-        blocks, ends, glued = [], [0, 0], [False, False]  # of target and source; is the last word still open?
+        """The same for a whole line; each segment attends only to itself."""
+        blocks, ends, glued = [], [0, 0], [False, False]  # target, source; glued: the next segment continues a word
         for part in parts:
             block = self.segment_attention(part.result, part.segment.ids, method)
             starts = []
@@ -414,9 +411,9 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list; HeedfulError if they are one string, bytes or not strings."""
+    """The texts as a list; HeedfulError unless they are a sequence of strings."""
     if isinstance(texts, str | bytes) or not all(isinstance(text, str) for text in texts):
-        raise HeedfulError("give a text, or a list of texts")
+        raise HeedfulError("the texts must be a string or a list of strings")
     return list(texts)
 
 
@@ -427,12 +424,12 @@ def is_wide_target(statistics: Mapping[str, Any]) -> bool:
 
 
 def join_lines_with_spaces(text: str) -> str:
-    """The text on one line: a model can spell line breaks with byte pieces."""
+    """The text on one line: byte pieces can produce line breaks."""
     return text.replace("\r", " ").replace("\n", " ").strip()
 
 
 def make_batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Group rows of similar length, so that little is padded; longest first, so that lack of memory shows early."""
+    """Group rows of similar length to reduce padding; longest first, so running out of memory shows early."""
     batches: list[list[int]] = []
     longest = 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):

@@ -31,7 +31,7 @@ class _Past(NamedTuple):
 
 
 class RecurrentDecoder(nn.Module):
-    """y_{t-1} is the token before, e its embedding, c_t the context, z_t the recurrent state.
+    """y_{t-1} is the previous token, e its embedding, c_t the context, z_t the recurrent state.
 
     query_from="previous" (Bahdanau)   query_from="current" (Luong)
       c_t = attend(z_{t-1})              z_t = RNN([e; fed], z_{t-1})
@@ -85,7 +85,7 @@ class RecurrentDecoder(nn.Module):
         readout_width = width + context_width + (embed.width if self.attends_first else 0)
         self.readout = nn.Linear(readout_width, embed.width) if readout else None
         self.dropout = Dropout(dropout)
-        # Without a loop through the attention, the RNN can run over all steps at once.
+        # If no step needs the attention of the step before, one RNN call runs all steps.
         needs_past_weights = attention is not None and attention.needs_past_weights
         self.runs_all_at_once = not (self.attends_first or input_feeding or needs_past_weights)
 
@@ -155,7 +155,7 @@ class RecurrentDecoder(nn.Module):
                     context, weights, cross_map = self._attend(output, source, past.weights, glance)
                     parts.append(context)
             step = torch.cat(parts, -1)
-            if self.input_feeding:  # the next step needs the readout; otherwise it is computed for all steps at once
+            if self.input_feeding:  # the next step needs the readout; otherwise one call computes all
                 step = self._read_out(step)
             past = _Past(hidden, cell, step.squeeze(1) if self.input_feeding else None, weights)
             steps.append(step)

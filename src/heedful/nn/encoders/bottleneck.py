@@ -1,4 +1,4 @@
-"""The sequence-to-sequence model of 2014, without attention: all that the decoder sees is one vector."""
+"""The encoder of the 2014 sequence-to-sequence models without attention: the source becomes one vector."""
 
 from typing import TYPE_CHECKING
 

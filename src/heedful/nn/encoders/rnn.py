@@ -14,8 +14,8 @@ from heedful.nn.layers import Embed
 class RecurrentEncoder(nn.Module):
     """h_t = dropout([forward RNN(x_t, h_{t-1}); backward RNN(x_t, h_{t+1})]), stacked
 
-    `width` is the width of h_t: each of two directions has half of it. The backward direction reads every row from
-    its last real token, so that it never reads padding and no packed sequences are needed.
+    `width` is the width of h_t; two directions have half of it each. The backward direction starts at the last real
+    token of each row, so it reads no padding and needs no packed sequences.
     """
 
     def __init__(
