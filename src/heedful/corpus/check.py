@@ -30,7 +30,7 @@ MAX_SAMPLE_CHARACTERS = 160
 
 
 def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
-    """Examine every corpus of settings or of a heedful.toml; the report lists the worst findings first."""
+    """Examine every corpus of the settings, or of a heedful.toml; the worst findings come first."""
     settings = as_settings(settings)
     return make_report(settings, examine_corpora(settings, progress))
 

@@ -237,9 +237,7 @@ def gather_bucket(shard: Shard, folder: Path, *, corpora: Sequence[str], duplica
     keys, texts, owners, counts = [], [], [], Counter({"duplicates": 0})
     for path in shard.inputs:
         piece_keys, piece_texts = read_bucket(path, int(shard.name))
-        if (
-            duplicates == "drop" and (repeated := is_repeated(piece_keys)).any()
-        ):  # saves memory: a pair may be in every piece
+        if duplicates == "drop" and (repeated := is_repeated(piece_keys)).any():  # early, to save memory
             piece_texts = [text for text, drop in zip(piece_texts, repeated.repeat(2), strict=True) if not drop]
             piece_keys = piece_keys[~repeated]
             counts["duplicates"] += int(repeated.sum())

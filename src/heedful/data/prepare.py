@@ -3,8 +3,8 @@
     prepared = heedful.prepare("heedful.toml")
     heedful prepare heedful.toml [--workers N | --cluster ray://...]
 
-If you run it again, it does nothing for finished data, continues unfinished data, and after a change of settings
-repeats only the stages that depend on it. The result depends only on the texts and the settings.
+If you run it again, it does nothing if all stages are finished, continues an interrupted preparation, and after a
+change of settings repeats only the stages that depend on it. The result depends only on the texts and the settings.
 
     prepared/
       cut/ clean/      intermediate results; may be deleted afterwards
@@ -105,7 +105,7 @@ def prepare(
     launcher: Launcher = DEFAULT_LAUNCHER,
     progress: ProgressCallback = lambda _progress: None,
 ) -> PreparedData:
-    """Prepare the corpora of settings or of a heedful.toml; finished stages are not repeated."""
+    """Prepare the corpora of the settings, or of a heedful.toml; finished stages are not repeated."""
     require("polars", extra="corpus", whose="heedful prepare")
     from heedful.corpus.filters import check_rule_names
 
@@ -226,7 +226,9 @@ class Preparation:
         held_out_inputs: tuple[Path, ...] = ()
         if held_out and clean_settings.overlap != "keep":
             held_out_inputs = (self.folder / "held" / "all",)
-            self._run("hold out", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {})
+            self._run(
+                "collect held-out text", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {}
+            )
         limits = (clean_settings.max_words, clean_settings.max_length_ratio)
         profiles = {corpus.name: profile_pairs(*self._sample_pairs(corpus.name), *limits) for corpus in self.training}
         shards = [
@@ -279,7 +281,7 @@ class Preparation:
                 Shard(corpus.name, (self.folder / "cut" / corpus.name,), self.folder / "text" / corpus.name)
                 for corpus in self.held_out
             ]
-            self._run("keep", normalize_held_out_text, shards, {})
+            self._run("normalize held-out text", normalize_held_out_text, shards, {})
 
     def make_vocabulary(self) -> None:
         """Train the tokenizers on the beginning of the shuffled text, or copy `tokenizer.files`."""

@@ -51,7 +51,6 @@ class Checkpoint:
     state: dict[str, Any]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one file."""
         path = self.folder / f"{name}.safetensors"
         try:
             return load_file(path)
@@ -89,7 +88,6 @@ def start_writing(run: Path, step: int, prefix: str = "step") -> Path:
 
 
 def write_tensors(folder: Path, tensors: Tensors) -> None:
-    """Write one safetensors file per entry."""
     for name, by_key in tensors.items():
         contiguous = {key: tensor.detach().contiguous() for key, tensor in by_key.items()}
         try:

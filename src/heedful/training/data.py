@@ -53,7 +53,7 @@ def load_data(prepared: PreparedData, *, validate_pairs: int, regularization: fl
 
 
 def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[StoredCorpus, ...], ValidationSet]:
-    """Training corpora and validation set: the validation corpora, or else the end of the largest training corpus.
+    """Training corpora and validation set (the validation corpora, or the end of the largest training corpus).
 
     Prepared text is ordered by hash, so its last pairs are a random sample.
     """
@@ -119,7 +119,6 @@ def count_micro_batches(requested: int | None, ranks: int, *, exact: bool) -> in
 
 
 def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
-    """A micro-batch as tensors."""
     corpus = corpora[micro_batch.corpus]
     rows = micro_batch.rows.tolist()
     pairs = corpus.pairs(micro_batch.epoch, rows) if isinstance(corpus, ResampledCorpus) else corpus.pairs(rows)

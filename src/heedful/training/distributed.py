@@ -214,7 +214,6 @@ class FsdpReducer:
         self.gradient_scale = float(world.ranks)
 
     def accumulate(self, micro_batches: Sequence[MicroBatch]) -> Iterator[MicroBatch]:
-        """Gradients add up locally; the last micro-batch synchronizes them."""
         self.model.zero_grad(set_to_none=True)
         for count, micro_batch in enumerate(micro_batches, 1):
             self.model.set_requires_gradient_sync(count == len(micro_batches))

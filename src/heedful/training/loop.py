@@ -214,7 +214,6 @@ class Trainer:
         self.throughput.start()
 
     def log_step(self) -> None:
-        """Log averages over the steps since the last log line."""
         if self.throughput.is_empty:
             return
         state, pace = self.state, self.throughput.steps_per_second

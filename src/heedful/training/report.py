@@ -112,7 +112,6 @@ class History:
         return self.kinds.get(kind, [])
 
     def last(self, kind: str) -> Record:
-        """The last record of a kind, or an empty one."""
         return self[kind][-1] if self[kind] else {}
 
     @property

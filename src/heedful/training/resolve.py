@@ -108,7 +108,7 @@ def write_resolved(
 
 
 def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any]:
-    """What a resumed run must not change, as a flat table. Files may move; a fingerprint replaces paths."""
+    """What a resumed run must not change, as a flat table. Files may move: a fingerprint replaces their paths."""
     excluded: dict[str, Any] = {"train": set(CHANGEABLE_KEYS), "tokenizer": {"files"}}
     tree = settings.model_dump(mode="json", exclude={**excluded, "data": True, "recipe": True, "init_from": True})
     if settings.init_from:

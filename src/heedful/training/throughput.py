@@ -39,7 +39,6 @@ class ThroughputMeter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no step since the last log line."""
         return not self._tokens
 
     def add_step(self, smoothed: float, nll: float, tokens: float, norm: float, learning_rate: float) -> None:
