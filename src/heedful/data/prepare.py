@@ -226,9 +226,7 @@ class Preparation:
         held_out_inputs: tuple[Path, ...] = ()
         if held_out and clean_settings.overlap != "keep":
             held_out_inputs = (self.folder / "held" / "all",)
-            self._run(
-                "collect held-out text", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {}
-            )
+            self._run("collect held-out", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {})
         limits = (clean_settings.max_words, clean_settings.max_length_ratio)
         profiles = {corpus.name: profile_pairs(*self._sample_pairs(corpus.name), *limits) for corpus in self.training}
         shards = [
@@ -281,7 +279,7 @@ class Preparation:
                 Shard(corpus.name, (self.folder / "cut" / corpus.name,), self.folder / "text" / corpus.name)
                 for corpus in self.held_out
             ]
-            self._run("normalize held-out text", normalize_held_out_text, shards, {})
+            self._run("normalize held-out", normalize_held_out_text, shards, {})
 
     def make_vocabulary(self) -> None:
         """Train the tokenizers on the beginning of the shuffled text, or copy `tokenizer.files`."""
