@@ -232,7 +232,7 @@ def test_unequal_counts_are_refused(tmp_path):
 def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, mark):
     files = two_files(tmp_path, PAIRS)
     files[1].write_bytes(mark + b"and more\n")
-    with pytest.raises(DataError, match=r"train\.de is not text but .*; (let|unpack|save) .*"):
+    with pytest.raises(DataError, match=r"train\.de is not text but .*; (rename|unpack|save) .*"):
         list(read_pairs(files, "en", "de"))
 
 
