@@ -233,7 +233,10 @@ GROUPS: dict[str, list[Case]] = {
             why="A misspelled file name.",
         ),
         Case(
-            "no such folder", "heedful check data/a.en data/a.de", ("no file data/a.en, as there is no folder data",), 3
+            "no such folder",
+            "heedful check data/a.en data/a.de",
+            ("no file data/a.en, because there is no directory data",),
+            3,
         ),
         Case("a folder", "heedful check my-model", ("my-model is a folder: give the files in it",), 2),
         Case("this folder", "heedful train . --out new", (". is a folder: give the files in it",), 2),
@@ -254,7 +257,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "one file of a validation set",
             "heedful check train.en train.de --validation val.en",
-            ("val.en is one file of a pair: name the other one too, or",),
+            ("val.en is one file of a pair: add the other file, or",),
             3,
         ),
         Case(
@@ -266,12 +269,12 @@ GROUPS: dict[str, list[Case]] = {
             why="Languages are read from the file names: train.en, train.de. If the names have none, use `--pair`.",
         ),
         Case("the same ending", "heedful check train.en val.en", ("both files end in .en: say which languages",), 2),
-        Case("the same file", "heedful check train.en train.en --pair en-de", ("given as source and as target",), 3),
+        Case("the same file", "heedful check train.en train.en --pair en-de", ("is both source and target",), 3),
         Case("half a pair of languages", "heedful check train --pair en", ("--pair en: write two languages",), 2),
         Case(
             "lost lines",
             CLOCK,
-            ("has 60 lines and train.de has 59: they are not line-aligned. Type: heedful check",),
+            ("has 60 lines and train.de has 59: they are not line-aligned. To see where they diverge",),
             3,
             setup=one_line_less,
             why="Line N of one file is the translation of line N of the other. `heedful check` finds where this stops "
@@ -287,7 +290,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "empty files",
             "heedful prepare heedful.toml",
-            ("no pairs in it",),
+            ("there are no pairs",),
             3,
             setup=lambda: (write("train.en", ""), write("train.de", "")),
         ),
@@ -308,7 +311,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "UTF-16",
             "heedful check train.en train.de",
-            ("train.en is UTF-16. Type: iconv -f UTF-16 -t UTF-8",),
+            ("train.en is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8",),
             3,
             setup=lambda: write("train.en", "".join(lines("train.en")).encode("utf-16")),
             why="Windows programs often save text as UTF-16. heedful reads UTF-8.",
@@ -316,7 +319,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Latin-1",
             "heedful prepare heedful.toml",
-            ("lines cannot be read", "not UTF-8", "Latin-1? Type: iconv -f LATIN1 -t UTF-8"),
+            ("lines cannot be read", "not UTF-8", "If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8"),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
             why="The letter ä has other bytes in Latin-1 than in UTF-8.",
@@ -324,14 +327,14 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Latin-1, and few",
             CLOCK,
-            ("more cannot be read: type heedful check to see why): the",),
+            ("more cannot be read; type heedful check to see why): the",),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
         ),
         Case(
             "a document",
             "heedful translate my-model letter.docx",
-            ("letter.docx is not text but a ZIP archive, as .docx and .xlsx are; unpack it, or save",),
+            ("letter.docx is not text but a ZIP archive, like .docx and .xlsx files; unpack it, or save",),
             3,
             setup=zipped("letter.docx"),
             why="Input must be plain text, not a Word document, a PDF or an archive.",
@@ -339,7 +342,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "packed, and not called so",
             "heedful check train.en train.de",
-            ("train.en is not text but packed by gzip; let its name end in .gz",),
+            ("train.en is not text but compressed with gzip; rename it to end in .gz",),
             3,
             setup=lambda: write("train.en", gzip.compress(Path("train.en").read_bytes())),
         ),
@@ -460,14 +463,14 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "another run is there",
             "heedful train old.toml --set train.learning_rate=0.1",
-            ("my-model was started with other settings:", "train.learning_rate: 0.005 then, 0.1 now", "(--out)"),
+            ("my-model was started with other settings:", "train.learning_rate: 0.005 before, 0.1 now", "(--out)"),
             2,
             why="A started run continues with its original settings. For other settings, start another run.",
         ),
         Case(
             "--out is a file",
             CLOCK.replace("new", "train.en"),
-            ("train.en is or goes through a file; name a folder",),
+            ("train.en is a file or is inside a file; choose a directory",),
             2,
             why="`--out` is a directory, which is created if it does not exist.",
         ),

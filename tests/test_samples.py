@@ -40,6 +40,6 @@ def test_a_limit_takes_the_first_training_pairs_and_leaves_the_rest(tmp_path):
 def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(ConfigError, match="there is no sample `pt_en`; did you mean `pt-en`"):
         unpack("pt_en", tmp_path / "none")
-    with pytest.raises(ConfigError, match="0 or more, not -1"):
+    with pytest.raises(ConfigError, match="0 or more training pairs, not -1"):
         unpack("pt-en", tmp_path / "none", limit=-1)
     assert not (tmp_path / "none").exists()

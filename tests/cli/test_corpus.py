@@ -201,7 +201,7 @@ def test_a_place_that_cannot_be_written_is_one_line(corpus):
     Path("file").touch()
     done = heedful("prepare", "heedful.toml", "--set", "data.prepared_dir=file/x")
     assert done.returncode == 2
-    assert "goes through a file" in done.stderr
+    assert "is inside a file" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -61,7 +61,7 @@ EVENTS = [
     Saved(400, "step-00000400", 0.1, 1000),
     Refitted(410, 8200),
     Skipped(420, "spike", 9.0, 77.0, tuple(("train", number) for number in range(20))),
-    Ended(8200, "the time is over", "ema", {"weights": "ema", "test2016": SCORES}, "run/model", 3600.0),
+    Ended(8200, "the time limit is reached", "ema", {"weights": "ema", "test2016": SCORES}, "run/model", 3600.0),
 ]
 
 
@@ -227,7 +227,7 @@ def test_on_a_terminal_what_was_said_stays_above_the_picture(settings):
     said = re.sub(r"\x1b\[\??[\d;]*[A-Za-z]", "", stream.getvalue())
     places = [
         said.rindex(text)
-        for text in ("en → de", "2/2", "precision bf16", "weights, ", "step 420 skipped", "the time is over")
+        for text in ("en → de", "2/2", "precision bf16", "weights, ", "step 420 skipped", "the time limit is reached")
     ]
     assert places == sorted(places)
 

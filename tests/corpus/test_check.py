@@ -352,9 +352,9 @@ def test_files_of_unequal_counts_part_where_a_line_was_lost(side, place, number,
 @pytest.mark.parametrize(
     ("rows", "others", "told"),
     [
-        (1500, 1480, "1,500 against 1,480; lines are missing at the end of one"),
-        (0, 10, "0 against 10; one of them is empty"),
-        (1, 2, "1 against 2; they part near line 1 (a guess, as there is little evidence)"),
+        (1500, 1480, "1,500 and 1,480; lines are missing at the end of one file"),
+        (0, 10, "0 and 10; one of them is empty"),
+        (1, 2, "1 and 2; they diverge near line 1 (uncertain, because there is little evidence)"),
     ],
 )
 def test_what_is_said_of_files_of_unequal_counts(rows, others, told, tmp_path):

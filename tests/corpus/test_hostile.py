@@ -97,7 +97,7 @@ def test_files_of_unequal_length_are_refused_with_the_likely_place(tmp_path):
     assert check.code == 3
     (finding,) = [one for one in json.loads(check.output)["findings"] if one["kind"] == "unequal"]
     assert abs(finding["lines"][0] - 2_100) <= 5
-    assert "3,000 against 2,999" in finding["detail"]
+    assert "3,000 and 2,999" in finding["detail"]
 
 
 # Lines

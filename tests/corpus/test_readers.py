@@ -232,11 +232,13 @@ def test_unequal_counts_are_refused(tmp_path):
 def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, mark):
     files = two_files(tmp_path, PAIRS)
     files[1].write_bytes(mark + b"and more\n")
-    with pytest.raises(DataError, match=r"train\.de is not text but .*; (let|unpack|save) .*"):
+    with pytest.raises(DataError, match=r"train\.de is not text but .*; (rename|unpack|save) .*"):
         list(read_pairs(files, "en", "de"))
 
 
-@pytest.mark.parametrize("told", ["not UTF-8 .* Latin-1\\? Type: iconv", "a NUL .* Type heedful check and the files"])
+@pytest.mark.parametrize(
+    "told", ["not UTF-8 .* If it is Latin-1, convert it: iconv", "a NUL .* To see all, type: heedful check FILES"]
+)
 def test_too_many_rejects_come_with_advice(tmp_path, told):
     files = two_files(tmp_path, PAIRS)
     line = b"caf\xe9\n" if "UTF-8" in told else b"a\0b\n"
@@ -291,12 +293,12 @@ def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        (["nowhere"], r"neither a .tsv.* nor is there a"),
+        (["nowhere"], r"is not a .tsv.* and there is no"),
         (["train.en", "train.dee"], r"there is no file .*train\.dee; did you mean `train\.de`"),
         (["train.en", "train.de", "train.fr"], "one file or two, not 3"),
-        (["a.tsv", "b.tsv"], "hold both languages each; make each of them a corpus of its own"),
+        (["a.tsv", "b.tsv"], "files with both languages must be separate corpora"),
         (["a.tsv"], "there is no file a.tsv"),
-        (["train.en", "train.en"], "as source and as target"),
+        (["train.en", "train.en"], "is both source and target; use two different files"),
     ],
 )
 def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
@@ -311,7 +313,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
     [
         ("t.en.gz", b"not gzip", "cannot be read to its end"),
         ("t.en.gz", gzip.compress(b"a\n" * 10_000, mtime=0)[:40], "cannot be read to its end"),
-        ("t.en.zst", b"not zstandard", "cannot be unpacked"),
+        ("t.en.zst", b"not zstandard", "cannot be decompressed"),
         ("t.en.zst", zstandard.ZstdCompressor().compress(PACK)[:-20], "has no end"),
         ("t.en", "a\nb\n".encode("utf-16"), "is UTF-16"),
         ("t.en", b"a\rb\rc\rd", "end in a lone"),
@@ -357,7 +359,7 @@ def test_parquet_as_it_comes(tmp_path):
     pairs, _, _ = everything([tmp_path / "c[1].parquet"])
     assert pairs == [(f"source {number} more", f"target {number} more") for number in range(rows)]
     save(tmp_path / "c.parquet.gz", (tmp_path / "c1.parquet").read_bytes())
-    with pytest.raises(DataError, match="Parquet is packed inside"):
+    with pytest.raises(DataError, match="Parquet files must not be compressed again"):
         everything([tmp_path / "c.parquet.gz"])
 
 
@@ -372,7 +374,7 @@ def test_tmx_as_it_comes(tmp_path):
     with pytest.raises(DataError, match="not well-formed"):
         everything([tmp_path / "b.tmx"], "pt", "en")
     (tmp_path / "c.tmx.zst").write_bytes(b"no")
-    with pytest.raises(DataError, match=r"cannot be unpacked|has no end"):
+    with pytest.raises(DataError, match=r"cannot be decompressed|has no end"):
         everything([tmp_path / "c.tmx.zst"], "pt", "en")
 
 

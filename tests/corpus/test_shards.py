@@ -376,11 +376,11 @@ def test_a_twin_that_finished_first_is_believed(inputs, tmp_path, journal):
 @pytest.mark.parametrize(
     ("stage", "kind", "text"),
     [
-        ("full_disk", HeedfulError, r"^shard 0000\d: No space left on device \(.*\)\. Free some space and repeat"),
+        ("full_disk", HeedfulError, r"^shard 0000\d: No space left on device \(.*\)\. Free some space and run"),
         ("own_error", MissingExtra, r"^this needs that$"),
         ("foreign_error", KeyError, r"^'what was looked for'\nin shard 0000\d, made by support\.shard_stages\.foreign"),
         ("stubborn_error", HeedfulError, r"(?s)Traceback.*Stubborn: 1 and 2\nin shard 0000\d, made by support\."),
-        ("in_the_way", HeedfulError, r"^shard 0000\d: .*(exists|not empty|denied).*Repair the cause"),
+        ("in_the_way", HeedfulError, r"^shard 0000\d: .*(exists|not empty|denied).*Fix the cause"),
     ],
 )
 def test_errors_keep_their_kind_and_text_and_leave_nothing_half_done(inputs, tmp_path, stage, kind, text, workers):
@@ -400,7 +400,7 @@ def test_a_task_that_fails_clears_up_by_itself(inputs, tmp_path):
 
 def test_a_missing_input_is_named_and_shared_disks_are_mentioned(inputs, tmp_path):
     shards = [Shard("00009", (inputs / "gone.txt",), tmp_path / "out" / "00009")]
-    with pytest.raises(HeedfulError, match=r"shard 00009: there is no .*gone\.txt on .*disk they share"):
+    with pytest.raises(HeedfulError, match=r"shard 00009: there is no .*gone\.txt on .*, on a shared disk"):
         run(shard_stages.tidy, shards, {})
     with pytest.raises(HeedfulError, match=r"shard 00009: its input .* is not a finished shard"):
         run(shard_stages.tidy, [replace(shards[0], inputs=(inputs,))], {})
@@ -428,7 +428,7 @@ def test_what_the_command_line_means():
 @pytest.mark.parametrize(
     ("cluster", "workers", "text"),
     [
-        (None, 0, "--workers 0: there must be at least one"),
+        (None, 0, "--workers 0: use at least 1"),
         ("ray", 2, "--workers is for this machine, but --cluster ray sends"),
         ("spark://head:7077", None, "--cluster spark://head:7077: not a cluster. Use local or ray, host:6379"),
         ("ray://head", None, "not a cluster"),
@@ -473,7 +473,7 @@ def test_a_ray_that_was_imported_without_tokens_is_not_used_without_them():
     code = "import ray; from heedful.corpus.launchers import RayLauncher; RayLauncher('127.0.0.1:9')(None, [], print)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ended = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=False)
-    assert "HeedfulError: ray was imported before heedful could turn tokens on. Set RAY_AUTH_MODE" in ended.stderr
+    assert "HeedfulError: ray was imported before heedful could turn on tokens. Set RAY_AUTH_MODE" in ended.stderr
 
 
 @ray_runs_here
@@ -488,7 +488,7 @@ def test_a_node_with_another_version_refuses(inputs, tmp_path):
     shard, *_ = shard_stages.shards_of(inputs, tmp_path / "out")
     code = hash_code(shard_stages.tidy, {}, VERSIONS)
     assert _run_on_node(ShardTask(shard_stages.tidy, {}, code, VERSIONS), shard).name == shard.name
-    with pytest.raises(HeedfulError, match="another version of heedful or of numpy than the machine that sends"):
+    with pytest.raises(HeedfulError, match="another version of heedful or of numpy than the machine that runs"):
         _run_on_node(ShardTask(shard_stages.tidy, {}, "of another release", VERSIONS), shard)
 
 

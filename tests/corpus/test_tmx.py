@@ -12,10 +12,10 @@ UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</
     ("given", "out", "told"),
     [
         ("gone.tmx", "out.tmx", r"there is no file .*gone\.tmx"),
-        ("in.tmx", "in.tmx", r"in\.tmx is the memory itself: give the new one another name"),
-        ("in.tmx", "out.tmx.gz", r"gz cannot be the new memory: name a plain file, such as new\.tmx"),
+        ("in.tmx", "in.tmx", r"in\.tmx is the memory itself: choose another name for the new one"),
+        ("in.tmx", "out.tmx.gz", r"gz cannot be the new memory: choose a plain file, such as new\.tmx"),
         ("in.tmx", ".", "cannot be the new memory"),
-        ("in.tmx", "out.tmx", r"no unit of .*in\.tmx has a text in en, the language that the model reads"),
+        ("in.tmx", "out.tmx", r"no unit of .*in\.tmx has text in en, the source language of the model"),
     ],
 )
 def test_what_cannot_be_filled_is_told_and_leaves_nothing(tmp_path, given, out, told):

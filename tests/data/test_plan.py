@@ -284,7 +284,10 @@ def test_a_pair_over_the_budget_is_named_when_the_plan_is_made(small_blocks):
             source, target = super().block_lengths(epoch, block)
             return (source, target) if block >= 2 else (source % 30, target % 30)
 
-    with pytest.raises(HeedfulError, match=rf"row {row} has 40 tokens .* holds 39\. Raise batch_tokens.*pairs over 39"):
+    with pytest.raises(
+        HeedfulError,
+        match=rf"row {row} has 40 tokens .* is limited to 39\. Raise batch_tokens.*with a lower clean\.max_tokens",
+    ):
         Plan([Late(num_rows=200, longest=40)], seed=0, batch_tokens=78, micro_batches=2)
 
 
@@ -300,9 +303,9 @@ def test_counts_of_another_budget_are_noticed(small_blocks):
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (ValueError, "4 batch_tokens cannot make 5 micro-batches", {"batch_tokens": 4, "micro_batches": 5}),
-        (ValueError, "cannot make 0", {"micro_batches": 0}),
-        (ValueError, "give one of them", {"weights": [1, 2], "temperature": 2.0}),
+        (ValueError, "cannot split 4 batch_tokens into 5 micro-batches", {"batch_tokens": 4, "micro_batches": 5}),
+        (ValueError, "into 0 micro-batches", {"micro_batches": 0}),
+        (ValueError, "set only one of them", {"weights": [1, 2], "temperature": 2.0}),
         (ValueError, "3 weights for 2 corpora", {"weights": [1, 2, 3]}),
         (ValueError, "weights must be positive", {"weights": [1, 0]}),
         (ValueError, "weights must be positive", {"weights": [1, math.nan]}),

@@ -286,7 +286,7 @@ def test_misuse(tmp_path, change, error, says):
 
 def test_files_that_will_not_do(tmp_path):
     write(tmp_path, "train", [])
-    with pytest.raises(DataError, match="no pairs in it"):
+    with pytest.raises(DataError, match="there are no pairs"):
         prepare(settings_for(tmp_path))
     data = {"train": [{"files": str(tmp_path / "train"), "name": "x"}, {"files": str(tmp_path / "train"), "name": "x"}]}
     with pytest.raises(ConfigError, match="2 corpora are called `x`"):
@@ -294,7 +294,7 @@ def test_files_that_will_not_do(tmp_path):
 
 
 def test_opening_what_is_not_prepared(tmp_path):
-    with pytest.raises(DataError, match="it is not prepared"):
+    with pytest.raises(DataError, match="it is not completely prepared"):
         open_prepared(tmp_path)
     write(tmp_path, "train", made_pairs(50))
     prepare(settings_for(tmp_path))
@@ -304,7 +304,7 @@ def test_opening_what_is_not_prepared(tmp_path):
     with pytest.raises(DataError, match="has format 99"):
         open_prepared(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"is damaged \(.*Type: heedful prepare   to repair it"):
+    with pytest.raises(DataError, match=r"is damaged \(.*To repair it, type: heedful prepare"):
         open_prepared(folder)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "tokens" / "00000" / "train.source.npy").write_bytes(b"cut")
@@ -354,11 +354,11 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     mine = tmp_path / "prepared" / "text" / "mine.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("keep me")
-    with pytest.raises(ConfigError, match="holds other things"):
+    with pytest.raises(ConfigError, match="contains other files"):
         prepare(settings_for(tmp_path))
     assert mine.read_text() == "keep me"
     data = {"prepared_dir": str(tmp_path / "train.en"), "train": [{"files": str(tmp_path / "train")}]}
-    with pytest.raises(ConfigError, match="a file; name a folder"):
+    with pytest.raises(ConfigError, match="inside a file; choose a directory"):
         prepare(settings_for(tmp_path, data=data))
 
 
@@ -384,11 +384,11 @@ def test_what_is_being_changed_cannot_be_opened(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         prepare(settings_for(tmp_path, tokenizer={"vocab_size": 350, "character_coverage": 1.0}), progress=interrupted)
-    with pytest.raises(DataError, match="it is not prepared, or not completely"):
+    with pytest.raises(DataError, match="it is not completely prepared"):
         open_prepared(tmp_path / "prepared")
     prepare(settings_for(tmp_path))
     (tmp_path / "prepared" / "vocabulary" / "source.model").write_bytes(b"another")
-    with pytest.raises(DataError, match="not the one this was prepared with"):
+    with pytest.raises(DataError, match="is missing or has changed"):
         open_prepared(tmp_path / "prepared")
 
 
@@ -453,7 +453,7 @@ def test_a_corpus_of_which_nothing_is_left_says_so(tmp_path):
     write(tmp_path, "more", made_pairs(40))
     data = {"prepared_dir": str(tmp_path / "prepared")}
     data["train"] = [{"files": str(tmp_path / name), "name": name} for name in ("more", "train")]
-    with pytest.raises(DataError, match="nothing is left of the corpus `train`"):
+    with pytest.raises(DataError, match="all pairs of the corpus `train` were dropped"):
         prepare(settings_for(tmp_path, data=data))
 
 

@@ -194,15 +194,15 @@ def test_misuse_of_start_is_answered(opus, tmp_path):
     import_model(opus, tmp_path / "start", languages=("de", "en"))
     corpus = write_corpus(tmp_path, pairs=20)
     chosen = settings_of(corpus, tmp_path / "run", steps=2)
-    with pytest.raises(ConfigError, match="the other way round"):
+    with pytest.raises(ConfigError, match="is in the other direction"):
         train(chosen.model_copy(update={"init_from": str(tmp_path / "start"), "model": None}))
     import_model(opus, tmp_path / "start")
     corpus = write_corpus(tmp_path, pairs=20)
     chosen = settings_of(corpus, tmp_path / "run", steps=2).model_copy(update={"init_from": str(tmp_path / "start")})
-    with pytest.raises(ConfigError, match="brings its own"):
+    with pytest.raises(ConfigError, match="already defines the"):
         train(chosen)
     made(tmp_path / "endless", source_ends=False)
-    with pytest.raises(ConfigError, match="reads sources without an end token, and heedful trains with one"):
+    with pytest.raises(ConfigError, match="reads sources without an end token, but heedful trains with one"):
         train(chosen.model_copy(update={"init_from": str(tmp_path / "endless"), "model": None}))
 
 

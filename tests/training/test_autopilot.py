@@ -294,7 +294,7 @@ def test_every_reason_stands_beside_its_value_and_what_was_said_wins(tmp_path):
 def test_another_command_is_refused_with_what_differs(tmp_path):
     given = asked(tmp_path, time="600s")
     (tmp_path / "autopilot.toml").write_text(format_toml([decide_vocabulary(900, 90)], given), encoding="utf-8")
-    differs = r"(?s)was written for another command:.*train\.time: 600s there, 900s now.*--out.*train .*autopilot.toml"
+    differs = r"(?s)was written for another command:.*train\.time: 600s in the file, 900s now.*--out.*autopilot.toml"
     with pytest.raises(ConfigError, match=differs):
         check_same_request(asked(tmp_path, time="900s"), tmp_path / "autopilot.toml")
 
@@ -383,7 +383,7 @@ def test_another_number_of_steps_needs_another_folder(flown):
     _, command, _ = flown
     other = run(app, ["5" if word == "4" else word for word in command])
     assert isinstance(other.exception, ConfigError)
-    assert "train.steps: 4 there, 5 now" in str(other.exception)
+    assert "train.steps: 4 in the file, 5 now" in str(other.exception)
 
 
 def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
@@ -391,8 +391,8 @@ def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
     files = [str(tmp_path / f"train.{code}") for code in ("en", "de")]
     shown = run(app, ["train", *files, "--out", str(tmp_path / "run"), "--time", "1s", "--set", "train.threads=1"])
     assert isinstance(shown.exception, ConfigError)
-    assert "the time is too short" in str(shown.exception)
-    assert "Give it --time" in str(shown.exception)
+    assert "the time limit is too short" in str(shown.exception)
+    assert "Use --time" in str(shown.exception)
     assert not (tmp_path / "run" / "autopilot.toml").exists()
 
 

@@ -125,7 +125,7 @@ def test_a_run_of_an_older_heedful_is_refused(tmp_path):
     (tmp_path / "step-00000010" / checkpoint.STATE).unlink()
     for refuse in (find_newest, checkpoint.refuse_old_format):
         with pytest.raises(
-            HeedfulError, match="step-00000005 was written by an older heedful; finish it with that version"
+            HeedfulError, match="step-00000005 was written by an older heedful; finish the run with that version"
         ):
             refuse(tmp_path)
 
@@ -158,16 +158,16 @@ def spaced(path):
 @pytest.mark.parametrize(
     ("file", "damage", "message"),
     [
-        ("model.safetensors", cut, "model.safetensors does not have the size that was written"),
+        ("model.safetensors", cut, "model.safetensors has a different size than when it was written"),
         ("model.safetensors", flip, "model.safetensors has changed since it was written"),
         ("state.json", flip, "state.json has changed since it was written"),
-        ("optimizer.safetensors", lambda path: path.unlink(), "does not hold the files that its manifest lists"),
-        ("ema.safetensors", lambda path: path.touch(), "does not hold the files that its manifest lists"),
+        ("optimizer.safetensors", lambda path: path.unlink(), "does not contain the files listed in its manifest"),
+        ("ema.safetensors", lambda path: path.touch(), "does not contain the files listed in its manifest"),
         (checkpoint.MANIFEST, lambda path: path.unlink(), "cannot be read"),
         (checkpoint.MANIFEST, cut, "cannot be read"),
         (checkpoint.MANIFEST, spaced, "MANIFEST.json has changed since it was written"),
-        (checkpoint.MANIFEST, other_format, "has format 99, this heedful reads 2"),
-        (checkpoint.MANIFEST, other_step, "is not the step that its name says"),
+        (checkpoint.MANIFEST, other_format, "has format 99, but this version of heedful reads 2"),
+        (checkpoint.MANIFEST, other_step, "contains another step than its name says"),
         (checkpoint.MANIFEST, lambda path: path.write_text("[]"), "cannot be read"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_checkpoint_under_another_s_name_is_refused(tmp_path):
     (tmp_path / "step-00000010").rename(tmp_path / "step-00000015")
     said = []
     assert same(find_newest(tmp_path, said.append), 5)
-    assert "is not the step that its name says" in said[0]
+    assert "contains another step than its name says" in said[0]
 
 
 def test_what_a_file_browser_leaves_behind_is_no_damage(tmp_path):

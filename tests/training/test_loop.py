@@ -158,7 +158,7 @@ def test_what_happens_soon_after_rolling_back_changes_nothing(corpus, tmp_path):
 
 
 def test_a_loss_that_stays_broken_ends_the_run_with_a_reason(corpus, tmp_path):
-    with storm(row(6, 60)), pytest.raises(HeedfulError, match="not finite after going back") as told:
+    with storm(row(6, 60)), pytest.raises(HeedfulError, match="not finite after rolling back") as told:
         train(settings_of(corpus, tmp_path / "run"))
     assert "train.learning_rate (now 0.005)" in str(told.value)
     assert [one["why"] for one in events(tmp_path / "run", "skipped")] == [
@@ -241,5 +241,5 @@ def test_the_pace_of_events_is_the_one_that_was_asked_for(corpus, tmp_path):
 def test_processes_that_see_different_disks_are_stopped(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(World, "broadcast", lambda _self, values, _device: [value + 1 for value in values])
     settings = settings_of(corpus, tmp_path / "run", steps=4, validate_pairs=2)
-    with pytest.raises(HeedfulError, match="the processes find different checkpoints; all need the same disk"):
+    with pytest.raises(HeedfulError, match="the processes found different checkpoints; all of them need the same disk"):
         train(settings)

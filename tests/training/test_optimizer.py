@@ -93,7 +93,7 @@ def test_weights_of_another_model_are_refused_by_name():
     made = named_weights(model())
     with pytest.raises(HeedfulError, match=r"run/step-1: these weights belong to another model; .* norm\.bias"):
         copy_tensors_(made, {name: weight for name, weight in made.items() if name != "norm.bias"}, "run/step-1")
-    with pytest.raises(HeedfulError, match=r"first.bias is \(7,\), the model has \(6,\)"):
+    with pytest.raises(HeedfulError, match=r"first.bias is \(7,\), but the model needs \(6,\)"):
         copy_tensors_(made, made | {"first.bias": torch.zeros(7)}, "run/step-1")
 
 

@@ -36,7 +36,7 @@ PAYLOAD = (
 )
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 SCORES = {"bleu": {"name": "bleu", "value": 36.614, "signature": SIGNATURE}}
-ENDED = Ended(60, "the time is over", "ema", {"weights": "ema", "beam": 5, "length_penalty": 1.4}, "run/model", 61.0)
+ENDED = Ended(60, "all steps are done", "ema", {"weights": "ema", "beam": 5, "length_penalty": 1.4}, "run/model", 61.0)
 
 
 def stepped(step, loss=3.0):
@@ -186,7 +186,7 @@ def test_everything_said_is_in_it(tell):
     told = [Note("precision bf16: faster here", "choice"), Refitted(20, 777), stepped(60), validated(60)]
     ended = replace(ENDED, scores={**ENDED.scores, "test2016": SCORES})
     shown = "".join(Reader(render_report(tell(*told, ended))).texts)
-    for word in ("precision bf16: faster here", "777", "test2016", "36.61", SIGNATURE, "beam of 5", "the time is over"):
+    for word in ("precision bf16: faster here", "777", "test2016", "36.61", SIGNATURE, "beam size 5", "steps are done"):
         assert word in shown
 
 

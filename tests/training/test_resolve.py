@@ -24,11 +24,11 @@ def finished(corpus, tmp_path_factory):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"learning_rate": 1e-4}, "train.learning_rate: 0.005 then, 0.0001 now"),
-        ({"steps": 5}, "train.steps: 4 then, 5 now"),
-        ({"exact": False}, "train.exact: True then, False now"),
-        ({"model": MODEL | {"width": 32}}, "model.width: 16 then, 32 now"),
-        ({"time": "1m", "steps": None}, "train.time: None then, 1m now"),
+        ({"learning_rate": 1e-4}, "train.learning_rate: 0.005 before, 0.0001 now"),
+        ({"steps": 5}, "train.steps: 4 before, 5 now"),
+        ({"exact": False}, "train.exact: True before, False now"),
+        ({"model": MODEL | {"width": 32}}, "model.width: 16 before, 32 now"),
+        ({"time": "1m", "steps": None}, "train.time: None before, 1m now"),
     ],
 )
 def test_another_setting_is_refused_by_name(corpus, finished, changes, said):
@@ -41,7 +41,7 @@ def test_another_setting_is_refused_by_name(corpus, finished, changes, said):
 
 
 def test_another_corpus_is_refused(finished, tmp_path):
-    with pytest.raises(ConfigError, match=r"corpus: \w+ then, \w+ now"):
+    with pytest.raises(ConfigError, match=r"corpus: \w+ before, \w+ now"):
         train(settings_of(write_corpus(tmp_path, pairs=100), finished, **SHORT))
 
 
@@ -79,7 +79,7 @@ def test_what_is_left_open_is_worked_out_once(corpus, tmp_path):
 
 
 def test_a_run_has_to_end_sometime(corpus, tmp_path):
-    with pytest.raises(ConfigError, match=r"say how long to train: train\.steps"):
+    with pytest.raises(ConfigError, match=r"set how long to train: train\.steps"):
         train(settings_of(corpus, tmp_path / "run", **SHORT | {"steps": None}))
     assert not (tmp_path / "run" / RESOLVED).exists()
 

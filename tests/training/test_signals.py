@@ -48,7 +48,7 @@ def test_the_command_ends_with_the_code(corpus, tmp_path):
         train(settings)
     os.kill(child.pid, signal.SIGTERM)
     assert child.wait(60) == 143
-    assert "which is saved: run the same command to continue" in (tmp_path / "run.log").read_text()
+    assert "which is saved; to continue, run the same command again" in (tmp_path / "run.log").read_text()
 
 
 @POSIX

@@ -50,7 +50,7 @@ def test_a_validation_set_is_read_in_its_order_and_nothing_is_held_out(corpus, t
 
 def test_too_few_pairs_to_hold_some_out(tmp_path):
     settings = settings_of(write_corpus(tmp_path, pairs=8), tmp_path / "run", validation=False)
-    with pytest.raises(DataError, match="too small to hold pairs out for validation: give at least 10"):
+    with pytest.raises(DataError, match="too small to hold out pairs for validation: use at least 10"):
         split_validation(prepare(settings), 100)
 
 
@@ -67,7 +67,7 @@ def test_a_run_stops_when_it_gets_no_better(corpus, tmp_path):
     )  # fmt: skip
     train(settings)
     (ended,) = events(tmp_path / "run", "ended")
-    assert ended["why"] == "the last 2 validations were no better"
+    assert ended["why"] == "no improvement in the last 2 validations"
     assert ended["step"] < 60
     validated = [one for one in events(tmp_path / "run", "validated") if one["step"] < ended["step"]]
     assert sum(one["best"] for one in validated) >= 1

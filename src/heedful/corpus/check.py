@@ -1,4 +1,4 @@
-"""`heedful check`: what is wrong with a corpus, where, why, and how to fix it.
+"""`heedful check`: finds what is wrong with a corpus, where, the likely cause, and the fix.
 
 report = heedful.check("heedful.toml")
 report.findings[0]        # the worst: kind, level, count, file:line, a sample, the likely cause, the fix
@@ -30,7 +30,7 @@ MAX_SAMPLE_CHARACTERS = 160
 
 
 def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
-    """Examine every corpus of the settings, or of a heedful.toml; the worst findings first."""
+    """Examine every corpus of the settings, or of a heedful.toml; the worst findings come first."""
     settings = as_settings(settings)
     return make_report(settings, examine_corpora(settings, progress))
 
@@ -38,7 +38,7 @@ def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = 
 def examine_corpora(
     settings: Settings, progress: Callable[[int], None] = lambda _pairs: None
 ) -> list[CorpusExamination]:
-    """Examine every corpus of every split, and what they have in common."""
+    """Examine every corpus of every split, then duplicates and overlap between them."""
     exams = []
     for name, split, corpus in name_corpora(settings):
         files = resolve_files(corpus.files, settings.source, settings.target)
@@ -75,7 +75,7 @@ def make_report(settings: Settings, exams: Sequence[CorpusExamination]) -> Repor
 def measure_tokens(
     settings: Settings, exams: Sequence[CorpusExamination], max_training_pairs: int = 8_000
 ) -> dict[str, float]:
-    """Tokens per word of each side, and the share of unknown tokens (or bytes), of text not trained on."""
+    """Tokens per word of each side and the share of unknown tokens (or bytes), on held-out text."""
     heads = [exam.head for exam in exams if exam.split == "train" and exam.head is not None]
     if not heads or sum(head.height for head in heads) < 100:
         return {}
@@ -103,7 +103,7 @@ def measure_tokens(
                     byte_fallback=chosen.byte_fallback,
                     character_coverage=chosen.character_coverage,
                 )
-            except HeedfulError:  # too little text for a vocabulary; `heedful prepare` says so where it matters
+            except HeedfulError:  # too little text for a vocabulary; `heedful prepare` reports it
                 return {}
         tokenizer, held_out_texts = tokenizers[key], side_texts[:num_held_out]
         rows = tokenizer.encode(held_out_texts)

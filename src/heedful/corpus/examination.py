@@ -1,7 +1,7 @@
-"""Examine a corpus: read it in pieces of 262,144 pairs and note every fault.
+"""Examines a corpus in pieces of 262,144 pairs and notes every fault.
 
-A piece is tested by the rules of `rules.py`, for whether its lines are parallel at all (`parallel.py`) and in the right
-language (`languages.py`). Only 32 bytes per pair are kept, to find duplicates and overlap of training and test.
+Each piece is tested with the rules of `rules.py`, for lines that are not parallel (`parallel.py`) and for lines in a
+wrong language (`languages.py`). Only 32 bytes per pair are kept, to find duplicates and overlap of training and test.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +22,10 @@ from heedful.corpus.text_files import iterate_lines
 
 PIECE_PAIRS = 1 << 18
 HEAD_PAIRS = 20_000  # kept to train a vocabulary on
-MIN_DISTINCT_LINES = 200  # below which a corpus is too small to learn from it which words go together
-MIN_KNOWN_SHARE = 0.5  # of the lines must have words that occur again; names and transliterations, say, have none
-MIN_SUPPORT_NATS = 0.5  # per line, that the two sides belong together; if they do not, it is 0 but for noise
-MAX_UNEQUAL_LINES = 1 << 20  # of two files of different lengths, compared with each other
+MIN_DISTINCT_LINES = 200  # with fewer, which words belong together cannot be learned
+MIN_KNOWN_SHARE = 0.5  # of lines must have words that occur again; lists of names, for example, have few
+MIN_SUPPORT_NATS = 0.5  # per line, that the two sides are parallel; about 0 if they are not
+MAX_UNEQUAL_LINES = 1 << 20  # that are compared if two files have different lengths
 
 
 @dataclass(slots=True, eq=False)
@@ -41,24 +41,22 @@ class CorpusExamination:
     details: dict[tuple[str, str], str] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     shifts: list[tuple[int, Shift]] = field(default_factory=list)  # with the number of their piece
-    is_unpairable: bool = False  # two files of different lengths, and no evidence which lines belong together
+    is_unpairable: bool = False  # two files of different lengths, without evidence which lines belong together
     keys: list[polars.DataFrame] = field(default_factory=list)
     lower_case_lines: dict[str, int] = field(default_factory=lambda: {"source": 0, "target": 0})
     head: polars.DataFrame | None = None
 
     def file(self, side: str) -> str:
-        """The file of a side."""
         return str(self.files[-1] if side == "target" else self.files[0])
 
     def note(self, fault: str, side: str, lines: Integers, sample: str, detail: str = "") -> None:
-        """Add lines with a fault."""
         self.lines.setdefault((fault, side), []).append(lines)
         self.samples.setdefault((fault, side), sample)
         if detail:
             self.details.setdefault((fault, side), detail)
 
     def note_rows(self, fault: str, side: str, flags: Bools, table: polars.DataFrame, detail: str = "") -> None:
-        """Add the rows of a table that are flagged with a fault."""
+        """Note the flagged rows of a table."""
         if flags.any():
             first = table.row(int(flags.argmax()), named=True)
             sample = f"{first['source']}  |  {first['target']}" if side == "pair" else first[side]
@@ -79,7 +77,6 @@ def split_pieces(blocks: Iterator[Block], rejects: list[Reject]) -> Iterator[pol
 
 
 def make_table(blocks: Sequence[Block]) -> polars.DataFrame:
-    """One table of several blocks."""
     return polars.DataFrame(
         {
             "source": polars.Series([text for block in blocks for text in block.source], dtype=polars.String),
@@ -90,7 +87,7 @@ def make_table(blocks: Sequence[Block]) -> polars.DataFrame:
 
 
 def make_duplicate_keys(table: polars.DataFrame) -> polars.DataFrame:
-    """64-bit hashes of each side and of the pair, ignoring case, spaces and punctuation; 0 if nothing is left."""
+    """64-bit hashes of each side and of the pair, ignoring case, spaces and punctuation; 0 if empty."""
     letters = table.select(letters_only(col("source")), letters_only(col("target")), "line")
     return letters.select(
         polars.when(col("source") == "").then(0).otherwise(col("source").hash(seed=1)).alias("source"),
@@ -103,7 +100,7 @@ def make_duplicate_keys(table: polars.DataFrame) -> polars.DataFrame:
 def examine(
     exam: CorpusExamination, corpus: CorpusSettings, settings: Settings, progress: Callable[[int], None]
 ) -> CorpusExamination:
-    """Read one corpus to its end and note every fault."""
+    """Read a whole corpus and note every fault."""
     languages = (settings.source, settings.target)
     profile: Profile | None = None
     blocks = read_pairs(corpus.files, *languages, max_line_bytes=settings.data.max_line_bytes)
@@ -130,7 +127,6 @@ def examine(
 def examine_piece(
     exam: CorpusExamination, table: polars.DataFrame, profile: Profile, languages: tuple[str, str], number: int
 ) -> None:
-    """Note every fault of one piece."""
     for fault, (left, right) in apply_rules(table, profile).items():
         if RULES[fault].pair is not None:
             exam.note_rows(fault, "pair", left, table)
@@ -166,7 +162,7 @@ def examine_piece(
 
 
 def has_enough_lines(source: polars.Series, target: polars.Series) -> bool:
-    """Whether there are enough distinct lines to learn which words go together, and in which language they are."""
+    """Whether there are enough distinct lines to learn which words belong together, and their language."""
     return min(source.n_unique(), target.n_unique()) >= MIN_DISTINCT_LINES
 
 
@@ -183,14 +179,14 @@ def note_shifts(exam: CorpusExamination, table: polars.DataFrame, shifts: Sequen
 
 
 def note_unequal_counts(exam: CorpusExamination, error: UnequalCounts) -> None:
-    """Find where two files of different lengths part."""
+    """Find where two files of different lengths diverge."""
     texts = [
         polars.Series(side, [line.decode(errors="replace") for line in islice(iterate_lines(path), MAX_UNEQUAL_LINES)])
         for side, path in (("source", error.source), ("target", error.target))
     ]
     shorter = min(map(len, texts))
     exam.pairs, exam.is_unpairable = min(error.counts), True
-    exam.lines.clear()  # pairs of lines that do not belong together say nothing
+    exam.lines.clear()  # faults of mismatched pairs mean nothing
     begin, where = 0, "one of them is empty"
     if shorter:
         evidence = Evidence(texts[0], texts[1])
@@ -202,15 +198,17 @@ def note_unequal_counts(exam: CorpusExamination, error: UnequalCounts) -> None:
         shifts = find_shifts(evidence) or [find_split(evidence)]
         begin = min(shifts[0].begin, shorter)
         exam.shifts = [(0, shift) for shift in shifts]
-        where = f"they part near line {begin + 1:,}" if begin < shorter else "lines are missing at the end of one"
-        where += " (a guess, as there is little evidence)" if exam.is_unpairable else ""
+        where = (
+            f"they diverge near line {begin + 1:,}" if begin < shorter else "lines are missing at the end of one file"
+        )
+        where += " (uncertain, because there is little evidence)" if exam.is_unpairable else ""
     sample = "  |  ".join(text[begin] if begin < len(text) else "(nothing)" for text in texts)
-    detail = f"{error.counts[0]:,} against {error.counts[1]:,}; {where}"
+    detail = f"{error.counts[0]:,} and {error.counts[1]:,}; {where}"
     exam.note("unequal", "pair", np.array([begin + 1]), sample, detail)
 
 
 def note_duplicates(exams: Sequence[CorpusExamination]) -> None:
-    """Note training pairs that occurred before, in the same corpus or in another."""
+    """Note training pairs that occur earlier, in the same corpus or in another."""
     training = [exam for exam in exams if exam.split == "train"]
     keys = [
         piece.with_columns(corpus=polars.lit(number)) for number, exam in enumerate(training) for piece in exam.keys
@@ -225,7 +223,7 @@ def note_duplicates(exams: Sequence[CorpusExamination]) -> None:
 
 
 def note_overlap(exams: Sequence[CorpusExamination]) -> None:
-    """Note training pairs of which both sides, or one, are in validation or test."""
+    """Note training pairs of which both sides or one side are in validation or test."""
     held_out_keys = [piece for exam in exams if exam.split != "train" for piece in exam.keys]
     if not held_out_keys:
         return
@@ -243,11 +241,11 @@ def note_overlap(exams: Sequence[CorpusExamination]) -> None:
 
 
 def note_lower_case(exams: Sequence[CorpusExamination]) -> None:
-    """Note sides that have no capitals in one corpus and have them in another."""
+    """Note sides that have no capital letters in one corpus but have them in another."""
     for side in ("source", "target"):
         shares = {exam.name: exam.lower_case_lines[side] / exam.pairs for exam in exams if exam.pairs >= 50}
         if shares and min(shares.values()) < 0.5:
             for exam in exams:
                 if shares.get(exam.name, 0.0) > 0.95:
-                    detail = f"{shares[exam.name]:.0%} of its lines have no capital"
+                    detail = f"{shares[exam.name]:.0%} of its lines have no capital letter"
                     exam.note("lower_cased", side, np.array([1]), "", detail)

@@ -1,4 +1,4 @@
-"""Apply rules to lists of pairs: which pairs are dropped, and by which rule."""
+"""Applies rules to lists of pairs: which pairs are dropped, and by which rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,6 @@ def profile_pairs(
 
 
 def make_pair_table(source: Sequence[str], target: Sequence[str]) -> polars.DataFrame:
-    """A table with the columns `source` and `target`."""
     return polars.DataFrame(
         {"source": source, "target": target}, schema={"source": polars.String, "target": polars.String}
     )

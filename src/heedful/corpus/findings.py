@@ -1,4 +1,4 @@
-"""What `heedful check` reports: the faults of whole corpora, findings, and the report."""
+"""The report of `heedful check`: its findings, and the faults of whole corpora."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +11,17 @@ MAX_LISTED_LINES = 100  # of a finding, in JSON
 
 FIX_BY_COPY = "heedful check --fix writes a copy without them"
 CORPUS_RULES: dict[str, Rule] = {
-    "no_pairs": Rule("there is nothing in it", "an empty file", "name the right file", error_share=0.0),
+    "no_pairs": Rule("the corpus has no pairs", "an empty file", "use the right file", error_share=0.0),
     "unequal": Rule(
         "the two files have different numbers of lines",
-        "a line was lost or added on one side only, often by a program that splits at other characters than newlines",
-        "repair the line named here, or: heedful check --fix pairs what is left again",
+        "a line was lost or added on one side only, often by a program that does not split lines at newlines only",
+        "repair the line named here, or use heedful check --fix, which pairs the remaining lines again",
         error_share=0.0,
     ),
     "rejected": Rule(
         "lines that cannot be read",
         "bytes that are not UTF-8, NUL characters, records without two sides, very long lines",
-        "they are dropped and listed in rejects.jsonl; data.max_reject_share says how many are too many",
+        "they are dropped and listed in rejects.jsonl; data.max_reject_share sets how many are allowed",
         error_share=0.05,
     ),
     "shift": Rule(
@@ -38,14 +38,14 @@ CORPUS_RULES: dict[str, Rule] = {
     ),
     "language": Rule(
         "a side is not in the language it should be in",
-        "source and target were given the wrong way round, or a wrong file",
-        "change `source` and `target`, or name the files the other way round",
+        "source and target are swapped, or a file is wrong",
+        "swap `source` and `target`, or use the right files",
         error_share=0.0,
     ),
     "swapped": Rule(
-        "source and target are the wrong way round",
-        "two directions were put together",
-        f"{FIX_BY_COPY}, turned round",
+        "source and target are swapped",
+        "two translation directions were merged",
+        "heedful check --fix writes a copy in which these pairs are swapped back",
         error_share=0.05,
     ),
     "untranslated": Rule(
@@ -56,12 +56,12 @@ CORPUS_RULES: dict[str, Rule] = {
     ),
     "duplicate": Rule(
         "pairs that occur more than once",
-        "collections that contain each other; a model learns them by heart",
-        "heedful prepare keeps the first of those that are the same to the letter (clean.duplicates)",
+        "collections that overlap; a model memorizes such pairs",
+        "heedful prepare keeps only the first of identical pairs (clean.duplicates)",
     ),
     "overlap": Rule(
         "training pairs that are also in validation or test",
-        "the test set was drawn from the same collection; scores would be too good to be true",
+        "the test set was drawn from the same collection; scores would be too high",
         "heedful prepare drops them from training (clean.overlap); check --fix does too",
         error_share=0.0,
     ),
@@ -71,14 +71,14 @@ CORPUS_RULES: dict[str, Rule] = {
         'clean.overlap = "either" drops them from training',
     ),
     "lower_cased": Rule(
-        "a side is in lower case, and its other files are not",
-        "a step of an older recipe; a model trained on it never writes a capital",
-        "use the text from before",
+        "a side is in lower case here, but not in other files",
+        "lower-casing in an older pipeline; a model trained on it never writes capital letters",
+        "use the original text",
         error_share=0.0,
     ),
     "fragments": Rule(
-        "words are split into many tokens, or characters have none",
-        "the vocabulary is too small for this language, or was made for another text",
+        "words are split into many tokens, or some characters have no token",
+        "the vocabulary is too small for this language, or was trained on other text",
         "a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
     ),
 }
@@ -101,7 +101,6 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        """The rule: its meaning, likely cause and fix."""
         return ALL_RULES[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,11 +122,10 @@ class Report:
 
     @property
     def has_errors(self) -> bool:
-        """Whether something is so wrong that one should not train on it."""
+        """Whether a finding is so severe that you should not train on this corpus."""
         return any(finding.level == "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "errors": self.has_errors,
             "pairs": self.pairs,

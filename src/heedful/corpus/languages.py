@@ -1,7 +1,7 @@
-"""Guess languages: by script, and for Latin and Cyrillic scripts by the most frequent small words.
+"""Guesses languages by script and, for Latin and Cyrillic, by the most frequent small words.
 
-Enough to detect swapped files, or a third language in a file; not a language identifier for short texts. Also here: in
-which of the corpus's two languages a line is, which needs no table, as the corpus shows which words are in which side.
+This detects swapped files or a third language in a file; it does not identify the language of short texts.
+`lines_in_other_language` decides between the two languages of a corpus, using only the words of its two sides.
 """
 
 import numpy as np
@@ -75,7 +75,7 @@ def count_small_words(side: WordIndex) -> tuple[list[str], NDArray[np.float64], 
 
 
 def spelling_scores(vocabulary: polars.Series, in_training: Bools) -> NDArray[np.float64]:
-    """How much each word looks like the training words: mean log p(letter trigram), with word boundaries as letters."""
+    """How similar each word is to the training words: mean log p(letter trigram), boundaries count as letters."""
     codes = np.frombuffer("\n".join(["", *vocabulary, ""]).encode("utf-32-le"), np.uint32)
     word = np.cumsum(codes == ord("\n"))[1:-1] - 1
     inside = codes[1:-1] != ord("\n")
@@ -90,8 +90,8 @@ def spelling_scores(vocabulary: polars.Series, in_training: Bools) -> NDArray[np
 def identify_language(side: WordIndex, code: str) -> tuple[str | None, Bools]:
     """The language a side seems to be in (None: unknown, or the declared one), and which lines are in a third one.
 
-    Such lines have few of the side's frequent words, and either small words of another language, or rare words that
-    are spelled unlike the other rare words of the side.
+    Such lines have few frequent words of the side, and either small words of another language or rare words whose
+    spelling differs from that of the other rare words.
     """
     names, counts, different = count_small_words(side)
     declared, total = base_language(code), counts.sum(1)
@@ -99,11 +99,11 @@ def identify_language(side: WordIndex, code: str) -> tuple[str | None, Bools]:
     in_declared = counts[names.index(declared)] if declared in names else np.zeros(side.num_lines)
     in_others = counts[[name != declared for name in names]].max(0)
     words = np.bincount(side.rows, minlength=side.num_lines)
-    rare = side.counts < max(5, 3e-4 * len(side.ids))  # a language's small words are none of these
+    rare = side.counts < max(5, 3e-4 * len(side.ids))  # small words of the side's language are not rare
     num_rare = np.bincount(side.rows, rare[side.ids], side.num_lines)
     fit = spelling_scores(side.vocabulary, side.counts >= 5)
     rare_fit, odd = fit[side.counts < 5], np.zeros(len(fit))
-    if len(rare_fit) >= 100:  # else there is nothing to compare with
+    if len(rare_fit) >= 100:  # otherwise there is too little to compare with
         odd[rare] = (fit[rare] - rare_fit.mean()) / max(rare_fit.std(), 0.1)
     oddness = np.bincount(side.rows, odd[side.ids], side.num_lines) / np.sqrt(np.maximum(num_rare, 1))
     unlike = oddness < -4
@@ -118,8 +118,8 @@ def identify_language(side: WordIndex, code: str) -> tuple[str | None, Bools]:
 def lines_in_other_language(source: WordIndex, target: WordIndex) -> tuple[Bools, Bools]:
     """Which source lines are in the target's language, and which target lines are in the source's.
 
-    A word's lean is log p(word | source side) - log p(word | target side), or for rare words the same of their
-    spelling; a line's is the mean of its words'.
+    The lean of a word is log p(word | source side) - log p(word | target side); for rare words it is computed from the
+    spelling. The lean of a line is the mean of its words.
     """
     counts = (
         polars.DataFrame({"word": source.vocabulary, "source": source.counts})
@@ -138,7 +138,7 @@ def lines_in_other_language(source: WordIndex, target: WordIndex) -> tuple[Bools
 
 
 def _mean_lean(side: WordIndex, table: polars.DataFrame) -> NDArray[np.float64]:
-    """The mean lean of each line; 0 for lines too short to tell."""
+    """The mean lean of each line; 0 for lines that are too short."""
     word = polars.DataFrame({"word": side.vocabulary}).join(table, on="word", how="left", maintain_order="left")
     number = np.bincount(side.rows, minlength=side.num_lines)
     total = np.bincount(side.rows, word["lean"].to_numpy()[side.ids], side.num_lines)

@@ -1,4 +1,4 @@
-"""Where shards are made: in this process, in worker processes on this machine, or on a Ray cluster."""
+"""Launchers make shards in this process, in worker processes on this machine, or on a Ray cluster."""
 
 import logging
 import os
@@ -23,8 +23,8 @@ from typing import Any, Protocol
 from heedful.corpus.shards import Shard, ShardRecord, ShardTask, hash_code
 from heedful.errors import HeedfulError, require
 
-MAX_WORKER_DEATHS = 3  # times that the processes of one local shard may be killed before we stop trying
-MAX_RAY_RETRIES = 50  # times that a cluster, where nodes come and go, restarts one shard
+MAX_WORKER_DEATHS = 3  # per shard, before giving up
+MAX_RAY_RETRIES = 50  # per shard: nodes join and leave a cluster at any time
 RAY_POLL_SECONDS = 10
 
 OnDone = Callable[[ShardRecord], None]
@@ -34,26 +34,25 @@ class Launcher(Protocol):
     """Runs a task for every shard, in any order, and calls `on_done` in this process after each."""
 
     def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
-        """Return when all are done; on an error leave no process running."""
+        """Return when all shards are done; after an error, leave no process running."""
         ...
 
     def connect(self) -> AbstractContextManager[Any]:
-        """Stay connected for several runs."""
+        """Keep one connection for several runs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLauncher:
-    """Runs on this machine: one worker is this process; several are processes of one thread each."""
+    """Runs on this machine: in this process, or in several single-threaded worker processes."""
 
     workers: int = 1
 
     def connect(self) -> AbstractContextManager[Any]:
-        """Nothing to connect to."""
         return nullcontext()
 
     def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
-        """Restart the shard of a killed process (kill -9, out of memory), up to `MAX_WORKER_DEATHS` times."""
+        """Retry the shards of a killed worker (kill -9, out of memory), up to `MAX_WORKER_DEATHS` times."""
         if self.workers == 1:
             for shard in shards:
                 on_done(task(shard))
@@ -66,14 +65,14 @@ class LocalLauncher:
                 if lost := [shard.name for shard in interrupted if deaths[shard.name] >= MAX_WORKER_DEATHS]:
                     raise HeedfulError(
                         f"a worker process was killed {MAX_WORKER_DEATHS} times while making shard "
-                        f"{' or '.join(lost)}, most likely because memory ran out. Repeat the command with fewer than "
-                        f"{self.workers} workers: finished shards are kept."
+                        f"{' or '.join(lost)}, most likely because memory ran out. Run the command again with fewer "
+                        f"than {self.workers} workers; finished shards are kept."
                     )
                 waiting.extendleft(interrupted)
 
     def _run_pool(self, task: ShardTask, waiting: deque[Shard], on_done: OnDone) -> list[Shard]:
-        """Run until nothing waits or a process is killed; then return the running shards, one of which was its."""
-        context = get_context("spawn")  # fork would copy the threads' locks, held or not
+        """Run until all shards are done or a worker is killed; return the shards that were interrupted."""
+        context = get_context("spawn")  # fork would copy locks that other threads hold
         reader, writer = context.Pipe(duplex=False)
         pool = ProcessPoolExecutor(self.workers, context, initializer=_exit_with_parent, initargs=(reader,))
         running: dict[Future[ShardRecord], Shard] = {}
@@ -88,14 +87,14 @@ class LocalLauncher:
         except BrokenProcessPool:
             return list(running.values())
         finally:
-            writer.close()  # ends the workers, busy or not
+            writer.close()  # terminates the workers, even busy ones
             pool.shutdown(cancel_futures=True)
             reader.close()
         return []
 
 
 def _exit_with_parent(pipe: Connection) -> None:
-    """Exit when the parent closes its end of the pipe, because it needs no more workers or was killed."""
+    """Exit when the parent closes its end of the pipe: it needs no more workers, or it was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent decides
 
     def watch() -> None:
@@ -107,7 +106,7 @@ def _exit_with_parent(pipe: Connection) -> None:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set environment variables for child processes, which read them before any of our code runs there."""
+    """Set environment variables for child processes, which read them before any code of heedful runs."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -122,21 +121,21 @@ def _environment(**values: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class RayLauncher:
-    """A Ray cluster: `auto` (the one this machine is part of), `host:6379`, or `ray://host:10001` (Ray's client).
+    """A Ray cluster: `auto` (the cluster of this machine), `host:6379`, or `ray://host:10001` (Ray's client).
 
-    All nodes and this process see the same files under the same paths and have the same heedful installed. Nodes may
-    join, leave and die: their shards are made elsewhere. Errors of the work itself are not retried. Token
-    authentication is on unless the user sets RAY_AUTH_MODE=disabled.
+    All nodes and this process need the same files under the same paths and the same version of heedful. Nodes may join,
+    leave and die: their shards are made on other nodes. Errors in a stage are not retried. Token authentication is on
+    unless the user sets RAY_AUTH_MODE=disabled.
     """
 
     address: str = "auto"
 
     def connect(self) -> AbstractContextManager[Any]:
-        """Connect, and disconnect at the end; runs in between use this connection."""
+        """Connect, and disconnect on exit; runs in between share the connection."""
         return _connect_ray(self.address)
 
     def __call__(self, task: ShardTask, shards: Sequence[Shard], on_done: OnDone) -> None:
-        """Keep two tasks per processor in flight: enough that none is idle, few enough to stop quickly."""
+        """Keep two tasks per CPU in flight: enough to keep all CPUs busy, few enough to stop quickly."""
         with _connect_ray(self.address) as ray:
             remote = ray.remote(_run_on_node).options(num_cpus=1, max_retries=MAX_RAY_RETRIES)
             waiting, running = deque(shards), list[Any]()
@@ -152,7 +151,7 @@ class RayLauncher:
                 raise error.cause from (None if isinstance(error.cause, HeedfulError) else error)
             except ray.exceptions.RayError as error:
                 raise HeedfulError(
-                    f"the cluster failed ({error}). Repeat the command when it runs again: finished shards are kept."
+                    f"the cluster failed ({error}). Run the command again when it is back; finished shards are kept."
                 ) from error
             finally:
                 for reference in running:
@@ -160,25 +159,25 @@ class RayLauncher:
 
 
 def _run_on_node(task: ShardTask, shard: Shard) -> ShardRecord:
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # one processor each; Ray itself sets OpenMP's number of threads
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # one CPU each; Ray sets the number of OpenMP threads
     if hash_code(task.work, task.settings, task.versions) != task.code:
         raise HeedfulError(
             f"{platform.node()} has another version of heedful or of {', '.join(task.versions.packages)} than the "
-            "machine that sends the work. Install the same versions on all nodes."
+            "machine that runs the command. Install the same versions on all nodes."
         )
     return task(shard)
 
 
 @contextmanager
 def _connect_ray(address: str) -> Iterator[Any]:
-    """Yield the module ray, connected; with token authentication unless the user chose otherwise."""
+    """Yield the connected ray module, with token authentication unless the user disabled it."""
     require("ray", extra="scale", whose="--cluster ray")
     imported = sys.modules.get("ray")
     if imported is not None and imported.is_initialized():
         yield imported  # the code that connected also disconnects
         return
-    if imported is not None and "RAY_AUTH_MODE" not in os.environ:  # Ray reads it only once, as it is imported
-        raise HeedfulError("ray was imported before heedful could turn tokens on. Set RAY_AUTH_MODE=token beforehand.")
+    if imported is not None and "RAY_AUTH_MODE" not in os.environ:  # Ray reads it only once, on import
+        raise HeedfulError("ray was imported before heedful could turn on tokens. Set RAY_AUTH_MODE=token before that.")
     if address.startswith("ray://") and find_spec("grpc") is None:
         raise HeedfulError(
             f"--cluster {address} needs Ray's client, which is not installed. Type: pip install 'ray[client]'"
@@ -201,7 +200,7 @@ def _connect_ray(address: str) -> Iterator[Any]:
 
 
 def _init_ray(ray: Any, address: str) -> None:
-    """Connect; try three times, as the server that a cluster starts for a client may be slow to start."""
+    """Connect; try three times, because the server that a cluster starts for a client may start slowly."""
     for attempt in (1, 2, 3):
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -217,8 +216,8 @@ RAY_INSTRUCTIONS = """A cluster and its users share a secret token:
                                                            in RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_TOKEN)
     RAY_AUTH_MODE=token ray start --head                   on the first node
     RAY_AUTH_MODE=token ray start --address=FIRST:6379     on the others
-Without a token, anyone who reaches the cluster's ports can run programs on it. If nobody else can reach them, set
-RAY_AUTH_MODE=disabled on all nodes and here to do without."""
+Without a token, anyone who can reach the cluster's ports can run programs on it. If only you can reach them, you can
+set RAY_AUTH_MODE=disabled on all nodes and on this machine instead."""
 
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher, "ray": RayLauncher}
@@ -227,20 +226,20 @@ DEFAULT_LAUNCHER = LocalLauncher()
 
 
 def make_launcher(cluster: str | None, workers: int | None) -> Launcher:
-    """The launcher of `--workers N`, or of `--cluster ray`, `--cluster host:6379`, `--cluster ray://host:10001`."""
+    """The launcher for `--workers N`, or for `--cluster ray`, `--cluster host:6379`, `--cluster ray://host:10001`."""
     if workers is not None and workers < 1:
-        raise HeedfulError(f"--workers {workers}: there must be at least one.")
+        raise HeedfulError(f"--workers {workers}: use at least 1.")
     if cluster is None or cluster == "local":
         return LocalLauncher(workers or 1)
     if workers is not None:
         raise HeedfulError(
-            f"--workers is for this machine, but --cluster {cluster} sends the work to a cluster. Give one of them."
+            f"--workers is for this machine, but --cluster {cluster} sends the work to a cluster. Use only one of them."
         )
     if ADDRESS.fullmatch(cluster):
         return RayLauncher(cluster)
     if cluster in LAUNCHERS:
         return LAUNCHERS[cluster]()
     raise HeedfulError(
-        f"--cluster {cluster}: not a cluster. Use {' or '.join(LAUNCHERS)}, host:6379 (a cluster this machine is part "
-        "of) or ray://host:10001 (any other)."
+        f"--cluster {cluster}: not a cluster. Use {' or '.join(LAUNCHERS)}, host:6379 (a cluster that includes this "
+        "machine) or ray://host:10001 (any other)."
     )

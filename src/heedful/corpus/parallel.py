@@ -1,19 +1,19 @@
-r"""Find lines that are not translations of each other, and where the two sides are shifted against each other.
+r"""Finds lines that are not translations of each other, and where the two sides are shifted against each other.
 
-No dictionary is needed: the corpus is its own. Every pair i gets a random vector r_i, the same for both sides; the
-vector of a word is the sum of those of the pairs it occurs in, less what its frequency alone would give,
+No dictionary is needed: word similarities are learned from the corpus. Every pair i gets a random vector r_i, the same
+for both sides. The vector of a word is the sum over the pairs that contain it, minus its expectation,
 
-    e(w) = sum_{i: w in i} r_i - count(w) mean(r)       so that cos(e(a), e(b)) grows with how often a and b go together
+    e(w) = sum_{i: w in i} r_i - count(w) mean(r)       so that cos(e(a), e(b)) grows with how often a and b co-occur
 
-and a sentence's vector is the sum of its words' directions, rare words counting more. The similarity of the two sides,
-and the ratio of their lengths, are then compared with those of sides that certainly do not belong together (the same
-lines, rolled), as a log-likelihood ratio per line,
+and the vector of a sentence is the sum of its words' directions, weighted by rarity. The similarity and the length
+ratio of the two sides are then compared with those of unrelated sides (the same lines, rolled), as a log-likelihood
+ratio per line,
 
     evidence_i = log p(similarity_i | not parallel) / p(similarity_i | parallel) + the same of the length ratio
 
-positive where line i is not parallel. (The contribution of a line to its own words is removed first, or it would be
-evidence for itself.) A stretch that another lag explains better than chance allows is a fault: the best path through
-the lags, by Viterbi. All of it is linear in the number of words, with numpy over whole columns.
+which is positive where line i is not parallel. (The contribution of a line to its own words is removed first; otherwise
+it would be evidence for itself.) Viterbi finds the best path through the lags; a stretch that another lag explains
+better than chance allows is a fault. The time is linear in the number of words, with numpy over whole columns.
 """
 
 from collections import Counter
@@ -29,16 +29,16 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 VECTOR_SIZE = 96  # of the random vectors: chance similarity is about 1 / sqrt(VECTOR_SIZE)
-MIN_WORD_LINES = 2  # that a word must occur in: one is the line to be checked
-MAX_WORD_LINES = 1024  # of a frequent word, that its vector is the sum of
+MIN_WORD_LINES = 2  # that contain a word; one of them is the line being checked
+MAX_WORD_LINES = 1024  # used for the vector of a frequent word
 MAX_LAG_CHANGE = 12  # lines, from one window to the next
 WINDOW_LINES = 64  # over which the lag is estimated from lengths alone
 MAX_LAGS = 64  # different lags that are tried
 PROBE_LINES = 64  # of a doubtful stretch, compared with other places
 MAX_PROBE_DISTANCE = 2000  # lines
 MAX_PROBES = 32  # doubtful stretches that are probed, the worst first
-MAX_ROUNDS = 8  # of searching for lags in what no lag explains
-MAX_LINE_NATS = 4.0  # of evidence per line: good corpora have free translations too
+MAX_ROUNDS = 8  # of searching for new lags in lines that no lag explains
+MAX_LINE_NATS = 4.0  # of evidence per line: good corpora also have free translations
 MIN_GAIN_NATS = 12.0  # of evidence beyond log(lines) before a shift is reported
 # In scripts without spaces, each character is a word.
 WORD_PATTERN = (
@@ -60,11 +60,11 @@ class WordIndex:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A stretch of lines that are not parallel: [begin, end), from 0, and by how many lines the target lags there."""
+    """Lines [begin, end), counted from 0, that are not parallel, and the lag of the target there."""
 
     begin: int
     end: int
-    lag: int | None  # line i of the source belongs to line i + lag of the target; None: to none
+    lag: int | None  # line i of the source belongs to line i + lag of the target; None: to no line
     evidence: float  # nats
 
 
@@ -88,11 +88,12 @@ def index_words(texts: polars.Series) -> WordIndex:
 
 
 def sum_runs(table: Floats, index: Integers, lengths: Integers, max_terms: int) -> Floats:
-    """Row i of the result is the sum of `table[index[..]]` over the i-th run of `index`; of runs longer than
-    `max_terms`, that many at even steps. One pass per position in a run, over all runs long enough: no loop over rows.
+    """Row i is the sum of `table[index[..]]` over the i-th run of `index`; longer runs are sampled to `max_terms`.
+
+    It loops over positions within runs and handles all runs together.
     """
     begins = np.cumsum(lengths) - lengths
-    order = np.argsort(-lengths, kind="stable")  # then the runs longer than k come first
+    order = np.argsort(-lengths, kind="stable")  # long runs first
     begins, used, lengths = begins[order], np.minimum(lengths, max_terms)[order], lengths[order]
     result = np.zeros((len(lengths), table.shape[1]), np.float32)
     for position in range(int(used.max(initial=0))):
@@ -112,8 +113,8 @@ def normalize_rows(vectors: Floats) -> Floats:
 def sentence_vectors(side: WordIndex, partner: Integers, seed: int = 1) -> Floats:
     """[lines, VECTOR_SIZE] unit vectors; line i of this side belongs to pair partner[i], or to none if negative.
 
-    A line's own r is subtracted from its words' vectors, as a line is no evidence for itself; then the similarity of
-    two sides that do not belong together is zero on average, in a corpus of any size.
+    A line's own r is subtracted from its words' vectors, because a line is no evidence for itself. The similarity of
+    unrelated sides is then zero on average, in a corpus of any size.
     """
     pairs = int(partner.max(initial=-1)) + 1
     random = np.random.default_rng(seed).integers(0, 2, (pairs, VECTOR_SIZE), dtype=np.int8).astype(np.float32) * 2 - 1
@@ -135,7 +136,7 @@ def sentence_vectors(side: WordIndex, partner: Integers, seed: int = 1) -> Float
 
 
 def relative_lengths(source: Integers, target: Integers) -> tuple[Floats, Floats]:
-    """Logarithms of lengths in characters, each side around its own median."""
+    """Logarithms of lengths in characters, relative to the median of each side."""
     left, right = (np.log(side + 4.0).astype(np.float32) for side in (source, target))
     return left - np.median(left), right - np.median(right)
 
@@ -143,8 +144,8 @@ def relative_lengths(source: Integers, target: Integers) -> tuple[Floats, Floats
 def find_global_lags(left: Floats, right: Floats, max_lags: int = 8) -> Integers:
     """The few lags at which the lengths of the whole files agree far better than by chance.
 
-    By phase correlation, in which all frequencies weigh the same: the lines of a sorted or periodic file are alike at
-    many lags.
+    It uses phase correlation, in which all frequencies have the same weight, because the lines of a sorted or periodic
+    file are similar at many lags.
     """
     size = 1 << (len(left) + len(right)).bit_length()
     spectrum = np.fft.rfft(left, size).conj() * np.fft.rfft(right, size)
@@ -158,7 +159,7 @@ def find_global_lags(left: Floats, right: Floats, max_lags: int = 8) -> Integers
 def estimate_lags_by_length(left: Floats, right: Floats) -> Integers:
     """For every window of lines, the lag at which lengths agree best; 0 unless one lag is clearly better.
 
-    It tries lags near 0, near that of the window before (lost lines add up), and those of the whole files.
+    It tries lags near 0, near that of the previous window (lost lines add up), and those of the whole files.
     """
     lines, near = len(left), np.arange(-MAX_LAG_CHANGE, MAX_LAG_CHANGE + 1)
     global_lags = find_global_lags(left, right)
@@ -180,7 +181,7 @@ def estimate_lags_by_length(left: Floats, right: Floats) -> Integers:
 
 
 def match_lines_by_lag(lags: Integers, source_lines: int, target_lines: int) -> Integers:
-    """The target line that each source line belongs to, by the lag of its window; -1 for none."""
+    """The target line of each source line, by the lag of its window; -1 for none."""
     window = np.minimum(np.arange(source_lines) // WINDOW_LINES, len(lags) - 1)
     partner = np.arange(source_lines) + lags[window]
     return np.where((partner >= 0) & (partner < target_lines), partner, -1)
@@ -197,7 +198,7 @@ def fit_log_likelihood_ratio(matching: Floats, rolled: Floats) -> tuple[Floats, 
 
 
 class Evidence:
-    """How strongly a source line and a target line look unlike translations, learned from the lines themselves."""
+    """Evidence that a source line and a target line are not translations, learned from the lines themselves."""
 
     def __init__(self, source: polars.Series, target: polars.Series) -> None:
         lengths = [side.str.len_chars().to_numpy().astype(np.int64) for side in (source, target)]
@@ -261,7 +262,7 @@ class Evidence:
             self.source_vectors[rows] @ self.target_vectors[low:high].T, difference
         )  # [lines, others]
         height, width = cost.shape
-        # Each row is written one cell further to the left, so that diagonals become columns.
+        # Shift each row one cell further to the left, so that diagonals become columns.
         skewed = np.zeros(height * (height + width + 1), np.float32)
         skewed[: height * (height + width)].reshape(height, -1)[:, :width] = cost
         total = skewed.reshape(height, -1).sum(0)[:width]
@@ -303,9 +304,9 @@ def find_stretches(evidence: Floats, min_nats: float) -> list[tuple[int, int, fl
 
 
 def best_path(scores: Floats, switch_cost: float) -> Integers:
-    """The sequence of states of largest total score, for [lines, states], if every change costs `switch_cost`.
+    """The sequence of states with the largest total of `scores`, [lines, states], if a change costs `switch_cost`.
 
-    It starts in state 0 (Viterbi's algorithm; all changes cost the same, so only the best other state matters).
+    Viterbi's algorithm from state 0; all changes cost the same, so only the best other state matters.
     """
     height = np.full(scores.shape[1], -switch_cost)
     height[0] = 0.0
@@ -327,13 +328,13 @@ def best_path(scores: Floats, switch_cost: float) -> Integers:
 def find_shifts(evidence: Evidence) -> list[Shift]:
     """Every stretch of lines that are not parallel, with the lag that would make them so.
 
-    Each line is in one of several states: it belongs to the line at a lag, or to none, which explains it no better than
-    chance. A stretch in another state than "lag 0" must gain more than MIN_GAIN_NATS + log(lines) nats, and lag 0 must
-    be no better there than its neighbors: a part of a corpus may be unlike the rest and still be parallel.
+    Each line is in one of several states: it belongs to the line at some lag, or to no line (no better than chance). A
+    stretch in another state than "lag 0" must gain more than MIN_GAIN_NATS + log(lines) nats, and lag 0 must not be
+    better there than neighboring lags: part of a corpus may differ from the rest and still be parallel.
     """
     log_lines = float(np.log(max(len(evidence.source_vectors), 2)))
     scores = {0: -evidence.evidence_against_lag(0)}
-    doubtful = find_stretches(-scores[0], log_lines + 2)  # cheap, and enough where nothing is wrong
+    doubtful = find_stretches(-scores[0], log_lines + 2)  # cheap, and enough if there are no faults
     lags = {0, *(lag for lag, _ in Counter(evidence.lags.tolist()).most_common(MAX_LAGS))}
     if not doubtful and lags == {0}:
         return []
@@ -349,7 +350,7 @@ def find_shifts(evidence: Evidence) -> list[Shift]:
         scores |= {lag: -evidence.evidence_against_lag(lag) for lag in lags - scores.keys()}
         regions = group_adjacent(shifts_of_best_path(scores, (MIN_GAIN_NATS + log_lines) / 2))
         shifts = [shift for region in regions if not evidence.favors_lag_zero(region) for shift in region]
-        # lines that belong to none may hide lags that were not tried yet
+        # lines without a lag may have one that was not tried yet
         doubtful = [(shift.begin, shift.end, shift.evidence) for shift in shifts if shift.lag is None]
     return shifts
 
@@ -368,7 +369,7 @@ def shifts_of_best_path(scores: Mapping[int, Floats], switch_cost: float) -> lis
 
 
 def group_adjacent(shifts: Sequence[Shift]) -> list[list[Shift]]:
-    """Group shifts of which each begins where the one before ends."""
+    """Group shifts that follow each other without a gap."""
     regions: list[list[Shift]] = []
     for shift in shifts:
         if regions and regions[-1][-1].end == shift.begin:
@@ -379,8 +380,9 @@ def group_adjacent(shifts: Sequence[Shift]) -> list[list[Shift]]:
 
 
 def find_split(evidence: Evidence) -> Shift:
-    """The most likely single place at which two files of different lengths part: before it, source line i belongs to
-    target line i; from it on, to line i + (lines of target - lines of source).
+    """The most likely place where two files of different lengths diverge.
+
+    Before it, source line i belongs to target line i; after it, to line i + (lines of target - lines of source).
     """
     lag = len(evidence.target_vectors) - len(evidence.source_vectors)
     gain = evidence.evidence_against_lag(0) - evidence.evidence_against_lag(lag)

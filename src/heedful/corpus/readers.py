@@ -3,8 +3,8 @@ r"""Read pairs from common formats: two line-aligned files, TSV, JSONL, TMX, Par
     for block in read_pairs(["train.en", "train.de"], "en", "de"):
         block.source, block.target, block.lines, block.rejects
 
-Bytes are decoded strictly, by us, before anything else sees them. A line that cannot be read is rejected together with
-its partner, with its number and the reason; the lines around it stay paired.
+Bytes are decoded strictly before any other processing. An unreadable line is rejected together with its partner, with
+its line number and the reason; the lines around it stay paired.
 """
 
 import json
@@ -27,7 +27,7 @@ from heedful.errors import DataError, require
 from heedful.text.normalize import escape_invisible
 
 MAX_BLOCK_ROWS = 1 << 12
-BLOCK_BYTES = 1 << 22  # about; a block has few pairs where they are long
+BLOCK_BYTES = 1 << 22  # approximately; a block of long pairs has fewer rows
 TOLERATED_REJECTS = 3  # in any file, however small
 
 
@@ -38,7 +38,7 @@ class Reject:
     file: str
     line: int  # from 1
     reason: str
-    sample: str  # how it begins
+    sample: str  # the beginning of the line
 
 
 @dataclass(slots=True)
@@ -59,11 +59,10 @@ class UnequalCounts(DataError):
         self.source, self.target, self.counts = source, target, counts
 
     def __str__(self) -> str:
-        """Both counts, and the command that finds the place."""
         command = shlex.join(["heedful", "check", str(self.source), str(self.target)])
         return (
             f"{self.source} has {self.counts[0]:,} lines and {self.target} has {self.counts[1]:,}: they are not "
-            f"line-aligned. Type: {command}   to see where they part"
+            f"line-aligned. To see where they diverge, type: {command}"
         )
 
 
@@ -71,52 +70,52 @@ class UnequalCounts(DataError):
 
 
 def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tuple[Path, ...]:
-    """The files of a corpus: (source, target), or one file that holds both.
+    """The files of a corpus: (source, target), or one file that contains both.
 
-    "data/train" stands for data/train.SOURCE and data/train.TARGET, optionally with .gz or .zst; two files are put in
-    order by their suffixes if both have the language's.
+    "data/train" means data/train.SOURCE and data/train.TARGET, optionally with .gz or .zst. Two files are swapped if
+    their suffixes are the target language and the source language.
     """
     paths = [Path(file) for file in files]
     if len(paths) == 1 and not pair_format(paths[0]):
         paths = [find_side_file(paths[0], language) for language in (source, target)]
     if len(paths) > 2:
-        raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a corpus of its own")
+        raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a separate corpus")
     if len(paths) == 2 and any(pair_format(path) for path in paths):
-        raise DataError(f"{paths[0]} and {paths[1]} hold both languages each; make each of them a corpus of its own")
+        raise DataError(f"{paths[0]} and {paths[1]}: files with both languages must be separate corpora")
     for path in paths:
         if not path.is_file():
             raise DataError(f"there is no file {path}{suggest_path(path)}")
     if len(paths) == 2 and paths[0] == paths[1]:
-        raise DataError(f"{paths[0]} is given as source and as target")
+        raise DataError(f"{paths[0]} is both source and target; use two different files")
     if len(paths) == 2 and [language_suffix(path) for path in paths] == [target.lower(), source.lower()]:
         paths.reverse()
     return tuple(paths)
 
 
 def find_side_file(stem: Path, language: str) -> Path:
-    """data/train, "en" -> the one of data/train.en, .en.gz, .en.zst that exists."""
+    """data/train, "en" -> data/train.en, data/train.en.gz or data/train.en.zst, whichever exists."""
     names = [stem.with_name(f"{stem.name}.{language}{suffix}") for suffix in COMPRESSIONS]
     for path in names:
         if path.is_file():
             return path
     if stem.is_file():
         raise DataError(
-            f"{stem} is one file of a pair: name the other one too, or a .tsv, .jsonl, .tmx or .parquet with both sides"
+            f"{stem} is one file of a pair: add the other file, or use a .tsv, .jsonl, .tmx or .parquet with both sides"
         )
     raise DataError(
-        f"{stem} is neither a .tsv, .jsonl, .tmx or .parquet file, nor is there a {names[0]} (or .gz, .zst): name two "
-        "files, such as train.en and train.de, or one of those"
+        f"{stem} is not a .tsv, .jsonl, .tmx or .parquet file, and there is no {names[0]} (or .gz, .zst): use two "
+        "files, such as train.en and train.de, or one file with both sides"
     )
 
 
 def pair_format(path: Path) -> str | None:
-    """The key of READERS if the file holds both sides, else None."""
+    """The key of READERS if the file contains both sides, else None."""
     suffix = strip_compression_suffix(path).suffix.lower()
     return suffix if suffix in READERS else None
 
 
 def language_suffix(path: Path) -> str:
-    """The last suffix, which for one side of a pair is its language."""
+    """The last suffix, which is the language if the file is one side of a pair."""
     return strip_compression_suffix(path).suffix.removeprefix(".").lower()
 
 
@@ -125,7 +124,7 @@ def language_suffix(path: Path) -> str:
 
 @dataclass(slots=True)
 class RawPairs:
-    """Pairs before they are checked: bytes of files, or text from a parser; None where a parser failed."""
+    """Unchecked pairs: bytes from files, or text from a parser; None where the parser failed."""
 
     source: Sequence[bytes | str | None]
     target: Sequence[bytes | str | None]
@@ -134,7 +133,7 @@ class RawPairs:
 
 
 def batch_lines(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[bytes], ...]]:
-    """The next lines of every side, equally many as long as there are: MAX_BLOCK_ROWS, or fewer in BLOCK_BYTES."""
+    """Batches of up to MAX_BLOCK_ROWS lines and about BLOCK_BYTES, equally many per side until one ends."""
     has_ended = False
     while not has_ended:
         batch: tuple[list[bytes], ...] = tuple([] for _ in sides)
@@ -150,7 +149,7 @@ def batch_lines(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[
 
 
 def read_two_files(source: Path, target: Path, max_line_bytes: int) -> Iterator[RawPairs]:
-    """Line i of one file and line i of the other."""
+    """Pair line i of one file with line i of the other."""
     sides, done = (iterate_lines(source, max_line_bytes), iterate_lines(target, max_line_bytes)), 0
     for left, right in batch_lines(*sides):
         if len(left) != len(right):
@@ -163,10 +162,10 @@ def read_two_files(source: Path, target: Path, max_line_bytes: int) -> Iterator[
 
 
 def _read_records(path: Path, max_bytes: int, parse: Callable[[bytes], tuple[Any, Any]]) -> Iterator[RawPairs]:
-    """One record per line; `parse` returns its two sides or raises a ValueError that says why it cannot."""
+    """One record per line; `parse` returns its two sides or raises a ValueError with the reason."""
     done = 0
     for (lines,) in batch_lines(iterate_lines(path, max_bytes)):
-        sources: list[Any] = list(lines)  # a line that cannot be parsed stays, to be shown
+        sources: list[Any] = list(lines)  # unparsable lines stay, to be shown
         raw = RawPairs(sources, targets := [None] * len(lines), range(done + 1, done + len(lines) + 1))
         for number, line in enumerate(lines):
             try:
@@ -198,7 +197,7 @@ SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
 
 
 def sides_of_record(record: Any, source: str, target: str) -> tuple[Any, Any]:
-    """The two sides of a record: {"source", "target"} by any of its names, or {"translation": {"en", "de"}}."""
+    """The two sides of a record: {"source", "target"}, other names for them, or {"translation": {"en", "de"}}."""
     if not isinstance(record, dict):
         raise ValueError("not an object with a source and a target")
     record = record["translation"] if isinstance(record.get("translation"), dict) else record
@@ -224,7 +223,7 @@ def read_jsonl(path: Path, source: str, target: str, max_line_bytes: int) -> Ite
 
 
 def read_tmx(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
-    """Translation memory exchange 1.4; `pt` finds pt-BR; inline tags go, the text they mark stays."""
+    """Translation Memory eXchange 1.4; `pt` matches pt-BR; inline tags are removed, their text is kept."""
     raw, number = RawPairs([], [], []), 0
     for number, unit in enumerate(iterate_units(path), 1):
         left, right = text_in_language(unit, source), text_in_language(unit, target)
@@ -241,12 +240,12 @@ def read_tmx(path: Path, source: str, target: str, max_line_bytes: int) -> Itera
 
 
 def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
-    """Columns `source` and `target` by any of their names, or a column `translation` of structs."""
+    """Columns `source` and `target`, other names for them, or a column `translation` of structs."""
     require("polars", extra="corpus", whose=f"reading {path.name}")
     import polars
 
     if path != strip_compression_suffix(path):
-        raise DataError(f"Parquet is packed inside: unpack {path} first")
+        raise DataError(f"{path}: Parquet files must not be compressed again; decompress it first")
     try:
         table = polars.scan_parquet(path, glob=False)
         names = set(table.collect_schema().names())
@@ -258,7 +257,7 @@ def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> I
             raise DataError(
                 f"{path}: neither `source` and `target` nor `{source}` and `{target}` among {', '.join(sorted(names))}"
             )
-        num_rows = 4 * MAX_BLOCK_ROWS  # each slice is searched from the beginning of the file
+        num_rows = 4 * MAX_BLOCK_ROWS  # each slice is read from the beginning of the file
         for begin in count(0, num_rows):
             rows = table.select(pair).slice(begin, num_rows).collect()
             if not rows.height:
@@ -281,7 +280,7 @@ READERS: dict[str, Callable[[Path, str, str, int], Iterator[RawPairs]]] = {
 
 
 def decode_pairs(raw: RawPairs, files: tuple[Path, ...], max_line_bytes: int) -> Block:
-    """Decode pairs; reject those that cannot be decoded."""
+    """Decode pairs; reject invalid ones."""
     source, target = decode_side(raw.source, max_line_bytes), decode_side(raw.target, max_line_bytes)
     if source is not None and target is not None and not raw.reasons:
         return Block(source, target, list(raw.lines))
@@ -301,7 +300,7 @@ def decode_pairs(raw: RawPairs, files: tuple[Path, ...], max_line_bytes: int) ->
 
 
 def decode_side(texts: Sequence[Any], max_line_bytes: int) -> list[str] | None:
-    """Decode a whole side at once; None if something is wrong with it, which is rare."""
+    """Decode a whole side; None if any text is invalid, which is rare."""
     try:
         decoded = [decode_text(text) for text in texts]
     except (UnicodeError, TypeError):
@@ -314,7 +313,7 @@ def decode_side(texts: Sequence[Any], max_line_bytes: int) -> list[str] | None:
 
 
 def decode_text(text: Any) -> str:
-    """Decode bytes strictly; a newline (which a parser may return) becomes a space, as a sentence is a line."""
+    """Decode bytes strictly; newlines (from a parser) become spaces, because a sentence is one line."""
     if not isinstance(text, bytes | str):
         raise TypeError(f"not text but {type(text).__name__}")
     return (text.decode() if isinstance(text, bytes) else text).replace("\n", " ")
@@ -350,7 +349,7 @@ def read_pairs(
     max_line_bytes: int = MAX_LINE_BYTES,
     max_reject_share: float = 1.0,
 ) -> Iterator[Block]:
-    """Blocks of at most MAX_BLOCK_ROWS pairs, in order; too many rejects raise a DataError that names the first."""
+    """Blocks of at most MAX_BLOCK_ROWS pairs, in order; raises a DataError if there are too many rejects."""
     paths = resolve_files(files, source, target)
     raw_blocks = (
         read_two_files(paths[0], paths[1], max_line_bytes)
@@ -364,8 +363,8 @@ def read_pairs(
         first = first or next(iter(block.rejects), None)
         yield block
     if first and num_rejected > max(TOLERATED_REJECTS, max_reject_share * num_read):
-        latin = f"Latin-1? Type: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8   and use that"
-        advice = latin if first.reason.startswith("not UTF-8") else "Type heedful check and the files, to see more"
+        latin = f"If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8"
+        advice = latin if first.reason.startswith("not UTF-8") else "To see all, type: heedful check FILES"
         raise DataError(
             f"{num_rejected:,} of {num_read:,} lines cannot be read, more than data.max_reject_share = "
             f"{max_reject_share:g}; the first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
@@ -373,5 +372,4 @@ def read_pairs(
 
 
 def write_rejects(stream: TextIO, rejects: Iterable[Reject]) -> None:
-    """Write lines of rejects.jsonl, one object each."""
     stream.writelines(json.dumps(asdict(reject), ensure_ascii=False) + "\n" for reject in rejects)

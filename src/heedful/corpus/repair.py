@@ -1,8 +1,8 @@
-"""`heedful check --fix`: write a cleaned copy next to every corpus that needs one.
+"""`heedful check --fix`: writes a cleaned copy next to every corpus that needs one.
 
-Shifted lines of known lag are paired again, everything is normalized, swapped pairs are turned round. The result is
-examined again, as a repaired pair is a different pair; what breaks `clean.drop`, duplicates, overlap and lines in
-another language are dropped.
+Shifted lines with a known lag are paired again, all text is normalized, and swapped pairs are swapped back. The result
+is examined again, because repaired pairs are new pairs. Pairs that break a rule of `clean.drop`, duplicates, overlap
+and lines in another language are dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ from heedful.corpus.text_files import iterate_lines, strip_compression_suffix
 from heedful.text.normalize import normalize_all
 
 REPAIRED_FAULTS = {"unequal", "rejected", "shift", "swapped", "control", "invisible"}
-ALWAYS_DROPPED = {"shift", "swapped", "untranslated", "wrong_language"}  # what remains of them after repairing
-UNREPAIRABLE_FAULTS = {"no_pairs", "not_parallel", "language"}  # only other files help
+ALWAYS_DROPPED = {"shift", "swapped", "untranslated", "wrong_language"}  # if any remain after the repair
+UNREPAIRABLE_FAULTS = {"no_pairs", "not_parallel", "language"}  # these need other files
 
 
 def repair(settings: Settings, exams: Sequence[CorpusExamination]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
@@ -53,21 +53,20 @@ def repair(settings: Settings, exams: Sequence[CorpusExamination]) -> dict[str, 
 
 
 def dropped_faults(settings: Settings) -> set[str]:
-    """The faults whose pairs are dropped."""
     duplicates = {"duplicate"} if settings.clean.duplicates == "drop" else set()
     overlap = {"pair": {"overlap"}, "either": {"overlap", "overlap_side"}, "keep": set[str]()}[settings.clean.overlap]
     return {*settings.clean.drop, *ALWAYS_DROPPED, *duplicates, *overlap}
 
 
 def is_repairable(exam: CorpusExamination, settings: Settings) -> bool:
-    """Whether there is something to repair, and a way to do it."""
+    """Whether there is something to repair, and a way to repair it."""
     faults = {fault for fault, _ in exam.lines}
     is_faulty = bool(faults & (REPAIRED_FAULTS | dropped_faults(settings)))
     return is_faulty and not faults & UNREPAIRABLE_FAULTS and not exam.is_unpairable
 
 
 def examine_repaired(exam: CorpusExamination, corpus: CorpusSettings, settings: Settings) -> CorpusExamination:
-    """Examine a corpus after its lines are paired again, normalized and turned round."""
+    """Examine a corpus after repair."""
     after, profile = CorpusExamination(exam.name, exam.split, exam.files), None
     for number, table in enumerate(repaired_pieces(exam, corpus, settings)):
         clean = settings.clean
@@ -128,8 +127,8 @@ def raw_pieces(
 def pair_rows(source_lines: Integers, target_lines: Integers, shifts: Sequence[Shift]) -> tuple[Integers, Integers]:
     """Which row of the source belongs to which row of the target, by the line numbers of both.
 
-    Equal line numbers, except in shifts of known lag. Shifts of unknown lag, the doubtful lines around the ends of a
-    shift, and lines whose partner was rejected are dropped.
+    Lines with equal numbers, except in shifts with a known lag. Shifts with an unknown lag, the doubtful lines around
+    the ends of a shift, and lines whose partner was rejected are dropped.
     """
     partner_line, is_doubtful = source_lines.copy(), np.zeros(len(source_lines), bool)
     for shift in shifts:
@@ -139,12 +138,12 @@ def pair_rows(source_lines: Integers, target_lines: Integers, shifts: Sequence[S
             is_doubtful[max(0, edge - 2) : edge + 2] = True
     partner = np.searchsorted(target_lines, partner_line)
     left = np.flatnonzero(np.isin(partner_line, target_lines) & ~is_doubtful)
-    first = np.sort(np.unique(partner[left], return_index=True)[1])  # a target line is used once
+    first = np.sort(np.unique(partner[left], return_index=True)[1])  # use each target line only once
     return left[first], partner[left[first]]
 
 
 def turn_swapped_pairs(table: polars.DataFrame) -> polars.DataFrame:
-    """Exchange source and target of pairs that are the wrong way round."""
+    """Exchange source and target of swapped pairs."""
     if not has_enough_lines(table["source"], table["target"]):
         return table
     as_target, as_source = lines_in_other_language(index_words(table["source"]), index_words(table["target"]))

@@ -1,7 +1,7 @@
-"""The table of rules for pairs: `heedful check` counts by it, `heedful prepare` filters by it.
+"""The table of rules for pairs: `heedful check` reports violations, `heedful prepare` drops them.
 
-A rule is a Polars expression of one side or of the pair, so a million pairs are tested at once. Where a full test is
-expensive, a cheap `screen` first picks the few rows that need it.
+A rule is a Polars expression on one side or on the pair, so a million pairs are tested in one call. Where a full test
+is expensive, a cheap `screen` first selects the few rows that need it.
 
     flags = apply_rules(table, profile)        # rule -> (bool per pair for the source, for the target)
 """
@@ -18,39 +18,16 @@ from polars import Expr, col
 Bools = NDArray[np.bool_]
 
 SCRIPTS = (
-    *(
-        "Latin",
-        "Cyrillic",
-        "Greek",
-        "Arabic",
-        "Hebrew",
-        "Georgian",
-        "Armenian",
-        "Ethiopic",
-        "Hangul",
-        "Han",
-        "Hiragana",
-    ),
-    *(
-        "Katakana",
-        "Devanagari",
-        "Bengali",
-        "Gurmukhi",
-        "Gujarati",
-        "Tamil",
-        "Telugu",
-        "Kannada",
-        "Malayalam",
-        "Sinhala",
-    ),
-    *("Thai", "Lao", "Khmer", "Myanmar", "Tibetan"),
-)
-JAPANESE = ("Han", "Hiragana", "Katakana")  # written together, though a text may have little of one of them
+    "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Georgian", "Armenian", "Ethiopic", "Hangul", "Han", "Hiragana",
+    "Katakana", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala",
+    "Thai", "Lao", "Khmer", "Myanmar", "Tibetan",
+)  # fmt: skip
+JAPANESE = ("Han", "Hiragana", "Katakana")  # used together, even if a text has little of one of them
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is usual in a corpus (the scripts of each side, the ratio of lengths), and the limits from the settings."""
+    """What is typical for a corpus (scripts of each side, length ratio), and the limits from the settings."""
 
     source_scripts: tuple[str, ...]
     target_scripts: tuple[str, ...]
@@ -63,7 +40,7 @@ class Profile:
 class Rule:
     """A fault, how it is detected, its likely cause and its fix.
 
-    level        "warning" or "note" as long as few pairs have it
+    level        "warning" or "note", if the share of pairs is below `error_share`
     error_share  the share of pairs above which it is an error; None: never
     min_share    the share below which it is not reported
     """
@@ -76,18 +53,18 @@ class Rule:
     min_share: float = 0.0
     side: Callable[[Expr, Profile, str], Expr] | None = None
     pair: Callable[[Profile], Expr] | None = None
-    screen: Callable[[Expr, Profile, str], Expr] | None = None  # of a side; only rows that match get the full test
+    screen: Callable[[Expr, Profile, str], Expr] | None = None  # of a side; only matching rows get the full test
 
 
 def foreign_letter_class(profile: Profile, side: str) -> str:
-    """A regular expression class of the letters that belong to none of a side's scripts."""
+    """A regular expression class of the letters outside the scripts of a side."""
     scripts = profile.source_scripts if side == "source" else profile.target_scripts
     allowed = "".join(rf"\p{{{script}}}" for script in scripts)
     return rf"[\p{{L}}--[\p{{Common}}\p{{Inherited}}{allowed}]]"
 
 
 def is_wrong_script(text: Expr, profile: Profile, side: str) -> Expr:
-    """Whether more letters are of other scripts than of the side's own."""
+    """Whether more than half of the letters are outside the scripts of the side."""
     return text.str.count_matches(foreign_letter_class(profile, side)) * 2 > text.str.count_matches(r"\p{L}")
 
 
@@ -96,8 +73,8 @@ INVISIBLE = (
     r"[\x{ad}\x{180e}\x{200b}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2060}-\x{2064}\x{2066}-\x{206f}\x{61c}\x{feff}"
     r"\x{fff9}-\x{fffb}\x{e0000}-\x{e007f}]"
 )
-# UTF-8 read as Windows-1252, Latin-1 or Windows-1251: a lead byte's letter, then what the continuation bytes 80..BF
-# look like there. Some of these are punctuation that may well follow a letter, as in « café ».
+# UTF-8 read as Windows-1252, Latin-1 or Windows-1251: the letter of a lead byte, then characters of the continuation
+# bytes 80..BF. Some of these are punctuation, which may also follow a letter in good text, as in « café ».
 _UPPER_HALF = bytes(range(0x80, 0xC0))
 _PUNCTUATION = r"\x{a0}§©ª«®°·º»–—‘’‚“”„…‹›™"
 _FOLLOWS = "".join(rf"\x{{{ord(letter):x}}}" for letter in _UPPER_HALF.decode("cp1252", "ignore")) + r"\x{80}-\x{9f}"
@@ -109,14 +86,14 @@ MOJIBAKE = (
     rf"|\x{{fffd}}|(?:[\u0420\u0421][{_FOLLOWS_1251}]){{2}}|\u0432\u0402[{_FOLLOWS_1251}]"
     rf"|[A-Za-z][В-Е][{_FOLLOWS_1251}]|[В-Е][{_FOLLOWS_1251}][A-Za-z]|[ВГ][†‡€‰•¤¦§©¬®°±µ¶]"
 )
-# French writes ? ! : ; apart, so these do not count.
+# French has a space before ? ! : ; so these do not count.
 TOKENIZED = r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) "
 SUBWORDS = r"@@(?: |$)|\x{2581}"
 MARKUP = r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]{2,8}|#[0-9]{1,6});"
 
 
 def letters_only(text: Expr) -> Expr:
-    """Upper-cased (so that ß and ss agree), without spaces and punctuation: equal for all spellings of a sentence."""
+    """Upper-cased (so that ß equals ss), without spaces and punctuation, to compare variants of a sentence."""
     return text.str.to_uppercase().str.replace_all(r"[^\p{L}\p{M}\p{N}]+", "")
 
 
@@ -126,7 +103,7 @@ def matches_pattern(pattern: str) -> Callable[[Expr, Profile, str], Expr]:
 
 
 def has_non_ascii(text: Expr, _profile: Profile, _side: str) -> Expr:
-    """Whether any character takes more than a byte, which is cheap to test."""
+    """Whether any character needs more than one byte; cheap to test."""
     return text.str.len_bytes() != text.str.len_chars()
 
 
@@ -190,35 +167,35 @@ RULES: dict[str, Rule] = {
     "mojibake": Rule(
         "garbled characters",
         "UTF-8 that was once read as Windows-1252, 1251 or Latin-1",
-        f"{FIX_BY_DROPPING}; better, read the original again as UTF-8",
+        f"{FIX_BY_DROPPING}; better: read the original file again as UTF-8",
         error_share=0.02,
         side=matches_pattern(MOJIBAKE),
         screen=has_non_ascii,
     ),
     "control": Rule(
         "control characters or odd line breaks",
-        "text copied out of PDFs, terminals or databases; many programs split lines at them",
+        "text copied from PDFs, terminals or databases; many programs split lines at them",
         FIX_BY_NORMALIZING,
         side=matches_pattern(CONTROL),
     ),
     "invisible": Rule(
         "invisible characters",
-        "web pages and word processors; a word with one inside is another word to a model",
+        "text from web pages or word processors; a model treats a word that contains one as another word",
         FIX_BY_NORMALIZING,
         side=matches_pattern(INVISIBLE),
         screen=has_non_ascii,
     ),
     "subwords": Rule(
-        "text that was already cut into subwords (@@ or \u2581)",
-        "files taken after BPE or SentencePiece",
-        f"{FIX_BY_DROPPING}; better, use the text from before (sed -r 's/@@( |$)//g' undoes BPE)",
+        "text that was already split into subwords (@@ or \u2581)",
+        "files that were saved after BPE or SentencePiece",
+        f"{FIX_BY_DROPPING}; better: use the original text (sed -r 's/@@( |$)//g' undoes BPE)",
         error_share=0.05,
         side=matches_pattern(SUBWORDS),
     ),
     "tokenized": Rule(
         "text that was already tokenized",
-        "a Moses-like tokenizer was run; the model would learn to answer with spaces before full stops",
-        "use the text from before, or a detokenizer",
+        "a Moses-like tokenizer was used; the model would learn to write spaces before full stops",
+        "use the original text, or a detokenizer",
         min_share=0.02,
         side=matches_pattern(TOKENIZED),
     ),
@@ -233,7 +210,6 @@ RULES: dict[str, Rule] = {
 
 
 def make_profile(table: polars.DataFrame, *, max_words: int = 200, max_length_ratio: float = 4.0) -> Profile:
-    """The profile of a table of `source` and `target`."""
     median_ratio = table.select(
         ((col("target").str.len_chars() + 4) / (col("source").str.len_chars() + 4)).median().alias("ratio")
     ).item()
@@ -242,7 +218,7 @@ def make_profile(table: polars.DataFrame, *, max_words: int = 200, max_length_ra
 
 
 def find_scripts(texts: polars.Series, min_letter_share: float = 0.05) -> tuple[str, ...]:
-    """The scripts of at least this share of the letters, in about 4,000 evenly spaced lines."""
+    """The scripts with at least this share of the letters, in about 4,000 evenly spaced lines."""
     sample = texts.gather_every(max(1, len(texts) // 4000)).str.join(" ")
     counts = sample.to_frame("text").select(
         col("text").str.count_matches(rf"\p{{{script}}}").alias(script) for script in SCRIPTS
@@ -257,7 +233,7 @@ def find_scripts(texts: polars.Series, min_letter_share: float = 0.05) -> tuple[
 def apply_rules(
     table: polars.DataFrame, profile: Profile, names: Iterable[str] = RULES
 ) -> dict[str, tuple[Bools, Bools]]:
-    """Rule -> which pairs break it by their source, and which by their target; a rule of the pair flags both."""
+    """Rule -> which pairs break it by their source, and which by their target; a rule on the pair flags both."""
     tests: dict[str, Expr] = {}
     for name in names:
         rule = RULES[name]

@@ -1,4 +1,4 @@
-"""Run a stage: make every shard that is not up to date. To resume after an interruption, run it again."""
+"""Runs a stage: makes every shard that is not up to date. To resume after an interruption, run it again."""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,15 +31,15 @@ def run_stage(
     on_done: Callable[[ShardRecord], None] = lambda _: None,
     before_changes: Callable[[], None] = lambda: None,
 ) -> list[ShardRecord]:
-    """Make the shards that are not up to date; return the records of all, in their order.
+    """Make the shards that are not up to date; return the records of all shards, in order.
 
     `settings` are keyword arguments of `work`: JSON values and paths. `on_done` is called for every shard, first for
-    those that are up to date; `before_changes` before anything is changed. One run at a time may use the folder of the
-    outputs.
+    those that are up to date; `before_changes` is called before anything is changed. Only one run at a time may use the
+    directory of the outputs.
     """
     shards = [
         replace(shard, inputs=tuple(path.absolute() for path in shard.inputs), output=shard.output.absolute())
-        for shard in shards  # a worker's working directory may be another
+        for shard in shards  # workers may have another working directory
     ]
     if len({shard.name for shard in shards}) < len(shards) or len({shard.output for shard in shards}) < len(shards):
         raise ValueError("two shards have the same name or the same output")
@@ -73,7 +73,7 @@ def run_stage(
 
 
 def _remove_outputs(shards: Iterable[Shard]) -> None:
-    """Remove outdated shards, here and before anything starts: workers only add."""
+    """Remove outdated shards before any work starts, because workers only add directories."""
     for shard in shards:
         try:
             shutil.rmtree(shard.output)
@@ -84,7 +84,7 @@ def _remove_outputs(shards: Iterable[Shard]) -> None:
 
 
 def _remove_temporary(parents: Iterable[Path]) -> None:
-    """Remove what killed workers left half-written."""
+    """Remove partly written output of killed workers."""
     for parent in parents:
         for path in parent.glob(f"{TEMPORARY_PREFIX}*"):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,14 +1,14 @@
-"""Shards: the units of work of corpus preparation. Each is made once, by any process, completely or not at all.
+"""Shards: the units of work of corpus preparation. Each is made once, by any process, and appears atomically.
 
-A stage is a function `work(shard, folder, **settings) -> counts`, deterministic, at the top of a module. It writes
-files into `folder`, which becomes the shard with a single rename:
+A stage is a deterministic top-level function `work(shard, folder, **settings) -> counts`. It writes files into
+`folder`, which becomes the shard with a single rename:
 
     .tmp-00017-<random>/   written by work, synced      --- one rename --->      00017/
                            + shard.json, the record                              00017/shard.json
 
-A record says what its shard was made of (`inputs`), by which code (`code`) and what was written (`output`). A shard
-whose record still matches is not made again. Nothing in it depends on the launcher, the number of workers or the time:
-the same corpus gives the same bytes wherever it is prepared.
+A record contains hashes of the inputs (`inputs`), of the code and its settings (`code`) and of the written files
+(`output`). A shard whose record still matches is not made again. A shard does not depend on the launcher, the number of
+workers or the time: the same corpus gives the same bytes on every machine.
 """
 
 import errno
@@ -31,14 +31,14 @@ from heedful.files import file_sha256, sync_path
 
 RECORD_FILE = "shard.json"
 TEMPORARY_PREFIX = ".tmp-"
-SAMPLED_BYTES = 1 << 16  # at either end of a plain file, hashed to identify it
+SAMPLED_BYTES = 1 << 16  # at each end of a plain file, hashed to identify it
 
 StageFunction = Callable[..., Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One unit of work: a name unique in its stage, its inputs (finished shards or plain files) and its folder."""
+    """One unit of work: a name unique in its stage, its inputs (shards or plain files) and its directory."""
 
     name: str
     inputs: tuple[Path, ...]
@@ -47,7 +47,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class CodeVersions:
-    """What the contents of a shard depend on beside inputs and settings: the stage's version, packages by theirs."""
+    """What a shard depends on besides inputs and settings: the versions of the stage and of packages."""
 
     stage: int
     packages: tuple[str, ...]
@@ -101,8 +101,8 @@ def _input_identity(shard: Shard, path: Path) -> list[object]:
         status = path.stat()
     except FileNotFoundError:
         raise HeedfulError(
-            f"shard {shard.name}: there is no {path} on {platform.node()}. Was it moved? On a cluster every node must "
-            "see the same files under the same paths, on a disk they share."
+            f"shard {shard.name}: there is no {path} on {platform.node()}. Was it moved? In a cluster, all nodes need "
+            "the same files under the same paths, on a shared disk."
         ) from None
     with path.open("rb") as file:
         head = file.read(SAMPLED_BYTES)
@@ -111,13 +111,13 @@ def _input_identity(shard: Shard, path: Path) -> list[object]:
 
 
 def hash_code(work: StageFunction, settings: Mapping[str, Any], versions: CodeVersions) -> str:
-    """Hash of a stage's name, settings and versions; where it differs, shards are made again."""
+    """Hash of a stage's name, settings and versions; if it changes, shards are made again."""
     packages = [_package_version(name) for name in versions.packages]
     return hash_values([settings, work.__qualname__, versions.stage, packages])
 
 
 def _package_version(package: str) -> str | None:
-    """None if it is not installed, which differs from every version."""
+    """The installed version of a package, or None."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -127,7 +127,7 @@ def _package_version(package: str) -> str | None:
 def up_to_date(shard: Shard, code: str, inputs: Callable[[Shard], str] = hash_inputs) -> ShardRecord | None:
     """The record of a shard with these inputs and this code whose files all have their full size; None otherwise.
 
-    Contents are not read again: a disk that changes bytes but not sizes goes unnoticed here.
+    Contents are not read again: changed bytes in a file of the same size are not detected.
     """
     record = read_record(shard.output)
     if record is None or (record.name, record.inputs, record.code) != (shard.name, inputs(shard), code):
@@ -141,7 +141,7 @@ def up_to_date(shard: Shard, code: str, inputs: Callable[[Shard], str] = hash_in
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Makes one shard. It only adds a folder, so a second process that makes the same shard does no harm."""
+    """Makes one shard. It only adds a directory, so two processes may safely make the same shard."""
 
     work: StageFunction
     settings: Mapping[str, Any]
@@ -149,16 +149,16 @@ class ShardTask:
     versions: CodeVersions
 
     def __call__(self, shard: Shard) -> ShardRecord:
-        """Return the record of the shard, made unless up to date; errors name the shard and can be pickled."""
+        """Make the shard unless it is up to date; return its record. Errors name the shard and can be pickled."""
         try:
             return up_to_date(shard, self.code) or self._make(shard)
         except HeedfulError:
             raise
         except OSError as error:
-            cure = "Free some space" if error.errno == errno.ENOSPC else "Repair the cause"
+            cure = "Free some space" if error.errno == errno.ENOSPC else "Fix the cause"
             raise HeedfulError(
                 f"shard {shard.name}: {error.strerror or error} ({error.filename or shard.output}). "
-                f"{cure} and repeat the command: finished shards are kept."
+                f"{cure} and run the command again; finished shards are kept."
             ) from error
         except Exception as error:
             error.add_note(f"in shard {shard.name}, made by {self.work.__module__}.{self.work.__qualname__}")
@@ -182,7 +182,7 @@ class ShardTask:
             try:
                 folder.rename(shard.output)
             except OSError:
-                # Another process was first (on a node believed dead, say): use its shard if it is the same.
+                # Another process was first (for example, on a node believed dead): use its shard if it is the same.
                 if record_of_other := up_to_date(shard, self.code):
                     return record_of_other
                 raise
@@ -193,7 +193,7 @@ class ShardTask:
 
 
 def _can_be_pickled(error: Exception) -> bool:
-    """Whether an error survives pickling; one that does not would look like the death of a worker."""
+    """Whether an error survives pickling; otherwise it would look like a killed worker."""
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
     except Exception:

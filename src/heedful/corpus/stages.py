@@ -1,14 +1,14 @@
 r"""The stages that turn raw files into clean, shuffled text.
 
-    read_into_pieces   one corpus, read line by line         -> pieces of equal size, and rejects.jsonl
-    collect_held_out   validation and test                   -> what training must not contain
-    clean_piece        a piece                               -> its good pairs, grouped by the first bits of their hash
-    gather_bucket      one hash bucket of every clean piece  -> its pairs without duplicates, ordered by hash
+    read_into_pieces          one corpus                            -> pieces of equal size, and rejects.jsonl
+    collect_held_out          validation and test                   -> texts that training must not contain
+    clean_piece               a piece                               -> its good pairs, grouped by hash bucket
+    gather_bucket             one hash bucket of every clean piece  -> its pairs without duplicates, ordered by hash
     normalize_held_out_text   validation or test                    -> every line, in order
 
-A pair's hash is 128 bits of BLAKE2 over its two lines. Equal pairs have equal hashes, so a bucket holds all copies of a
-pair and is deduplicated on its own; hashes are random, so their order is a shuffle of the whole corpus. No stage holds
-more than one piece or bucket, and the result depends on nothing but the text.
+A pair's hash is 128 bits of BLAKE2 over its two lines; the first bits select the bucket. Equal pairs have equal hashes,
+so a bucket contains all copies of a pair and is deduplicated separately. Hashes are random, so ordering by hash
+shuffles the whole corpus. No stage keeps more than one piece or bucket in memory. The result depends only on the text.
 """
 
 import json
@@ -27,13 +27,11 @@ from heedful.corpus.readers import MAX_BLOCK_ROWS, read_pairs, write_rejects
 from heedful.corpus.shards import CodeVersions, Shard
 from heedful.text.normalize import normalize_all
 
-# Raise it with every change of what a stage (here, in data/vocabulary.py or data/tokenization.py) writes for the same
-# inputs and settings: all corpora are then prepared again, and no corpus mixes shards of two versions. Changes that
-# leave the output as it is do not count. tests/data/test_stage_version.py fails if the output changes without it.
+# Increase it whenever a stage (here, in data/vocabulary.py or data/tokenization.py) writes different output for the
+# same inputs and settings. All corpora are then prepared again, and no corpus mixes shards of two versions.
+# tests/data/test_stage_version.py fails if the output changes but the version does not.
 STAGE_VERSION = 1
-STAGE_VERSIONS = CodeVersions(
-    STAGE_VERSION, ("numpy", "sentencepiece")
-)  # Polars only evaluates rules, which are tested
+STAGE_VERSIONS = CodeVersions(STAGE_VERSION, ("numpy", "sentencepiece"))  # Polars only evaluates tested rules
 
 Integers = NDArray[np.int64]
 KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("line", "<i8")])  # of one row: its hash and its line number
@@ -46,8 +44,8 @@ HELD_OUT_SETS = {"pair": ("pair",), "either": ("source", "target"), "keep": ()} 
 def choose_piece_bytes(total_bytes: int) -> int:
     """The size of pieces and buckets for a text: sqrt(total_bytes x SLICE_BYTES), at least MIN_PIECE_BYTES.
 
-    `gather_bucket` reads pieces x buckets slices, of SLICE_BYTES each by this rule. With pieces of a fixed size, the
-    number of slices would grow with the square of the text; so time grows with the text, and memory with its root.
+    `gather_bucket` reads pieces x buckets slices. With this rule a slice has SLICE_BYTES, so time grows linearly with
+    the text and memory with its square root. With a fixed piece size, the number of slices would grow quadratically.
     """
     return max(MIN_PIECE_BYTES, isqrt(total_bytes * SLICE_BYTES))
 
@@ -84,7 +82,7 @@ def read_into_pieces(
     counts = Counter({"rejected": 0})
     blocks = read_pairs(shard.inputs, source, target, max_line_bytes=max_line_bytes, max_reject_share=max_reject_share)
     with (folder / "rejects.jsonl").open("w", encoding="utf-8", newline="\n") as rejects:
-        # groupby evaluates the key block by block, as they are written: a piece ends with the block that fills it.
+        # groupby evaluates the key for each block after the previous one is written: a piece ends when it is full.
         for number, (_, piece) in enumerate(groupby(blocks, lambda _: counts["bytes"] // piece_bytes)):
             stem, lines = folder / f"{number:05}", []
             with stem.with_suffix(".source").open("wb") as left, stem.with_suffix(".target").open("wb") as right:
@@ -111,7 +109,7 @@ def load_piece(folder: Path, number: int) -> tuple[list[str], list[str], Integer
 
 
 def load_piece_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], list[str], Integers]]:
-    """The same in blocks of rows, as Python and Polars need several times the size of a text to process it."""
+    """The same in blocks of rows, because Python and Polars need several times the size of a text."""
     lines: Integers = np.load(folder / f"{number:05}.line.npy")
     with (folder / f"{number:05}.source").open("rb") as source, (folder / f"{number:05}.target").open("rb") as target:
         for begin in range(0, len(lines), MAX_BLOCK_ROWS):
@@ -123,7 +121,7 @@ def load_piece_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], li
 
 
 def collect_held_out(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """Write the sources, targets and pairs of validation and test, letters only."""
+    """Write the sources, targets and pairs of validation and test, reduced to their letters."""
     from heedful.corpus.filters import keep_letters  # needs Polars
 
     held_out: dict[str, set[str]] = {"source": set(), "target": set(), "pair": set()}
@@ -145,7 +143,7 @@ def join_pairs(source: Sequence[str], target: Sequence[str]) -> list[str]:
 
 
 def normalize_held_out_text(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """Validation and test: write every line, in order, only normalized."""
+    """Write every line of validation or test, in order and normalized."""
     source: list[str] = []
     target: list[str] = []
     lines = []
@@ -166,7 +164,7 @@ def normalize_held_out_text(shard: Shard, folder: Path) -> Mapping[str, int]:
 def clean_piece(
     shard: Shard, folder: Path, *, num_buckets: int, drop: Sequence[str], overlap: str, profiles: Mapping[str, Any]
 ) -> Mapping[str, int]:
-    """Normalize a piece, drop what breaks the rules or is held out, and group the rest by hash bucket."""
+    """Normalize a piece, drop pairs that break a rule or are held out, and group the rest by hash bucket."""
     from heedful.corpus.filters import broken_rules  # needs Polars
 
     corpus, number = shard.name.rsplit("-", 1)
@@ -198,7 +196,7 @@ def clean_piece(
 
 
 def find_overlap(source: Sequence[str], target: Sequence[str], held_out: Mapping[str, set[str]]) -> dict[int, str]:
-    """The rows that are also in validation or test -> "overlap"."""
+    """Row -> "overlap", for rows that are also in validation or test."""
     from heedful.corpus.filters import keep_letters
 
     if not held_out:
@@ -216,12 +214,12 @@ def hash_pairs(pairs: Iterable[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.u
 
 
 def bucket_of(high: NDArray[np.uint64], num_buckets: int) -> Integers:
-    """The bucket of each hash: equal ranges, so that the buckets in turn are in the order of the hash."""
+    """The bucket of each hash. Buckets are equal ranges, so their concatenation is in hash order."""
     return ((high >> np.uint64(32)) * np.uint64(num_buckets) >> np.uint64(32)).astype(np.int64)
 
 
 def write_buckets(folder: Path, keys: NDArray[Any], pairs: Sequence[bytes], num_buckets: int) -> None:
-    """Write rows, already sorted by hash, and where each bucket begins among them."""
+    """Write rows, already sorted by hash, and the start of each bucket."""
     begins = np.zeros(num_buckets + 1, BUCKET_START)
     begins["row"] = np.searchsorted(bucket_of(keys["high"], num_buckets), np.arange(num_buckets + 1))
     begins["byte"] = np.cumsum([0, *map(len, pairs)], dtype=np.int64)[begins["row"]]
@@ -239,7 +237,7 @@ def gather_bucket(shard: Shard, folder: Path, *, corpora: Sequence[str], duplica
     keys, texts, owners, counts = [], [], [], Counter({"duplicates": 0})
     for path in shard.inputs:
         piece_keys, piece_texts = read_bucket(path, int(shard.name))
-        if duplicates == "drop" and (repeated := is_repeated(piece_keys)).any():  # now: a pair may be in every piece
+        if duplicates == "drop" and (repeated := is_repeated(piece_keys)).any():  # early, to save memory
             piece_texts = [text for text, drop in zip(piece_texts, repeated.repeat(2), strict=True) if not drop]
             piece_keys = piece_keys[~repeated]
             counts["duplicates"] += int(repeated.sum())
@@ -263,7 +261,7 @@ def gather_bucket(shard: Shard, folder: Path, *, corpora: Sequence[str], duplica
 
 
 def is_repeated(keys: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows, sorted by hash, have the hash of the row before."""
+    """Which rows, sorted by hash, have the same hash as the row before."""
     repeated = np.zeros(len(keys), np.bool_)
     repeated[1:] = (keys["high"][1:] == keys["high"][:-1]) & (keys["low"][1:] == keys["low"][:-1])
     return repeated

@@ -1,7 +1,7 @@
-r"""Read lines of text files: plain, .gz or .zst.
+r"""Reads lines of text files: plain, .gz or .zst.
 
-A line ends at the byte \n and nowhere else: Python's text mode also splits at \r, and `splitlines` at ten more
-characters, which silently shifts one side of a corpus against the other.
+A line ends only at the byte \n. Python's text mode also splits at \r, and `splitlines` at ten more characters, which
+would silently shift one side of a corpus against the other.
 """
 
 import gzip
@@ -16,24 +16,24 @@ from typing import IO, Any
 from heedful.errors import DataError, did_you_mean, require
 
 CHUNK_BYTES = 1 << 18  # read at a time
-MAX_LINE_BYTES = 1 << 16  # a longer line is rejected unread
+MAX_LINE_BYTES = 1 << 16  # longer lines are rejected
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SAVE_AS_TEXT = "save its text as plain UTF-8, one sentence a line"
-BINARY_SIGNATURES = {  # how files begin that are not text, and what to do about them
-    b"\x1f\x8b\x08": "packed by gzip; let its name end in .gz",
-    b"\x28\xb5\x2f\xfd": "packed by zstd; let its name end in .zst",
-    b"PK\x03\x04": f"a ZIP archive, as .docx and .xlsx are; unpack it, or {SAVE_AS_TEXT}",
-    b"\xd0\xcf\x11\xe0": f"a document of an office program; {SAVE_AS_TEXT}",
+SAVE_AS_TEXT = "save its text as plain UTF-8, one sentence per line"
+BINARY_SIGNATURES = {  # first bytes of files that are not text, and what to do
+    b"\x1f\x8b\x08": "compressed with gzip; rename it to end in .gz",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; rename it to end in .zst",
+    b"PK\x03\x04": f"a ZIP archive, like .docx and .xlsx files; unpack it, or {SAVE_AS_TEXT}",
+    b"\xd0\xcf\x11\xe0": f"an office document; {SAVE_AS_TEXT}",
     b"%PDF-": f"a PDF; {SAVE_AS_TEXT}",
 }
 
 
 def suggest_path(path: Path) -> str:
-    """What to append to "there is no file": a similar name in its folder, or that there is no such folder."""
+    """What to append to "there is no file": a similar name in its directory, or that this does not exist."""
     if path.is_dir():
-        return ", but a folder of that name: name the file in it"
+        return ", but a directory with that name: choose a file in it"
     if not path.parent.is_dir():
-        return f", as there is no folder {path.parent}"
+        return f", because there is no directory {path.parent}"
     suggestion = did_you_mean(path.name, [other.name for other in path.parent.glob("*")][:1000])
     return suggestion if "did you mean" in suggestion else ""
 
@@ -55,7 +55,7 @@ def _open_zstandard(path: Path) -> Any:
 
 
 class ZstandardFile(io.RawIOBase):
-    """The bytes of a .zst, frame after frame; unlike zstandard's own reader it detects a truncated file."""
+    """The bytes of a .zst, frame after frame; unlike zstandard's own reader, it detects a truncated file."""
 
     def __init__(self, path: Path) -> None:
         import zstandard
@@ -65,16 +65,14 @@ class ZstandardFile(io.RawIOBase):
         self._frame: Any = None
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        """Decompress a kilobyte at a time, which may already become megabytes."""
+        """Decompress one kilobyte of input at a time, which may expand to megabytes."""
         packed = b""
         while not self._ready:
             packed = packed or self._file.read(1024)
@@ -107,12 +105,12 @@ def explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
-            f"{path} cannot be read to its end ({error}); it may be truncated or not be what its name says"
+            f"{path} cannot be read to its end ({error}); it may be truncated, or not be in the format of its name"
         ) from None
     except Exception as error:
         if type(error).__name__ != "ZstdError":
             raise
-        raise DataError(f"{path} cannot be unpacked: {error}") from None
+        raise DataError(f"{path} cannot be decompressed: {error}") from None
 
 
 def iterate_lines(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[bytes]:
@@ -128,7 +126,7 @@ def _lines_of_chunks(path: Path, max_line_bytes: int) -> Iterator[list[bytes]]:
                 chunk, is_first = _check_first_chunk(chunk, path), False
             chunk = rest + chunk
             lines = chunk.split(b"\n")
-            rest = lines.pop()[: max_line_bytes + 2]  # of an unfinished line, enough to show that it is too long
+            rest = lines.pop()[: max_line_bytes + 2]  # enough of an incomplete line to detect that it is too long
             if b"\r" in chunk:
                 lines = [line.removesuffix(b"\r") for line in lines]
             if max(map(len, lines), default=0) > max_line_bytes:
@@ -148,9 +146,7 @@ def reject_binary(head: bytes, path: Path) -> None:
 def _check_first_chunk(chunk: bytes, path: Path) -> bytes:
     reject_binary(chunk, path)
     if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8   and use that")
+        raise DataError(f"{path} is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8")
     if b"\n" not in chunk and chunk.count(b"\r") > 2:
-        raise DataError(
-            f"the lines of {path} end in a lone \\r. Type: tr '\\r' '\\n' < {path} > {path}.lines   and use that"
-        )
+        raise DataError(f"the lines of {path} end in a lone \\r. Convert it: tr '\\r' '\\n' < {path} > {path}.lines")
     return chunk.removeprefix(BYTE_ORDER_MARK)

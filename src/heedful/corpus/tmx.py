@@ -1,9 +1,9 @@
-"""Translation memories (TMX 1.4): read their units, and fill those that have no target.
+"""Translation memories (TMX 1.4): reads units, and translates those that have no target.
 
     fill_memory("in.tmx", "out.tmx", "en", "de", translate)        # FillCounts(new=120, kept=880, without_source=0)
 
-A unit that has a target keeps it. Units are streamed, so a memory of any size fits; the new file appears complete or
-not at all.
+A unit that has a target keeps it. Units are streamed, so the memory may have any size; the new file is written
+atomically.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from heedful.corpus.text_files import explain_read_errors, open_decompressed
 from heedful.errors import DataError
 
 LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
-CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}  # hold codes of another program, not text; <hi> and <sub> hold text
+CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}  # contain codes of another program; <hi> and <sub> contain text
 ARCHIVE_SUFFIXES = (".gz", ".zst", ".bz2", ".xz", ".zip")
 WINDOW_UNITS = 2000  # translated together
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
@@ -41,20 +41,19 @@ def iterate_units(path: Path) -> Iterator[ElementTree.Element]:
             for event, element in events:
                 if event == "end" and local_tag(element) == "tu":
                     yield element
-                    root.clear()  # free what was read, so that memory does not grow with the file
+                    root.clear()  # keeps memory constant
                 elif event == "start" and local_tag(element) == "body":
                     root = element
-    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding it does not know
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an unknown encoding
         raise DataError(f"{path} is not well-formed TMX: {error}") from None
 
 
 def local_tag(element: ElementTree.Element) -> str:
-    """The tag without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
 def text_in_language(unit: Iterable[ElementTree.Element], language: str) -> str | None:
-    """The segment in a language: an exact match, else `pt` finds pt-BR and pt-BR finds pt, but never pt-PT."""
+    """The segment in a language: an exact match, else `pt` matches pt-BR and pt-BR matches pt, but never pt-PT."""
     texts: dict[str, str] = {}
     for variant in unit:
         code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
@@ -69,7 +68,7 @@ def text_in_language(unit: Iterable[ElementTree.Element], language: str) -> str 
 
 
 def segment_text(segment: ElementTree.Element) -> str:
-    """The text of a segment in order, without that of codes; no recursion, as files may nest to any depth."""
+    """The text of a segment without codes; not recursive, because files may nest to any depth."""
     texts, stack = [], [(segment, False)]
     while stack:
         element, is_closed = stack.pop()
@@ -77,7 +76,7 @@ def segment_text(segment: ElementTree.Element) -> str:
             texts.append(element.tail or "")
             continue
         if element is not segment:
-            stack.append((element, True))  # its tail comes after all that is inside
+            stack.append((element, True))  # its tail follows its content
         if local_tag(element) not in CODE_TAGS:
             texts.append(element.text or "")
             stack += [(child, False) for child in reversed(element)]
@@ -86,7 +85,7 @@ def segment_text(segment: ElementTree.Element) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FillCounts:
-    """How many units were translated, already had a target, have no source."""
+    """How many units were translated, already had a target, or have no source."""
 
     new: int = 0
     kept: int = 0
@@ -96,14 +95,14 @@ class FillCounts:
 def fill_memory(
     path: str | Path, out: str | Path, source: str, target: str, translate: Translate, version: str = ""
 ) -> FillCounts:
-    """Write a copy of the memory in which every unit that has a source has a target."""
+    """Write a copy of the memory in which every unit with a source has a target."""
     path, out = Path(path), Path(out)
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if out.exists() and out.samefile(path):
-        raise DataError(f"{out} is the memory itself: give the new one another name")
+        raise DataError(f"{out} is the memory itself: choose another name for the new one")
     if out.is_dir() or out.suffix in ARCHIVE_SUFFIXES:
-        raise DataError(f"{out} cannot be the new memory: name a plain file, such as new.tmx")
+        raise DataError(f"{out} cannot be the new memory: choose a plain file, such as new.tmx")
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="\n") as stream:
@@ -114,7 +113,7 @@ def fill_memory(
                 counts = _write_units(stream, window, source, target, translate, counts)
             stream.write(TAIL)
         if not counts.new + counts.kept:
-            raise DataError(f"no unit of {path} has a text in {source}, the language that the model reads")
+            raise DataError(f"no unit of {path} has text in {source}, the source language of the model")
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)
@@ -129,7 +128,7 @@ def _write_units(
     translate: Translate,
     counts: FillCounts,
 ) -> FillCounts:
-    """Write units with their targets filled; return the counts with theirs added."""
+    """Write units with their targets filled; return the updated counts."""
     texts = [text_in_language(unit, source) for unit in units]
     is_empty = [not (text_in_language(unit, target) or "").strip() for unit in units]
     gaps = [row for row, text in enumerate(texts) if text and text.strip() and is_empty[row]]
@@ -150,7 +149,7 @@ def _write_units(
 
 
 def _set_target_(unit: ElementTree.Element, language: str, text: str) -> None:
-    """Add the variant in a language to a unit, in place of an empty one."""
+    """Add the variant in a language to a unit, replacing an empty one."""
     for variant in list(unit):
         old_text = text_in_language([variant], language)
         if old_text is not None and not old_text.strip():
@@ -160,5 +159,4 @@ def _set_target_(unit: ElementTree.Element, language: str, text: str) -> None:
 
 
 def _xml_characters(text: str) -> Iterator[str]:
-    """The characters that XML allows."""
     return (letter for letter in text if letter in "\t\n\r" or "\x20" <= letter < "\ufffe" or letter > "\uffff")

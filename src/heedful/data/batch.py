@@ -1,4 +1,4 @@
-"""A batch: what one training step reads."""
+"""Batches: padded tensors of sources and targets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,25 +8,24 @@ from heedful.errors import require
 
 require("torch", extra="train", whose="heedful.data.batch")
 
-import torch  # noqa: E402  # after the message that says how to install it
+import torch  # noqa: E402  # after `require`, which says how to install it
 from torch import Tensor  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Source tensors as the encoder takes them, and the target twice: as input and as expected output, one step apart.
+    """Source tensors for the encoder, and the target twice: as input and as expected output, shifted by one.
 
     inputs   <s> y_1 y_2 ..
-    targets  y_1 y_2 .. </s>        so that step t never sees its own output
+    targets  y_1 y_2 .. </s>        step t never sees its own output
     """
 
-    source: tuple[Tensor, ...]  # of text: tokens [B, S] and mask [B, S]
+    source: tuple[Tensor, ...]  # for text: tokens [B, S] and mask [B, S]
     inputs: Tensor  # [B, T]
     targets: Tensor  # [N] expected tokens at the positions that are not padding, row by row
     target_positions: Tensor  # [N] those positions in the flattened [B * T]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same batch on another device."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=True)
@@ -34,7 +33,7 @@ class Batch:
         return replace(self, **{part.name: map_tensors(move, getattr(self, part.name)) for part in fields(self)})
 
     def repeat_rows(self) -> Self:
-        """All rows, then all rows again; `targets`, which are the same for both, are not repeated."""
+        """All rows twice; `targets` are not repeated, because they are the same for both."""
 
         def repeat(tensor: Tensor) -> Tensor:
             return torch.cat((tensor, tensor))
@@ -63,7 +62,7 @@ def collate(
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Rows of unequal length -> tokens [B, S] filled up with `pad`, and the mask of tokens that are not padding."""
+    """Rows of unequal length -> tokens [B, S] padded with `pad`, and the mask of tokens that are not padding."""
     lengths = torch.tensor([len(row) for row in rows])
     width = int(lengths.max()) if rows else 0
     tokens = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], dtype=torch.long)

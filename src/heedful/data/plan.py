@@ -2,16 +2,16 @@
 
 There is no iterator and no state: a resumed run continues exactly, and any rank can compute any batch.
 
-    corpus -> blocks                BLOCK_ROWS consecutive rows, read together; every epoch visits them in a new order
-    block  -> micro-batches         rows sorted by length, split under the token budget, then shuffled
-    micro-batches -> CorpusStream   those of epoch 0, of epoch 1, ... without end
-    streams -> CorpusMix            corpora take turns by weight; step k is micro-batches k * m to k * m + m - 1
+    corpus -> blocks                BLOCK_ROWS consecutive rows, read together; reordered in every epoch
+    block  -> micro-batches         rows sorted by length, split to fit the token budget, then shuffled
+    micro-batches -> CorpusStream   those of epoch 0, then of epoch 1, and so on without end
+    streams -> CorpusMix            corpora interleaved by weight; step k is micro-batches k * m to k * m + m - 1
 
-A stored corpus is already shuffled as a whole, so its blocks are alike and sorting inside a block is enough.
+A stored corpus is already shuffled as a whole, so its blocks are alike, and sorting within a block is enough.
 
-The order is the same on every machine and with every version of numpy. It comes from stable sorts of integers and from
-raw words of Philox, keyed by a BLAKE2 hash: numpy guarantees that stream, but not what `shuffle` and `permutation` make
-of it. Floating point decides one thing only, the weights of corpora, and they are rounded to 40 bits.
+The order is the same on every machine and with every version of numpy. It uses stable sorts of integers and raw words
+of Philox, keyed by a BLAKE2 hash: numpy guarantees that stream, but not the results of `shuffle` and `permutation`.
+Floating point is used only for the weights of corpora, which are rounded to 40 bits.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from heedful.errors import HeedfulError
 
 BLOCK_ROWS = 65_536
 MIX_PERIOD = 1_000  # micro-batches after which every corpus has had its exact share
-CACHED_BLOCKS = 16  # of a stream; its micro-batches come from one block after the other
+CACHED_BLOCKS = 16  # per stream, which reads one block after another
 CACHED_EPOCHS = 16
 CACHED_PERIODS = 16
 
@@ -37,17 +37,15 @@ IntArray = NDArray[np.integer[Any]]
 
 
 class TokenizedCorpus(Protocol):
-    """What the plan needs to know of a corpus; its rows are numbered from 0."""
+    """The properties of a corpus that the plan needs; rows are numbered from 0."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the content: other content, other order."""
+        """A hash of the content, which determines the order."""
         ...
 
     @property
-    def num_rows(self) -> int:
-        """The number of pairs."""
-        ...
+    def num_rows(self) -> int: ...
 
     @property
     def has_fixed_lengths(self) -> bool:
@@ -55,11 +53,11 @@ class TokenizedCorpus(Protocol):
         ...
 
     def block_lengths(self, epoch: int, block: int) -> tuple[IntArray, IntArray]:
-        """Source and target lengths of a block's rows, in tokens, with those that the model adds."""
+        """Source and target lengths of a block's rows in tokens, including those that the model adds."""
         ...
 
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> IntArray:
-        """`count_micro_batches` of every block. Without fixed lengths, a step of epoch e needs those of 0 .. e."""
+        """`count_micro_batches` of every block. Without fixed lengths, epoch e needs those of epochs 0 .. e."""
         ...
 
 
@@ -92,13 +90,13 @@ def split_block(
     """Split a block's rows into micro-batches: n * max(S, T) <= max_tokens, S and T the longest lengths of the n rows.
 
     Rows are sorted by L = max(source, target), then by source - target, ascending for even L and descending for odd L
-    (or the other way round, by `turn`): where L steps, the other side does not jump. Random `words` break ties.
+    (or the reverse, by `turn`), so that the shorter side does not jump where L changes. Random `words` break ties.
     """
     source, target = source.astype(np.int64), target.astype(np.int64)
     longer = np.maximum(source, target)
     ends = _find_ends(longer, max_tokens, first_row)
     sign = 1 - 2 * ((longer + turn) % 2)
-    # |source - target| <= L, so the numbers around L (L + 1) belong to L alone: one key sorts by both.
+    # |source - target| <= L, so keys around L (L + 1) of different L do not overlap: one key sorts by both.
     key = longer * (longer + 1) + sign * (source - target)
     order = np.argsort((key << 20) + (words >> np.uint64(44)).astype(np.int64), kind="stable") + first_row
     order.flags.writeable = False  # micro-batches are views of one cached array
@@ -115,8 +113,9 @@ def _find_ends(longer: IntArray, max_tokens: int, first_row: int) -> list[int]:
     row = int(np.argmax(longer))
     if longer[row] > max_tokens:
         raise HeedfulError(
-            f"row {first_row + row} has {longer[row]} tokens on its longer side, a micro-batch holds {max_tokens}. "
-            f"Raise batch_tokens, lower micro_batches, or prepare the corpus again and drop pairs over {max_tokens}."
+            f"row {first_row + row} has {longer[row]} tokens on its longer side, but a micro-batch is limited to "
+            f"{max_tokens}. Raise batch_tokens, lower micro_batches, or prepare the corpus again with a lower "
+            "clean.max_tokens."
         )
     rows_up_to = np.cumsum(np.bincount(longer))
     capacity = max_tokens // np.maximum(np.arange(len(rows_up_to)), 1)
@@ -128,7 +127,7 @@ def _find_ends(longer: IntArray, max_tokens: int, first_row: int) -> list[int]:
 
 
 class CorpusStream:
-    """The endless micro-batches of one corpus, epoch after epoch; expensive results are cached."""
+    """The endless micro-batches of one corpus, epoch after epoch, with caches."""
 
     def __init__(self, corpus: TokenizedCorpus, seed: int, max_tokens: int) -> None:
         self.corpus, self.seed, self.max_tokens = corpus, seed, max_tokens
@@ -141,7 +140,6 @@ class CorpusStream:
         return CorpusStream, (self.corpus, self.seed, self.max_tokens)
 
     def rows(self, index: int) -> IntArray:
-        """The rows of a micro-batch."""
         epoch, position = self.locate(index)
         blocks, starts = self.block_order(epoch)
         visit = int(np.searchsorted(starts, position, side="right")) - 1
@@ -174,7 +172,7 @@ class CorpusStream:
         return self._epoch_sizes[epoch]
 
     def block_order(self, epoch: int) -> tuple[IntArray, IntArray]:
-        """The blocks in the order of an epoch; the number of micro-batches before each, and in all."""
+        """The blocks in the order of an epoch; the number of micro-batches before each, and in total."""
         return self._block_order(epoch)
 
     def block_micro_batches(self, epoch: int, block: int) -> list[IntArray]:
@@ -197,10 +195,10 @@ def _shuffle_block(corpus: TokenizedCorpus, seed: int, max_tokens: int, epoch: i
 
 
 class CorpusMix:
-    """In which order corpora take turns.
+    """The order in which corpora are interleaved.
 
-    Before period p a corpus has given exactly floor(p * MIX_PERIOD * share) micro-batches, so that even the smallest is
-    never a whole micro-batch short; inside a period the order is random.
+    Before period p, a corpus has contributed exactly floor(p * MIX_PERIOD * share) micro-batches, so even the smallest
+    is never a whole micro-batch behind; within a period the order is random.
     """
 
     def __init__(self, weights: tuple[int, ...], fingerprints: tuple[str, ...], seed: int) -> None:
@@ -212,18 +210,18 @@ class CorpusMix:
         return CorpusMix, (self.weights, self.fingerprints, self.seed)
 
     def locate(self, index: int) -> tuple[int, IntArray]:
-        """The corpus of a micro-batch of the mix, and how many each corpus has given before it."""
+        """The corpus of a micro-batch of the mix, and how many micro-batches of each corpus precede it."""
         if index < 0:
             raise ValueError("steps count from 0")
         period = index // MIX_PERIOD
-        while sum(self.counts_before(period + 1)) <= index:  # floors: a period may end a little late
+        while sum(self.counts_before(period + 1)) <= index:  # rounding down: a period may end late
             period += 1
         before, turns = self.counts_before(period), self._turns(period)
         offset = index - sum(before)
         return int(turns[offset]), np.add(before, np.bincount(turns[:offset], minlength=len(before)))
 
     def counts_before(self, period: int) -> list[int]:
-        """How many micro-batches each corpus has given before a period."""
+        """The number of micro-batches of each corpus before a period."""
         return _counts_before(self.weights, period)
 
 
@@ -241,10 +239,10 @@ def _shuffle_turns(weights: Sequence[int], fingerprints: Sequence[str], seed: in
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which rows make batch k: `micro_batches` times at most batch_tokens // micro_batches tokens on the longer side.
+    """The rows of batch k: `micro_batches` times at most batch_tokens // micro_batches tokens on the longer side.
 
     A corpus gets micro-batches in proportion to its weight, or to rows^(1 / temperature): 1 (the default) follows the
-    sizes, infinity treats all alike.
+    sizes, infinity gives all corpora the same share.
     """
 
     corpora: Sequence[TokenizedCorpus]
@@ -257,13 +255,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 1 <= self.micro_batches <= self.batch_tokens:
-            raise ValueError(f"{self.batch_tokens} batch_tokens cannot make {self.micro_batches} micro-batches")
+            raise ValueError(f"cannot split {self.batch_tokens} batch_tokens into {self.micro_batches} micro-batches")
         if not self.corpora or not all(corpus.num_rows for corpus in self.corpora):
             raise HeedfulError(
-                "there is nothing to train on: a corpus has no rows. Look at what its preparation dropped."
+                "there is nothing to train on: a corpus has no rows. See rejects.jsonl of the prepared corpus."
             )
         if self.weights is not None and self.temperature is not None:
-            raise ValueError("weights and temperature both set how corpora are mixed: give one of them")
+            raise ValueError("weights and temperature both set how corpora are mixed: set only one of them")
         if self.weights is not None and len(self.weights) != len(self.corpora):
             raise ValueError(f"{len(self.weights)} weights for {len(self.corpora)} corpora")
         if not all(0 < weight < math.inf for weight in self.weights or ()):
@@ -275,30 +273,28 @@ class Plan:
 
     @cached_property
     def streams(self) -> tuple[CorpusStream, ...]:
-        """The micro-batches of each corpus."""
         max_tokens = self.batch_tokens // self.micro_batches
         return tuple(CorpusStream(corpus, self.seed, max_tokens) for corpus in self.corpora)
 
     @cached_property
     def mix(self) -> CorpusMix:
-        """The order in which corpora take turns."""
         weights = self.weights or [corpus.num_rows ** (1 / (self.temperature or 1)) for corpus in self.corpora]
         total = math.fsum(weights)
         integers = tuple(max(1, round(weight / total * 2**40)) for weight in weights)
         return CorpusMix(integers, tuple(corpus.fingerprint for corpus in self.corpora), self.seed)
 
     def batch(self, step: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of a step, which counts from 0."""
+        """The micro-batches of a step; steps count from 0."""
         return self.batch_of_rank(step, 0, 1)
 
     def batch_of_rank(self, step: int, rank: int, num_ranks: int) -> tuple[MicroBatch, ...]:
-        """A rank's part of a step: every `num_ranks`-th micro-batch, starting at number `rank`."""
+        """The micro-batches of a step for one rank: every `num_ranks`-th, starting at number `rank`."""
         if not 0 <= rank < num_ranks:
             raise ValueError(f"there is no rank {rank} among {num_ranks}")
         if self.micro_batches % num_ranks:
             raise HeedfulError(
                 f"{self.micro_batches} micro-batches cannot be shared equally by {num_ranks} ranks. "
-                f"Set micro_batches to a multiple of {num_ranks}, or start as many ranks as divide it."
+                f"Set micro_batches to a multiple of {num_ranks}, or start a number of ranks that divides it."
             )
         first = step * self.micro_batches
         return tuple(self._micro_batch(index) for index in range(first + rank, first + self.micro_batches, num_ranks))
@@ -320,6 +316,6 @@ def shuffle_range(count: int, *key: object) -> IntArray:
 
 
 def random_words(count: int, *key: object) -> NDArray[np.uint64]:
-    """Random 64-bit words determined by the key, which is anything that JSON can write."""
+    """Random 64-bit words determined by the key, which may be any JSON values."""
     digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=16).digest()
     return np.random.Philox(key=int.from_bytes(digest, "little")).random_raw(count)

@@ -1,18 +1,18 @@
-"""From corpora to tokens: read, clean, deduplicate, shuffle, learn the vocabulary, tokenize.
+"""Prepares corpora: read, clean, deduplicate, shuffle, train the vocabulary, tokenize.
 
     prepared = heedful.prepare("heedful.toml")
     heedful prepare heedful.toml [--workers N | --cluster ray://...]
 
-Repeated on a finished folder it does nothing, on an unfinished one it continues, and after a change of settings it
-redoes what depends on it. The result depends on the texts and the settings alone.
+If you run it again, it does nothing if all stages are finished, continues an interrupted preparation, and after a
+change of settings repeats only the stages that depend on it. The result depends only on the texts and the settings.
 
     prepared/
-      cut/ clean/      between stages; may be deleted when all is done
-      text/00000/      clean, shuffled pairs, one folder per hash bucket
-      tokens/00000/    the same as ids
+      cut/ clean/      intermediate results; may be deleted afterwards
+      text/00000/      clean, shuffled pairs, one directory per hash bucket
+      tokens/00000/    the same pairs as ids
       vocabulary/      source.model and target.model
-      rejects.jsonl    every line that was dropped, except duplicates, and why
-      manifest.json    what there is, with hashes
+      rejects.jsonl    every dropped line except duplicates, with the reason
+      manifest.json    the contents, with hashes
 """
 
 import json
@@ -49,9 +49,9 @@ from heedful.data.vocabulary import copy_vocabulary, hash_tokenizer_file, train_
 from heedful.errors import ConfigError, DataError, require
 from heedful.files import file_sha256, lock_file, replace_file, update_text
 
-MIN_PARALLEL_BYTES = 1 << 27  # of text, below which one process is as quick as several
-COMPRESSION_RATIO = 4  # of packed text, about
-MAX_PROFILE_PAIRS = 20_000  # sampled from a corpus to see what is usual in it
+MIN_PARALLEL_BYTES = 1 << 27  # of text; below this, one process is as fast as several
+COMPRESSION_RATIO = 4  # approximately, of compressed text
+MAX_PROFILE_PAIRS = 20_000  # sampled from a corpus for its profile
 MAX_PROFILE_PIECES = 64
 
 
@@ -70,7 +70,7 @@ ProgressCallback = Callable[[StageProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class NamedCorpus:
-    """A corpus of the configuration with the name that its files get."""
+    """A corpus of the settings, with the name used for its files."""
 
     name: str
     split: str
@@ -79,7 +79,6 @@ class NamedCorpus:
 
 
 def list_corpora(settings: Settings) -> list[NamedCorpus]:
-    """Every corpus of the settings, with its files."""
     return [
         NamedCorpus(name, split, corpus, resolve_files(corpus.files, settings.source, settings.target))
         for name, split, corpus in name_corpora(settings)
@@ -87,7 +86,7 @@ def list_corpora(settings: Settings) -> list[NamedCorpus]:
 
 
 def estimate_text_bytes(corpora: Sequence[NamedCorpus]) -> int:
-    """About how much text there is: the size of the files, times COMPRESSION_RATIO if compressed."""
+    """The approximate size of the text: file sizes, times COMPRESSION_RATIO if compressed."""
     return sum(
         path.stat().st_size * (COMPRESSION_RATIO if path != strip_compression_suffix(path) else 1)
         for corpus in corpora
@@ -96,7 +95,7 @@ def estimate_text_bytes(corpora: Sequence[NamedCorpus]) -> int:
 
 
 def suggest_workers(settings: Settings) -> int:
-    """How many processes are worth starting: one for a little text, one per core for much."""
+    """The number of worker processes to use: one for little text, one per core for much."""
     return 1 if estimate_text_bytes(list_corpora(settings)) < MIN_PARALLEL_BYTES else os.cpu_count() or 1
 
 
@@ -106,7 +105,7 @@ def prepare(
     launcher: Launcher = DEFAULT_LAUNCHER,
     progress: ProgressCallback = lambda _progress: None,
 ) -> PreparedData:
-    """Prepare (or complete, or just open) the prepared folder of these settings, or of a heedful.toml."""
+    """Prepare the corpora of the settings, or of a heedful.toml; finished stages are not repeated."""
     require("polars", extra="corpus", whose="heedful prepare")
     from heedful.corpus.filters import check_rule_names
 
@@ -130,21 +129,21 @@ def prepare(
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Create the folder if needed and lock it for this process."""
+    """Create the directory if needed and lock it for this process."""
     mark = folder / ".heedful"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise ConfigError(f"data.prepared_dir = {folder} is or goes through a file; name a folder") from None
+        raise ConfigError(f"data.prepared_dir = {folder} is a file or is inside a file; choose a directory") from None
     if not mark.exists() and any(folder.iterdir()):
-        raise ConfigError(f"data.prepared_dir = {folder} holds other things; name a new or an empty folder")
+        raise ConfigError(f"data.prepared_dir = {folder} contains other files; choose a new or empty directory")
     with mark.open("a") as stream:
         lock_file(stream, folder, "heedful prepare")
         yield
 
 
 class Preparation:
-    """The stages of one preparation, to be called in order."""
+    """The stages of one preparation; call them in order."""
 
     def __init__(
         self,
@@ -161,13 +160,12 @@ class Preparation:
         self.counts: Counter[str] = Counter()
         self.num_pieces: dict[str, int] = {}  # of each corpus
         self.clean_folders: tuple[Path, ...] = ()
-        self.token_shards: dict[str, list[tuple[str, ShardRecord]]] = {}  # of each corpus: folder, record
+        self.token_shards: dict[str, list[tuple[str, ShardRecord]]] = {}  # of each corpus: directory, record
         self.outputs: set[Path] = set()
 
     def _run(
         self, name: str, work: StageFunction, shards: Sequence[Shard], settings: Mapping[str, Any]
     ) -> list[ShardRecord]:
-        """Run one stage, with progress."""
         done, pairs = 0, 0
 
         def report(record: ShardRecord) -> None:
@@ -193,7 +191,7 @@ class Preparation:
         )
 
     def remove_old_shards(self) -> None:
-        """Remove shards that an earlier configuration left behind."""
+        """Remove shards left over from earlier settings."""
         for path in chain.from_iterable(
             (self.folder / stage).iterdir() for stage in ("cut", "clean", "text", "tokens")
         ):
@@ -201,7 +199,6 @@ class Preparation:
                 shutil.rmtree(path)
 
     def read(self) -> None:
-        """Read every corpus into pieces."""
         data = self.settings.data
         shards = [Shard(corpus.name, corpus.files, self.folder / "cut" / corpus.name) for corpus in self.corpora]
         settings = {
@@ -217,7 +214,7 @@ class Preparation:
             self.counts[f"{corpus.split}.read"] += record.counts.get("pairs", 0)
             self.counts["bytes"] += record.counts.get("bytes", 0) if corpus.split == "train" else 0
             if not record.counts.get("pairs"):
-                raise DataError(f"{' and '.join(map(str, corpus.files))}: no pairs in it")
+                raise DataError(f"{' and '.join(map(str, corpus.files))}: there are no pairs")
             self.num_pieces[corpus.name] = record.counts["pieces"]
 
     def clean(self) -> None:
@@ -229,7 +226,7 @@ class Preparation:
         held_out_inputs: tuple[Path, ...] = ()
         if held_out and clean_settings.overlap != "keep":
             held_out_inputs = (self.folder / "held" / "all",)
-            self._run("hold out", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {})
+            self._run("collect held-out", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {})
         limits = (clean_settings.max_words, clean_settings.max_length_ratio)
         profiles = {corpus.name: profile_pairs(*self._sample_pairs(corpus.name), *limits) for corpus in self.training}
         shards = [
@@ -252,7 +249,7 @@ class Preparation:
         self.clean_folders = tuple(shard.output for shard in shards)
 
     def _sample_pairs(self, name: str) -> tuple[list[str], list[str]]:
-        """Pairs from every part of a corpus, as its parts may differ."""
+        """Pairs from every part of a corpus, because its parts may differ."""
         source: list[str] = []
         target: list[str] = []
         num_pieces = self.num_pieces[name]
@@ -265,16 +262,14 @@ class Preparation:
 
     @property
     def num_buckets(self) -> int:
-        """The number of hash buckets of the training text."""
         return max(1, -(-self.counts["bytes"] // choose_piece_bytes(self.counts["bytes"])))
 
     @property
     def bucket_names(self) -> list[str]:
-        """The folders of the hash buckets."""
         return [f"{bucket:05}" for bucket in range(self.num_buckets)]
 
     def shuffle(self) -> None:
-        """Gather the buckets of the training corpora; validation and test keep every line in order."""
+        """Gather the buckets of the training corpora; validation and test keep all lines in order."""
         shards = [Shard(bucket, self.clean_folders, self.folder / "text" / bucket) for bucket in self.bucket_names]
         settings = {"corpora": [corpus.name for corpus in self.training], "duplicates": self.settings.clean.duplicates}
         for record in self._run("deduplicate and shuffle", gather_bucket, shards, settings):
@@ -284,10 +279,10 @@ class Preparation:
                 Shard(corpus.name, (self.folder / "cut" / corpus.name,), self.folder / "text" / corpus.name)
                 for corpus in self.held_out
             ]
-            self._run("keep", normalize_held_out_text, shards, {})
+            self._run("normalize held-out", normalize_held_out_text, shards, {})
 
     def make_vocabulary(self) -> None:
-        """Train the tokenizers on the head of the shuffled text, or copy those that the settings name."""
+        """Train the tokenizers on the beginning of the shuffled text, or copy `tokenizer.files`."""
         text = tuple(self.folder / "text" / bucket for bucket in self.bucket_names)
         shard = Shard("vocabulary", text, self.folder / "vocabulary")
         chosen = self.settings.tokenizer
@@ -308,7 +303,6 @@ class Preparation:
         self._run("vocabulary", train_vocabulary, [shard], settings)
 
     def tokenize(self) -> None:
-        """Turn text into ids."""
         common = {"subword_regularization": 0.0, "seed": self.settings.seed, "epoch": 0}
         tags = {corpus.name: corpus.corpus.tag for corpus in self.training}
         max_tokens = self.settings.clean.max_tokens
@@ -325,7 +319,7 @@ class Preparation:
             self.token_shards[corpus.name] = [(corpus.name, record)]
 
     def write_manifest(self) -> None:
-        """Write manifest.json: format, corpora with folders and hashes, vocabularies, counts, and one fingerprint."""
+        """Write manifest.json: corpora with directories and hashes, vocabularies, counts, and a fingerprint."""
         vocabularies = self._list_vocabularies()
         corpora = [self._list_corpus(corpus) for corpus in self.corpora]
         manifest = {
@@ -367,7 +361,7 @@ class Preparation:
         ]
         if corpus.split == "train" and not any(part["rows"] for part in parts):
             raise DataError(
-                f"nothing is left of the corpus `{corpus.name}`; rejects.jsonl says why, except for duplicates"
+                f"all pairs of the corpus `{corpus.name}` were dropped; rejects.jsonl says why, except for duplicates"
             )
         return {
             "name": corpus.name,
@@ -381,7 +375,7 @@ class Preparation:
 
 
 def write_rejects_file(folder: Path, corpora: Sequence[NamedCorpus]) -> None:
-    """Write rejects.jsonl: what the stages dropped, one object per line, with file, line and reason."""
+    """Write rejects.jsonl: one object with file, line and reason per dropped pair."""
     files = {corpus.name: str(corpus.files[0]) for corpus in corpora}
 
     def write(path: Path) -> None:

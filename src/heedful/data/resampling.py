@@ -1,4 +1,4 @@
-"""Subword regularization: texts are segmented into subwords again for every epoch."""
+"""Subword regularization: texts are re-segmented into subwords for every epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from heedful.errors import HeedfulError
 
 @dataclass(frozen=True)
 class ResegmentedCorpus:
-    """A corpus whose texts are segmented again for every epoch; `plan.Plan` makes batches of it.
+    """A corpus whose texts are re-segmented for every epoch; `plan.Plan` makes batches from it.
 
-    An epoch's tokens are made at their first use (by the shard runner, so only once) and may be deleted afterwards.
+    The tokens of an epoch are computed once, at their first use, and may be deleted afterwards.
     """
 
     prepared: PreparedData
@@ -33,12 +33,12 @@ class ResegmentedCorpus:
 
     @cached_property
     def unregularized(self) -> StoredCorpus:
-        """The same corpus without regularization, held-out rows included."""
+        """The same corpus without regularization, including held-out rows."""
         return next(corpus for corpus in self.prepared.train if corpus.name == self.name)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the tokens without regularization, its amount and the seed."""
+        """A hash of the unregularized tokens, the amount of regularization and the seed."""
         held_out = [self.num_held_out] if self.num_held_out else []
         return hash_values([self.unregularized.fingerprint, self.subword_regularization, self.seed, *held_out])
 
@@ -48,7 +48,7 @@ class ResegmentedCorpus:
         return self.unregularized.num_rows - self.num_held_out
 
     def epoch(self, number: int) -> StoredCorpus:
-        """The tokens of one epoch; the one before is forgotten."""
+        """The tokens of one epoch; only the last one is cached."""
         if number not in self._epochs:
             self._epochs.clear()
             self._epochs[number] = self._make_epoch(number)
@@ -71,7 +71,9 @@ class ResegmentedCorpus:
         records = run_stage(tokenize_shard, shards, settings, STAGE_VERSIONS, launcher=self.launcher)
         folder_rows = tuple(record.counts[f"rows.{self.name}"] for record in records)
         if sum(folder_rows) != self.unregularized.num_rows:
-            raise HeedfulError(f"{folder}: its text changed after it was tokenized. Type: heedful prepare")
+            raise HeedfulError(
+                f"{folder}: its text changed after it was tokenized. To repair it, type: heedful prepare"
+            )
         corpus = StoredCorpus(
             self.name,
             tuple(shard.output for shard in shards),
@@ -87,7 +89,7 @@ class ResegmentedCorpus:
         return self.epoch(epoch).block_lengths(epoch, block)
 
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> Any:
-        """The number of micro-batches in each block of an epoch, kept in a file so that no old epoch is made again."""
+        """Micro-batches in each block of an epoch, cached in a file so that old epochs are not recomputed."""
         path = self.prepared.folder / "plan" / f"{self.fingerprint[:16]}-{epoch}-{max_tokens}.npy"
         return load_or_compute(path, lambda: count_micro_batches_per_block(self, epoch, max_tokens))
 

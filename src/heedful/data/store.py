@@ -1,9 +1,9 @@
-"""Tokens on disk: flat ids and where each row begins, memory-mapped, so that a corpus of any size opens at once.
+"""Tokens on disk: flat arrays of ids and row starts, memory-mapped, so that a corpus of any size opens quickly.
 
     prepared = open_prepared("prepared")
     prepared.train[0].pairs([0, 1, 2])        # [(source ids, target ids), ...]
 
-A corpus is a sequence of shards, each a folder with NAME.source.npy (ids, 16 bits where the vocabulary allows),
+A corpus is a sequence of shards, each a directory with NAME.source.npy (ids, 16 bits where the vocabulary allows),
 NAME.source.begin.npy, the same for the target, and NAME.line.npy (the line number of each pair in its file).
 manifest.json lists them with their hashes, and the fingerprint of a corpus is a hash of those.
 """
@@ -28,14 +28,13 @@ from heedful.text.tokenizer import Tokenizer, load
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SIDES = ("source", "target")
-ARRAYS = ("source", "source.begin", "target", "target.begin", "line")  # of every corpus in every folder
-MAX_MAPPED_ARRAYS = 64  # each holds a file open, of which a process may have a few hundred
+ARRAYS = ("source", "source.begin", "target", "target.begin", "line")  # of every corpus in every directory
+MAX_MAPPED_ARRAYS = 64  # each keeps a file open, and a process may open a few hundred
 
 Array = NDArray[Any]
 
 
 def row_lengths(rows: Sequence[Sequence[int]]) -> Array:
-    """The number of ids in each row."""
     return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
@@ -50,7 +49,7 @@ def write_tokens(folder: Path, name: str, rows: Sequence[Sequence[int]], vocab_s
 
 
 class MappedArrays:
-    """Memory-mapped .npy files, of which the most recently used stay open."""
+    """Memory-mapped .npy files; the most recently used stay open."""
 
     def __init__(self) -> None:
         self._open = lru_cache(MAX_MAPPED_ARRAYS)(_map_array)
@@ -60,7 +59,7 @@ class MappedArrays:
         return MappedArrays, ()
 
     def open(self, path: Path) -> Array:
-        """Map a file; a file that was rewritten (by its mtime) is mapped again."""
+        """Map a file; map it again if its mtime changed."""
         return self._open(path, path.stat().st_mtime_ns)
 
 
@@ -70,7 +69,6 @@ def _map_array(path: Path, mtime_ns: int) -> Array:  # noqa: ARG001  # part of t
 
 
 def count_micro_batches_per_block(corpus: TokenizedCorpus, epoch: int, max_tokens: int) -> Array:
-    """The number of micro-batches in each block of a corpus."""
     blocks = range(-(-corpus.num_rows // BLOCK_ROWS))
     counts = [
         count_micro_batches(*corpus.block_lengths(epoch, block), max_tokens, first_row=block * BLOCK_ROWS)
@@ -80,7 +78,7 @@ def count_micro_batches_per_block(corpus: TokenizedCorpus, epoch: int, max_token
 
 
 def load_or_compute(path: Path | None, compute: Callable[[], Array]) -> Array:
-    """Load an array from a file; if there is none, compute it and write the file."""
+    """Load an array from a file; if it does not exist, compute the array and write it."""
     if path is not None and path.is_file():
         array: Array = np.load(path)
         return array
@@ -96,32 +94,31 @@ def load_or_compute(path: Path | None, compute: Callable[[], Array]) -> Array:
 
 @dataclass(frozen=True)
 class StoredCorpus:
-    """The tokens of one corpus. `plan.Plan` makes batches of it."""
+    """The tokens of one corpus; `plan.Plan` makes batches from it."""
 
     name: str
     folders: tuple[Path, ...]
-    folder_rows: tuple[int, ...]  # rows in each folder
+    folder_rows: tuple[int, ...]  # rows in each directory
     fingerprint: str
-    plan_dir: Path | None = None  # where counts of micro-batches are kept
+    plan_dir: Path | None = None  # cache of micro-batch counts
     arrays: MappedArrays = field(default_factory=MappedArrays, repr=False, compare=False)
     has_fixed_lengths: bool = field(default=True, init=False)
 
     @cached_property
     def folder_starts(self) -> NDArray[np.int64]:
-        """The first row of each folder, and one past the last."""
+        """The first row of each directory, and one past the last."""
         return np.concatenate([[0], np.cumsum(self.folder_rows, dtype=np.int64)])
 
     @property
     def num_rows(self) -> int:
-        """The number of pairs."""
         return int(self.folder_starts[-1])
 
     def array(self, folder: int, name: str) -> Array:
-        """One array of one folder: "source", "source.begin", ..., "line"."""
+        """One array of one directory: "source", "source.begin", ..., "line"."""
         return self.arrays.open(self.folders[folder] / f"{self.name}.{name}.npy")
 
     def folder_spans(self, begin: int, end: int) -> Iterable[tuple[int, int, int]]:
-        """(folder, begin in it, end in it) of the rows [begin, end)."""
+        """(directory, begin and end within it) of the rows [begin, end)."""
         folder = int(np.searchsorted(self.folder_starts, begin, side="right")) - 1
         while begin < end:
             until = min(end, int(self.folder_starts[folder + 1]))
@@ -130,7 +127,7 @@ class StoredCorpus:
             begin, folder = until, folder + 1
 
     def block_lengths(self, epoch: int, block: int) -> tuple[Array, Array]:  # noqa: ARG002  # the same in every epoch
-        """Source and target lengths of a block, with the end token that each side gets."""
+        """Source and target lengths of a block, including end tokens."""
         spans = list(self.folder_spans(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.num_rows)))
         sides = [
             np.concatenate([np.diff(self.array(folder, f"{side}.begin")[a : b + 1]) for folder, a, b in spans]) + 1
@@ -139,12 +136,12 @@ class StoredCorpus:
         return sides[0], sides[1]
 
     def micro_batches_per_block(self, epoch: int, max_tokens: int) -> Array:
-        """The number of micro-batches in each block; counted once and kept in a file."""
+        """The number of micro-batches in each block, cached in a file."""
         path = self.plan_dir and self.plan_dir / f"{self.fingerprint[:16]}-{max_tokens}.npy"
         return load_or_compute(path, lambda: count_micro_batches_per_block(self, epoch, max_tokens))
 
     def group_by_folder(self, rows: Sequence[int]) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Folder, (position in `rows`, row inside the folder): so that a folder is opened once."""
+        """Directory, (position in `rows`, row within the directory), so that each directory is opened once."""
         numbers = np.asarray(rows, np.int64)
         folders = np.searchsorted(self.folder_starts, numbers, side="right") - 1
         inside = (numbers - self.folder_starts[folders]).tolist()
@@ -181,14 +178,14 @@ class StoredCorpus:
         return replace(self, folder_rows=tuple(folder_rows), fingerprint=f"{count:x}-{self.fingerprint}")
 
     def texts(self, side: str, folder: int) -> list[str]:
-        """The text of one folder's rows, from text/ next to tokens/."""
+        """The text of one directory's rows, from text/ next to tokens/."""
         path = self.folders[folder]
         return (path.parents[1] / "text" / path.name / f"{self.name}.{side}").read_text("utf-8").split("\n")[:-1]
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A prepared folder: corpora, tokenizers and the manifest that describes them."""
+    """A prepared directory: corpora, tokenizers and the manifest."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -211,7 +208,6 @@ class PreparedData:
 
     @property
     def train(self) -> tuple[StoredCorpus, ...]:
-        """The training corpora."""
         return self.split("train")
 
     @property
@@ -221,7 +217,7 @@ class PreparedData:
 
     @property
     def corpus_weights(self) -> list[float] | None:
-        """How often each training corpus is read, if the configuration sets it."""
+        """The sampling weight of each training corpus; None if the settings do not set it."""
         weights = [corpus["weight"] for corpus in self.manifest["corpora"] if corpus["split"] == "train"]
         return None if any(weight is None for weight in weights) else weights
 
@@ -231,28 +227,28 @@ class PreparedData:
 
 
 def open_prepared(folder: str | Path) -> PreparedData:
-    """Open what `heedful prepare` wrote; a DataError if it is incomplete, of another format, or a file is missing."""
+    """Open prepared data; raise a DataError if it is incomplete, has another format, or a file is missing."""
     folder = Path(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"{folder} has no {MANIFEST}: it is not prepared, or not completely. Type: heedful prepare"
+            f"{folder} has no {MANIFEST}: it is not completely prepared. To prepare it, type: heedful prepare"
         ) from None
     except ValueError as error:
-        raise DataError(f"{folder / MANIFEST} is damaged ({error}). Type: heedful prepare   to repair it") from None
+        raise DataError(f"{folder / MANIFEST} is damaged ({error}). To repair it, type: heedful prepare") from None
     if manifest.get("format") != FORMAT_VERSION:
         raise DataError(
-            f"{folder} has format {manifest.get('format')}, this heedful reads {FORMAT_VERSION}: prepare it again"
+            f"{folder} has format {manifest.get('format')}, but this heedful reads {FORMAT_VERSION}: prepare it again"
         )
     for tokenizer in manifest["tokenizers"].values():
         path = folder / tokenizer["file"]
         if not path.is_file() or file_sha256(path) != tokenizer["sha256"]:
-            raise DataError(f"{path} is missing or not the one this was prepared with. Type: heedful prepare")
+            raise DataError(f"{path} is missing or has changed. To repair it, type: heedful prepare")
     for corpus in manifest["corpora"]:
         for part in corpus["parts"]:
             for name, size in part["files"].items():
                 path = folder / part["folder"] / name
                 if not path.is_file() or path.stat().st_size != size:
-                    raise DataError(f"{path} is missing or truncated. Type: heedful prepare   to repair it")
+                    raise DataError(f"{path} is missing or truncated. To repair it, type: heedful prepare")
     return PreparedData(folder, manifest)

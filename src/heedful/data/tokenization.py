@@ -14,7 +14,7 @@ from heedful.text.tokenizer import Tokenizer, load
 
 
 def make_token_shard(folder: Path, name: str, into: str = "tokens") -> Shard:
-    """The shard that turns one folder of text into tokens; it depends on the vocabularies too."""
+    """The shard that tokenizes one directory of text; it also depends on the vocabularies."""
     return Shard(name, (folder / "text" / name, folder / "vocabulary"), folder / into / name)
 
 
@@ -30,13 +30,12 @@ def tokenize_shard(
 ) -> Mapping[str, int]:
     """Write the ids of the corpora in `tags`, with the tag in front of the source.
 
-    With subword regularization they are a pure function of seed, epoch and shard. Pairs longer than `max_tokens` are
-    dropped. Which ones does not depend on the sample: a sampled segmentation that is too long is replaced by the best
-    one, so that every epoch has the same pairs.
+    With subword regularization, the ids are a pure function of seed, epoch and shard. Pairs longer than `max_tokens`
+    are dropped. A sampled segmentation that is too long is replaced by the best one: all epochs have the same pairs.
     """
     counts: Counter[str] = Counter()
     tokenizers = {side: load(shard.inputs[1] / f"{side}.model") for side in SIDES}
-    threads = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else os.cpu_count() or 1  # a worker among others has one
+    threads = 1 if os.environ.get("OMP_NUM_THREADS") == "1" else os.cpu_count() or 1  # set for parallel workers
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
         for name, tag in tags.items():
             lines = np.load(shard.inputs[0] / f"{name}.line.npy")
@@ -74,9 +73,9 @@ def tokenize_shard(
 def sample_ids(
     tokenizer: Tokenizer, texts: list[str], amount: float, seed: int, max_tokens: int | None
 ) -> list[list[int]]:
-    """A sampled segmentation of every text, but the best one if either has more than `max_tokens`."""
+    """A sampled segmentation of every text, or the best one if either has more than `max_tokens`."""
     rows = tokenizer.sample(texts, amount, seed)
-    # No text has more tokens than bytes and spaces.
+    # A text has at most as many tokens as bytes plus spaces.
     long_texts = [
         number for number, text in enumerate(texts) if max_tokens and len(text.encode()) + text.count(" ") >= max_tokens
     ]
@@ -88,5 +87,5 @@ def sample_ids(
 
 
 def make_seed(*key: object) -> int:
-    """A seed determined by names and numbers."""
+    """A seed derived from names and numbers."""
     return int(hash_values(key)[:15], 16)

@@ -1,4 +1,4 @@
-"""The stages that make a vocabulary: trained on the shuffled text, or copied from existing tokenizer files."""
+"""The stages that create the vocabulary: trained on the shuffled text, or copied from existing tokenizer files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -28,7 +28,7 @@ def train_vocabulary(
     character_coverage: float,
     training_pairs: int,
 ) -> Mapping[str, int]:
-    """Train one tokenizer for both sides or one for each, on the first pairs in the order of their hash."""
+    """Train one shared tokenizer or one per side, on the first pairs in hash order."""
     sizes = {}
     for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
         texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in sides)
@@ -46,9 +46,9 @@ def copy_vocabulary(
     folder: Path,
     *,
     files: Sequence[str],
-    hashes: Sequence[str],  # noqa: ARG001  # so that other contents make another shard
+    hashes: Sequence[str],  # noqa: ARG001  # part of the shard's hash
 ) -> Mapping[str, int]:
-    """Copy existing tokenizers, one for each side."""
+    """Copy existing tokenizers, one per side."""
     tokenizers = {side: load(Path(file)) for side, file in zip(SIDES, files, strict=True)}
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / f"{side}.model")
@@ -56,7 +56,6 @@ def copy_vocabulary(
 
 
 def hash_tokenizer_file(file: str) -> str:
-    """The sha256 of an existing tokenizer."""
     try:
         return file_sha256(Path(file))
     except OSError as error:
@@ -64,9 +63,9 @@ def hash_tokenizer_file(file: str) -> str:
 
 
 def read_first_lines(folders: Sequence[Path], corpora: Sequence[str], side: str, max_lines: int) -> Iterator[str]:
-    """About `max_lines` lines of one side: as the text is shuffled, its beginning is a sample of the whole.
+    """About `max_lines` lines of one side; the text is shuffled, so its beginning is a random sample.
 
-    Of the first folders that hold enough, every corpus contributes the same share, as each has an order of its own.
+    Reads the same share of every corpus in the first directories with enough lines: each corpus is ordered separately.
     """
     counts = [[len(np.load(folder / f"{name}.line.npy", mmap_mode="r")) for name in corpora] for folder in folders]
     num_folders = int(np.searchsorted(np.cumsum([sum(row) for row in counts]), max_lines)) + 1

@@ -1,9 +1,9 @@
-"""Two small corpora and a model of each, to try heedful without a network.
+"""Two small corpora with a trained model each, to try heedful without a network.
 
     unpack("pt-en", "first/data")     # train, valid and test of both languages, and ATTRIBUTION.md
     heedful.load(model("pt-en"))      # a translator
 
-Short sentences from Tatoeba, CC BY 2.0 FR, chosen by `scripts/samples`; the models by `scripts/sample_models`.
+Short sentences from Tatoeba, CC BY 2.0 FR. `scripts/samples` selects them, `scripts/sample_models` trains the models.
 """
 
 import gzip
@@ -18,10 +18,10 @@ LICENSE = "ATTRIBUTION.md"
 
 
 def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
-    """Write a corpus as text files, with at most `limit` training pairs; return the folder."""
+    """Write a corpus as text files, with at most `limit` training pairs; return its directory."""
     packed = sample_folder(pair)
     if limit is not None and limit < 0:
-        raise ConfigError(f"limit is a number of training pairs, 0 or more, not {limit}")
+        raise ConfigError(f"limit must be 0 or more training pairs, not {limit}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
@@ -39,7 +39,6 @@ def model(pair: str) -> Path:
 
 
 def sample_folder(pair: str) -> Path:
-    """Return the folder of a sample in the installed package."""
     if pair not in PAIRS:
         raise ConfigError(f"there is no sample `{pair}`" + did_you_mean(pair, PAIRS))
     return Path(str(files("heedful.samples"))) / pair

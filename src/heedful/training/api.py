@@ -28,7 +28,7 @@ def train(
     launcher: Launcher = DEFAULT_LAUNCHER,
     progress: ProgressCallback = lambda _step: None,
 ) -> Path:
-    """Prepare, train, validate and save; returns the model directory. Called again, it continues where it stopped.
+    """Prepare, train, validate and save; return the model directory. If interrupted, call it again to resume.
 
     Without a [model], the autopilot chooses every setting that is left open.
     """

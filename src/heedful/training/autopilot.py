@@ -1,16 +1,16 @@
-"""The autopilot: settings from files alone, by the size of the corpus and the measured speed of this machine.
+"""The autopilot: chooses settings by the size of the corpus and the measured speed of this machine.
 
     heedful train train.en train.de --out my-model [--time 40m]
 
-It decides four things in turn, each by a table or a formula below and each with a one-line reason:
+It makes four decisions, in this order, each by a table or a formula below and each with a one-line reason:
 
-    vocabulary    by the number of pairs, and never less than their letters need
+    vocabulary    by the number of pairs, but large enough for all their letters
     size          the largest model that sees enough text in the time; its speed is measured on batches of this corpus
-    dropout       by how often each pair is seen, and by how much of the corpus the model could memorize
-    schedule      as many updates as there is time for; from them batch, learning rate, warm-up and EMA
+    dropout       by how often each pair is seen, and how much of the corpus the model could memorize
+    schedule      as many updates as there is time for; they determine batch size, learning rate, warm-up and EMA
 
-The decisions are written to my-model/autopilot.toml, a normal heedful.toml with the reasons as comments. The run trains
-what this file says; the same command again finds it and measures nothing.
+The decisions are written to my-model/autopilot.toml, a normal heedful.toml with the reasons as comments. The run uses
+this file; if you repeat the command, it is found and nothing is measured again.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ AUTOPILOT_FILE = "autopilot.toml"
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """A Transformer that the autopilot may choose, from `min_pairs` on."""
+    """A Transformer that the autopilot may choose for corpora of at least `min_pairs` pairs."""
 
     name: str
     min_pairs: int
@@ -52,12 +52,12 @@ class ModelSize:
     width: int
     feedforward_size: int
     heads: int
-    max_batch_tokens: int  # larger batches improve an update little
+    max_batch_tokens: int  # larger batches hardly improve an update
     learning_rate: float  # at 4096 tokens
 
     @property
     def weights(self) -> int:
-        """L (4 D^2 + 2 D F) of the encoder + L (8 D^2 + 2 D F) of the decoder: all but the embeddings"""
+        """L (4 D^2 + 2 D F) of the encoder + L (8 D^2 + 2 D F) of the decoder, without embeddings"""
         return self.layers * (12 * self.width**2 + 4 * self.width * self.feedforward_size)
 
 
@@ -72,11 +72,11 @@ MODEL_SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class CorpusScale:
-    """Settings for a corpus from `min_pairs` on."""
+    """Settings for corpora of at least `min_pairs` pairs."""
 
     min_pairs: int
-    vocab_size: int  # as many pieces as occur often enough to be learned
-    passes: int  # over the data, if no time is given
+    vocab_size: int  # each piece must occur often enough to be learned
+    passes: int  # over the data, without --time
 
 
 CORPUS_SCALES = (
@@ -89,31 +89,31 @@ CORPUS_SCALES = (
     CorpusScale(20_000_000, 32_000, 4),
 )
 
-# Dropout keeps a model from memorizing pairs, but slows learning down. The smaller of two values is enough:
+# Dropout keeps a model from memorizing pairs, but slows down learning. The smaller of two values is used:
 DROPOUT_BY_PASSES = ((3, 0.0), (6, 0.1), (20, 0.2), (inf, 0.3))  # if each pair is seen fewer times than this
 DROPOUT_BY_CAPACITY = ((0.1, 0.0), (0.5, 0.1), (1.0, 0.2), (inf, 0.3))  # if there are fewer weights per token than this
 
 MIN_PAIRS = 500
-MIN_TRAINING_TOKENS = 50_000  # fifty updates
+MIN_TRAINING_TOKENS = 50_000  # about fifty updates
 MAX_COUNTED_PAIRS = 1_000_000  # the vocabulary is the same for larger corpora
-MAX_LETTER_PAIRS = 50_000  # whose letters are counted
+MAX_LETTER_PAIRS = 50_000  # in which letters are counted
 NUM_BYTE_PIECES = 256  # in every vocabulary
-MAX_USEFUL_PASSES = 20  # over the data; later ones improve little (Muennighoff et al. 2023)
-DEFAULT_MAX_SECONDS = 3 * 3600.0  # if no time is given
+MAX_USEFUL_PASSES = 20  # over the data; more improve little (Muennighoff et al. 2023)
+DEFAULT_MAX_SECONDS = 3 * 3600.0  # without --time
 STEP_TIME_SHARE = 0.8  # of the time for steps; the rest is for validating, saving and decoding
-MIN_UPDATES = 1_000  # as far as smaller batches allow them
-MIN_BATCH_TOKENS = 1024  # smaller batches waste the processor
-PROBE_BATCH_TOKENS, NUM_PROBE_BATCHES = 2048, 2  # on which the speed is measured
+MIN_UPDATES = 1_000  # batches are made smaller to reach it
+MIN_BATCH_TOKENS = 1024  # smaller batches use the hardware badly
+PROBE_BATCH_TOKENS, NUM_PROBE_BATCHES = 2048, 2  # for measuring the speed
 WARMUP_SHARE, MAX_WARMUP_STEPS = 0.2, 400  # of the steps
 EMA_SHARE, MAX_EMA_DECAY = 0.5, 0.999  # the EMA spans this share of the steps
-# If each pair is seen fewer times than this: the amount of subword regularization, and the dropout that is enough then.
+# If each pair is seen fewer times than this: the amount of subword regularization, and the largest dropout then.
 REGULARIZATION_BY_PASSES = ((40, (0.0, inf)), (150, (0.05, 0.2)), (inf, (0.1, 0.3)))
 PATIENCE = 6  # validations
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A key, its value, and the reason, if it needs one."""
+    """A setting, its value, and the reason, if it needs one."""
 
     key: str
     value: Any
@@ -125,7 +125,7 @@ class CorpusFacts:
     """The size of the training corpus."""
 
     pairs: int
-    tokens: int  # of the target, with the end tokens
+    tokens: int  # of the target, including end tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def run_autopilot(
     on_event: EventHandler,
     elapsed_seconds: Callable[[], float],
 ) -> Settings:
-    """The requested settings, and a decision for each one left open; deciding counts as part of the time limit."""
+    """The requested settings, and a decision for each open one; deciding counts toward the time limit."""
     file = Path(requested.train.output_dir) / AUTOPILOT_FILE
     if world.is_first and file.is_file():
         check_same_request(requested, file)
@@ -193,8 +193,8 @@ def decide_settings(
         spent = limit - seconds_left()
         needed = spent + MIN_TRAINING_TOKENS / speed.tokens_per_second / STEP_TIME_SHARE
         raise ConfigError(
-            f"the time is too short: reading, cleaning and measuring took {format_duration(spent)}, and the smallest "
-            f"model learns from {speed.tokens_per_second:,.0f} tokens a second here. Give it --time "
+            f"the time limit is too short: reading, cleaning and measuring took {format_duration(spent)}, and the "
+            f"smallest model trains on {speed.tokens_per_second:,.0f} tokens per second here. Use --time "
             f"{format_duration(1.5 * needed)} or more"
         )
     return [vocabulary, *decide_training(requested, facts, size, speed, seconds_left(), world.ranks)]
@@ -204,29 +204,29 @@ def decide_settings(
 
 
 def decide_vocabulary(pairs: int, letters: int) -> Decision:
-    """By the number of pairs; but every letter is a piece, and there must be as many longer pieces."""
+    """By the number of pairs, but large enough for every letter and as many longer pieces."""
     usual, minimum = find_scale(pairs).vocab_size, ceil((NUM_BYTE_PIECES + 2 * letters) / 1000) * 1000
     if minimum > usual:
-        return Decision("tokenizer.vocab_size", minimum, f"{letters:,} different letters, and as many pieces of words")
+        return Decision("tokenizer.vocab_size", minimum, f"{letters:,} different letters, and as many longer pieces")
     size = f"{pairs:,} pairs" if pairs < MAX_COUNTED_PAIRS else "a million pairs or more"
-    return Decision("tokenizer.vocab_size", usual, f"{size}: a piece should be seen often enough to be learned")
+    return Decision("tokenizer.vocab_size", usual, f"{size}: each piece must occur often enough to be learned")
 
 
 def find_scale(pairs: int) -> CorpusScale:
-    """The line of CORPUS_SCALES for a corpus."""
+    """The entry of CORPUS_SCALES for a corpus."""
     return [scale for scale in CORPUS_SCALES if scale.min_pairs <= pairs][-1]
 
 
 def choose_size(
     facts: CorpusFacts, measure: MeasureSpeed, seconds_left: SecondsLeft
 ) -> tuple[ModelSize, TrainingSpeed]:
-    """The largest size that sees a token for each of its weights in the time left, not counting frequent repetitions.
+    """The largest size that sees one token per weight in the time left; frequent repetitions do not count.
 
-    Of two models that train for the same time the smaller sees more text and the larger learns more from it. By the law
-    of Hoffmann et al. 2022, loss = E + A / weights^0.34 + B / tokens^0.28, and with the speeds that neighbors in
-    MODEL_SIZES have on a CPU, both are equal when the larger has seen between 0.5 and 2 tokens per weight.
+    Of two models trained for the same time, the smaller sees more text and the larger learns more from it. By the law
+    of Hoffmann et al. 2022, loss = E + A / weights^0.34 + B / tokens^0.28, and with the CPU speeds of neighbors in
+    MODEL_SIZES, both reach the same loss when the larger has seen between 0.5 and 2 tokens per weight.
 
-    Speeds are measured from the smallest size up, and only while a larger one could still win: it is never faster.
+    Speeds are measured from the smallest size up, as long as a larger one may qualify: a larger one is never faster.
     """
     best, speed = MODEL_SIZES[0], measure(MODEL_SIZES[0])
     for size in MODEL_SIZES[1:]:
@@ -248,7 +248,7 @@ def decide_training(
     seconds_left: float,
     ranks: int = 1,
 ) -> list[Decision]:
-    """Everything that follows from how many tokens there is time for."""
+    """All decisions that depend on how many tokens there is time for."""
     tokens = STEP_TIME_SHARE * seconds_left * speed.tokens_per_second
     if requested.train.steps:
         tokens = min(tokens, requested.train.steps * requested.train.batch_tokens)
@@ -264,34 +264,34 @@ def decide_training(
     may_regularize = tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in tokenizer.model_fields_set
     regularization, max_dropout = find_below(REGULARIZATION_BY_PASSES, passes) if may_regularize else (0.0, inf)
     dropout, dropout_reason = choose_dropout(size, facts, passes, max_dropout)
-    size_reason = f"size {size.name}, which learns {speed.tokens_per_second:,.0f} tokens a second here"
+    size_reason = f"size {size.name}, which trains on {speed.tokens_per_second:,.0f} tokens per second here"
     decisions = [
         *decide_model(requested, size, dropout, dropout_reason, size_reason),
         Decision("train.batch_tokens", batch, f"{tokens / 1e6:.3g} million tokens in about {steps:,} updates"),
-        Decision("train.learning_rate", learning_rate, "less for wide models, more for large batches"),
-        Decision("train.schedule", "linear", "to zero at the last step"),
-        Decision("train.warmup_steps", warmup, f"{WARMUP_SHARE:.0%} of the updates, {MAX_WARMUP_STEPS} at most"),
-        Decision("train.ema", decay, f"keeps the mean of the weights of about {1 / (1 - decay):,.0f} updates"),
+        Decision("train.learning_rate", learning_rate, "lower for wide models, higher for large batches"),
+        Decision("train.schedule", "linear", "falls to zero at the last step"),
+        Decision("train.warmup_steps", warmup, f"{WARMUP_SHARE:.0%} of the updates, at most {MAX_WARMUP_STEPS}"),
+        Decision("train.ema", decay, f"averages the weights over about {1 / (1 - decay):,.0f} updates"),
         Decision("train.precision", speed.precision, speed.reason),
     ]
     if not requested.train.time:
         reason = f"{passes:.3g} passes over {facts.pairs:,} pairs, about {duration}; --time sets another limit"
         decisions.append(Decision("train.steps", steps, reason))
-        reason = "validations in a row without a better one end it early"
+        reason = "validations in a row without improvement end the run early"
         decisions.append(Decision("train.patience", PATIENCE, reason))
     if regularization:
-        reason = f"words are re-segmented in each of {passes:.0f} passes, so that none is memorized"
+        reason = f"words are re-segmented in each of {passes:.0f} passes to prevent memorization"
         decisions.insert(0, Decision("tokenizer.subword_regularization", regularization, reason))
     return decisions
 
 
 def find_below(table: Iterable[tuple[float, Value]], number: float) -> Value:
-    """The value of the first line whose bound is above the number."""
+    """The value of the first entry whose bound exceeds the number."""
     return next(value for bound, value in table if number < bound)
 
 
 def choose_dropout(size: ModelSize, facts: CorpusFacts, passes: float, max_dropout: float = inf) -> tuple[float, str]:
-    """The smallest of both tables and `max_dropout`, which is enough with subword regularization; and the reason."""
+    """The smallest of both tables and `max_dropout` (from subword regularization), and the reason."""
     by_passes = find_below(DROPOUT_BY_PASSES, passes)
     by_capacity = find_below(DROPOUT_BY_CAPACITY, size.weights / facts.tokens)
     if max_dropout < min(by_passes, by_capacity):
@@ -302,7 +302,7 @@ def choose_dropout(size: ModelSize, facts: CorpusFacts, passes: float, max_dropo
 
 
 def choose_batch_tokens(requested: Settings, size: ModelSize, tokens: float, ranks: int) -> int:
-    """The largest batch that leaves MIN_UPDATES; but each micro-batch must hold the longest pair, a tag and an end."""
+    """The largest batch that leaves MIN_UPDATES; micro-batches must fit the longest pair, a tag and an end token."""
     train = requested.train
     if "batch_tokens" in train.model_fields_set:
         return train.batch_tokens
@@ -334,7 +334,7 @@ def decide_model(
 
 
 def count_corpus(requested: Settings) -> tuple[int, int]:
-    """The number of pairs, up to MAX_COUNTED_PAIRS; and of letters for which the tokenizer will have a piece."""
+    """The number of pairs, up to MAX_COUNTED_PAIRS, and of letters that get a piece in the vocabulary."""
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in requested.data.train:
         for block in read_pairs(
@@ -346,10 +346,10 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
             if pairs >= MAX_COUNTED_PAIRS:
                 break
     if pairs < MIN_PAIRS:
-        unread = f" ({rejected:,} more cannot be read: type heedful check to see why)" if rejected else ""
+        unread = f" ({rejected:,} more cannot be read; type heedful check to see why)" if rejected else ""
         raise DataError(
-            f"{pairs:,} pairs are too few{unread}: the autopilot needs {MIN_PAIRS}, and a useful translator ten "
-            "thousand. To experiment with fewer, use a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"
+            f"{pairs:,} pairs are too few{unread}: the autopilot needs {MIN_PAIRS}, and a useful translator about "
+            "10,000. To experiment with fewer, use a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"
         )
     covered, num_letters = 0, 0
     for _, count in letters.most_common():
@@ -362,7 +362,7 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
 def measure_speed(
     settings: Settings, prepared: PreparedData, corpora: Corpora, world: World, device: torch.device
 ) -> TrainingSpeed:
-    """Forward and backward on batches of this corpus, in the faster precision, times the number of processes."""
+    """Training speed on batches of this corpus, in the faster precision, times the number of processes."""
     batch_tokens = max(PROBE_BATCH_TOKENS, settings.clean.max_tokens + 2)
     plan = make_plan(prepared, corpora, seed=settings.seed, batch_tokens=batch_tokens, micro_batches=1)
     steps = range(0, 7 * NUM_PROBE_BATCHES, 7)
@@ -374,24 +374,24 @@ def measure_speed(
             reason = f"bf16 is {speeds['bf16'] / speeds['fp32']:.2f} x as fast as fp32 here"
             return TrainingSpeed(world.ranks * speeds[settings.train.precision or precision], precision, reason)
         precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-        for _ in range(2):  # the first is for warming up
+        for _ in range(2):  # the first warms up
             speed = measure_tokens_per_second(
                 model, batches, device, precision, after_batch=lambda: model.zero_grad(set_to_none=True)
             )
-        return TrainingSpeed(world.ranks * speed, precision, "this device has units for it")
+        return TrainingSpeed(world.ranks * speed, precision, "bf16 where the GPU supports it")
 
 
 # ------------------------------------------------------------------------------------------------------ autopilot.toml
 
 
 def explicit_settings(requested: Settings) -> dict[str, Any]:
-    """What the user wrote: without defaults, and without splits that have no corpora."""
+    """The user's settings, without defaults and without splits that have no corpora."""
     tree = requested.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     return {**tree, "data": {key: value for key, value in tree["data"].items() if value}}
 
 
 def merge_decisions(decisions: Iterable[Decision], requested: Settings) -> Settings:
-    """The decisions, overridden by what the user requested."""
+    """The decisions, overridden by the user's settings."""
     return parse_settings(merge_trees(nest_decisions(decisions), explicit_settings(requested)), where="the autopilot")
 
 
@@ -408,13 +408,13 @@ def nest_decisions(decisions: Iterable[Decision]) -> dict[str, Any]:
 
 
 def explained_decisions(decisions: Iterable[Decision], requested: Settings) -> list[Decision]:
-    """Decisions with a reason whose keys the user left open."""
+    """Decisions that have a reason and whose keys the user left open."""
     explicit = dict(flatten(explicit_settings(requested)))
     return [decision for decision in decisions if decision.reason and decision.key not in explicit]
 
 
 def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
-    """autopilot.toml: requested settings and decisions, with the reasons as comments; its paths are relative to it."""
+    """autopilot.toml: settings and decisions, with reasons as comments and paths relative to the file."""
     folder, prepared = Path(requested.train.output_dir), Path(requested.data.prepared_dir)
     relative = prepared.relative_to(folder) if prepared.is_relative_to(folder) else prepared
     paths = {"data": {"prepared_dir": relative.as_posix()}, "train": {"output_dir": "."}}
@@ -422,8 +422,8 @@ def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
     ordered = RootModel({key: tree[key] for key in Settings.model_fields if key in tree})
     reasons = {decision.key: decision.reason for decision in explained_decisions(decisions, requested)}
     lines = [
-        "# Chosen by heedful's autopilot for this corpus and this machine. Change what you like, and then:",
-        f"# heedful train {AUTOPILOT_FILE} --out another-folder",
+        "# Chosen by heedful's autopilot for this corpus and this machine. To change it, edit this file and type:",
+        f"# heedful train {AUTOPILOT_FILE} --out another-directory",
         "",
     ]
     section = ""
@@ -436,10 +436,10 @@ def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
 
 
 def check_same_request(requested: Settings, file: Path) -> None:
-    """Refuse an autopilot.toml that was written for other settings."""
+    """Raise a ConfigError if autopilot.toml was written for other settings."""
     before, now = (dict(flatten(explicit_settings(settings))) for settings in (load(file), requested))
-    if changes := describe_changes(before, now, now, "there"):
+    if changes := describe_changes(before, now, now, "in the file"):
         raise ConfigError(
-            f"{file} was written for another command:\n{changes}\nUse that one again, name another folder (--out), or "
-            f"train with this file: heedful train {file}"
+            f"{file} was written for another command:\n{changes}\nUse that command again, choose another directory "
+            f"(--out), or train with this file: heedful train {file}"
         )

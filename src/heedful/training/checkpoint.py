@@ -1,11 +1,11 @@
-"""Checkpoints: immutable folders with hashes that appear completely or not at all.
+"""Checkpoints: immutable directories with hashes, written atomically.
 
     run/step-00001000/   model.safetensors  optimizer.safetensors  [ema.safetensors]  state.json  MANIFEST.json
     run/LATEST           the name of the newest, replaced atomically
 
-All files are written to a temporary folder and synced to the disk, last the manifest with the size and SHA-256 of every
-file; then the folder is renamed. Loading verifies every hash and falls back to the previous checkpoint if one is wrong.
-Nothing is ever unpickled.
+All files are written to a temporary directory and synced to disk; the manifest, with the size and SHA-256 of every
+file, is written last. Then the directory is renamed. Loading verifies every hash and falls back to the previous
+checkpoint if one does not match. Nothing is unpickled.
 """
 
 import json
@@ -31,15 +31,15 @@ Tensors = Mapping[str, Mapping[str, Tensor]]  # file name without suffix -> name
 
 
 class DamagedCheckpoint(HeedfulError):
-    """The files of a checkpoint are not what was written."""
+    """A file of a checkpoint is missing or has changed."""
 
 
 class OldCheckpoint(HeedfulError):
-    """A checkpoint of an older format."""
+    """A checkpoint in an older format."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
-            f"{folder} was written by an older heedful; finish it with that version, or start a new run (--out)"
+            f"{folder} was written by an older heedful; finish the run with that version, or start a new one (--out)"
         )
 
 
@@ -51,7 +51,6 @@ class Checkpoint:
     state: dict[str, Any]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one file."""
         path = self.folder / f"{name}.safetensors"
         try:
             return load_file(path)
@@ -65,7 +64,7 @@ def checkpoint_name(step: int, prefix: str = "step") -> str:
 
 
 def save(run: Path, step: int, tensors: Tensors, state: Mapping[str, Any], *, prefix: str = "step") -> Path:
-    """Write one checkpoint, or nothing. An OSError (a full disk) leaves everything as it was."""
+    """Write one checkpoint atomically. After an OSError (such as a full disk) nothing has changed."""
     unfinished = start_writing(run, step, prefix)
     try:
         write_tensors(unfinished, tensors)
@@ -76,12 +75,12 @@ def save(run: Path, step: int, tensors: Tensors, state: Mapping[str, Any], *, pr
 
 
 def unfinished_folder(run: Path, step: int, prefix: str = "step") -> Path:
-    """Where a checkpoint is written before it is complete; the name is not that of a checkpoint."""
+    """The directory of an incomplete checkpoint; its name never matches that of a complete one."""
     return run / f".tmp-{checkpoint_name(step, prefix)}"
 
 
 def start_writing(run: Path, step: int, prefix: str = "step") -> Path:
-    """Create an empty folder to write the files into."""
+    """Create an empty directory for the files of a checkpoint."""
     unfinished = unfinished_folder(run, step, prefix)
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True, exist_ok=True)
@@ -89,17 +88,16 @@ def start_writing(run: Path, step: int, prefix: str = "step") -> Path:
 
 
 def write_tensors(folder: Path, tensors: Tensors) -> None:
-    """Write one safetensors file per entry."""
     for name, by_key in tensors.items():
         contiguous = {key: tensor.detach().contiguous() for key, tensor in by_key.items()}
         try:
             save_file(contiguous, folder / f"{name}.safetensors")
-        except SafetensorError as error:  # wraps the error of the operating system
+        except SafetensorError as error:  # wraps the OSError
             raise OSError(str(error)) from None
 
 
 def finish_writing(run: Path, step: int, state: Mapping[str, Any], *, prefix: str = "step") -> Path:
-    """Write state and manifest, sync everything to the disk, then rename the folder: now it is a checkpoint."""
+    """Write state and manifest, sync everything to disk, then rename the directory to its final name."""
     unfinished, folder = unfinished_folder(run, step, prefix), run / checkpoint_name(step, prefix)
     write_synced(unfinished / STATE, json.dumps(state, indent=1))
     files = {}
@@ -107,7 +105,7 @@ def finish_writing(run: Path, step: int, state: Mapping[str, Any], *, prefix: st
         sync_path(path)
         files[path.name] = {"size": path.stat().st_size, "sha256": file_sha256(path)}
     manifest = manifest_text({"format": FORMAT, "step": step, "files": files})
-    if folder.exists():  # a resumed run takes this step again
+    if folder.exists():  # a resumed run repeats this step
         if holds_exactly(folder, manifest):
             shutil.rmtree(unfinished)
             return folder
@@ -122,12 +120,12 @@ def finish_writing(run: Path, step: int, state: Mapping[str, Any], *, prefix: st
 
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """The only valid form of a manifest: any other byte in it is damage."""
+    """The only valid form of a manifest; any other byte counts as damage."""
     return json.dumps(manifest, indent=1)
 
 
 def holds_exactly(folder: Path, manifest: str) -> bool:
-    """Whether a folder is a valid checkpoint with this manifest."""
+    """Whether a directory is a valid checkpoint with this manifest."""
     try:
         verify(folder)
     except DamagedCheckpoint:
@@ -136,7 +134,7 @@ def holds_exactly(folder: Path, manifest: str) -> bool:
 
 
 def verify(folder: Path) -> Checkpoint:
-    """Check name, size and hash of every file; raises a DamagedCheckpoint that says what is wrong."""
+    """Check name, size and hash of every file; raise a DamagedCheckpoint with the reason."""
     try:
         written = (folder / MANIFEST).read_bytes()
         manifest = json.loads(written)
@@ -145,26 +143,28 @@ def verify(folder: Path) -> Checkpoint:
         if manifest["format"] == 1:
             raise OldCheckpoint(folder)
         if manifest["format"] != FORMAT:
-            raise DamagedCheckpoint(f"{folder} has format {manifest['format']}, this heedful reads {FORMAT}")
+            raise DamagedCheckpoint(
+                f"{folder} has format {manifest['format']}, but this version of heedful reads {FORMAT}"
+            )
         listed = manifest["files"]
         if STATE not in listed or {path.name for path in list_files(folder)} != {*listed, MANIFEST}:
-            raise DamagedCheckpoint(f"{folder} does not hold the files that its manifest lists")
+            raise DamagedCheckpoint(f"{folder} does not contain the files listed in its manifest")
         for name, expected in listed.items():
             with (folder / name).open("rb") as stream:
                 if os.fstat(stream.fileno()).st_size != expected["size"]:
-                    raise DamagedCheckpoint(f"{folder / name} does not have the size that was written")
+                    raise DamagedCheckpoint(f"{folder / name} has a different size than when it was written")
                 if file_digest(stream, "sha256").hexdigest() != expected["sha256"]:
                     raise DamagedCheckpoint(f"{folder / name} has changed since it was written")
         state = json.loads((folder / STATE).read_bytes())
         if manifest["step"] != state["step"] or not folder.name.endswith(f"-{manifest['step']:08}"):
-            raise DamagedCheckpoint(f"{folder} is not the step that its name says")
+            raise DamagedCheckpoint(f"{folder} contains another step than its name says")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpoint(f"{folder} cannot be read: {error}") from None
     return Checkpoint(folder, state)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint, not verified; empty if it cannot be read."""
+    """The state of a checkpoint, not verified; empty if unreadable."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_bytes())
     except (OSError, ValueError):
@@ -173,7 +173,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def refuse_old_format(run: Path) -> None:
-    """Raise an error if a checkpoint of this run has an older format."""
+    """Raise an OldCheckpoint if this run has a checkpoint in an older format."""
     for folder in checkpoint_folders(run):
         try:
             manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -186,7 +186,7 @@ def refuse_old_format(run: Path) -> None:
 def find_newest(
     run: Path, warn: Callable[[str], None] = lambda _text: None, *, regular: bool = False
 ) -> Checkpoint | None:
-    """The newest valid checkpoint, or the newest regular one; warns of damaged ones that it passes over."""
+    """The newest valid checkpoint (or the newest regular one); warns about damaged ones."""
     for folder in checkpoint_folders(run):
         try:
             checkpoint = verify(folder)
@@ -199,7 +199,7 @@ def find_newest(
 
 
 def set_aside(folder: Path) -> None:
-    """Rename a damaged checkpoint, so that it can be examined but is not used."""
+    """Rename a damaged checkpoint: it is no longer used, but can be examined."""
     aside = folder.with_name(f"damaged-{folder.name}")
     if aside.exists():
         delete_folder(aside)
@@ -207,7 +207,7 @@ def set_aside(folder: Path) -> None:
 
 
 def checkpoint_folders(run: Path, prefix: str = "step") -> list[Path]:
-    """The folders of checkpoints, newest first, valid or not; a run folder that cannot be read is an error."""
+    """Checkpoint directories, newest first, valid or not; raises an error if `run` cannot be read."""
     try:
         return sorted((path for path in run.iterdir() if re.fullmatch(rf"{prefix}-\d+", path.name)), reverse=True)
     except FileNotFoundError:
@@ -215,19 +215,19 @@ def checkpoint_folders(run: Path, prefix: str = "step") -> list[Path]:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint, without the hidden files that file browsers create."""
+    """The files of a checkpoint, without hidden files that file browsers create."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def prune(run: Path, num_keep: int, prefix: str = "step", also_keep: frozenset[str] = frozenset()) -> None:
-    """Delete all checkpoints but the newest `num_keep` and those named; call it after a successful save."""
+    """Delete all checkpoints except the newest `num_keep` and `also_keep`; call it after a successful save."""
     for old in checkpoint_folders(run, prefix)[num_keep:]:
         if old.name not in also_keep:
             delete_folder(old)
 
 
 def delete_folder(folder: Path) -> None:
-    """Delete a folder so that a partly deleted one is never taken for a checkpoint."""
+    """Rename, then delete a directory: a partly deleted one never looks like a checkpoint."""
     renamed = folder.with_name(f".tmp-gone-{folder.name}")
     shutil.rmtree(renamed, ignore_errors=True)
     folder.rename(renamed)
@@ -235,13 +235,13 @@ def delete_folder(folder: Path) -> None:
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove what an interrupted save left behind."""
+    """Remove the leftovers of an interrupted save."""
     for path in run.glob(".tmp-*"):
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines of a JSON Lines file; the last may be half written."""
+    """The complete lines of a JSON Lines file; the last line may be partly written."""
     if path.is_file():
         for line in path.read_bytes().split(b"\n")[:-1]:
             try:

@@ -1,8 +1,8 @@
-"""How far a run is, in steps, for the learning-rate schedule, also when the last step moves.
+"""Maps steps to positions in the learning-rate schedule, also when the last step of a run changes.
 
-A run with a time limit does not know its last step in advance. It starts from an estimate and corrects it. Every
-correction is an entry of the journal `refits`, and position and end are pure functions of the journal. So the same
-journal gives the same learning rates, at whatever speed the second run goes.
+A run with a time limit does not know its last step in advance: it starts from an estimate and corrects it. Every
+correction is appended to `refits`. Positions depend only on `steps` and `refits`, so a second run with the same refits
+has the same learning rates, even if it is faster or slower.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The first estimate of the last step, and the journal: (a, b) says that after step a the last step became b."""
+    """The first estimate of the last step, and its corrections: (a, b) sets the last step to b after step a."""
 
     steps: int
     refits: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:
-        """The last step, as far as is known."""
+        """The current estimate of the last step."""
         return self.refits[-1][1] if self.refits else self.steps
 
     def refit(self, step: int, end: int) -> Self:
-        """The clock with one more entry; positions up to `step` stay the same."""
+        """The clock with one more correction; positions up to `step` do not change."""
         if end < step:
             raise ValueError(f"after step {step} the last step cannot be {end}")
         return replace(self, refits=(*self.refits, (step, end)))
 
     def position(self, step: int) -> float:
-        """Where a step is on the way from 0 to `steps`: the rest of the way is spread evenly up to the end.
+        """The schedule position of a step, from 0 to `steps`; a correction spreads the remaining positions evenly.
 
-        p(k) = k before the first entry (a, b);  p(k) = steps - (steps - p(a)) (b - k) / (b - a) after it
+        p(k) = k before the first correction (a, b);  p(k) = steps - (steps - p(a)) (b - k) / (b - a) after it
         """
         last_refit, position, end = 0, 0.0, self.steps
         for refit_step, new_end in self.refits:
@@ -51,15 +51,15 @@ class Clock:
 
 
 def fit_last_step(step: int, elapsed_seconds: float, steps_per_second: float, limit_seconds: float) -> int:
-    """The step at which the time is over: step + (limit - elapsed) * rate, never an earlier one."""
+    """The step at which the time limit is reached: step + (limit - elapsed) * rate, at least `step`."""
     return step + max(0, int((limit_seconds - elapsed_seconds) * steps_per_second))
 
 
 def reserve_seconds(limit_seconds: float, validation_seconds: Sequence[float], finish_validations: float) -> float:
-    """Seconds to keep for the work after the last step, which takes as long as `finish_validations`: 3 to 20 %.
+    """Seconds to reserve for the work after the last step (about `finish_validations` validations): 3 to 20 %.
 
-    The median of the last three validations counts: the first ones write long outputs, and a single slow one, during
-    which the machine was busy, says nothing.
+    A validation is estimated by the median of the last three: the first ones produce long outputs, and a single one may
+    be slow because the machine was busy.
     """
     expected = finish_validations * median(validation_seconds[-3:]) if validation_seconds else 0.0
     return min(0.2 * limit_seconds, max(0.03 * limit_seconds, expected))

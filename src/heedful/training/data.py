@@ -1,4 +1,4 @@
-"""The data of a run: corpora to learn from, pairs to validate on, and batches as tensors."""
+"""The data of a run: training corpora, validation pairs, and batches as tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from heedful.data.store import PreparedData, StoredCorpus
 from heedful.errors import DataError
 from heedful.text.tokenizer import BOS, EOS, PAD
 
-EXACT_MICRO_BATCHES = 4  # of an exact run: it may be shared by 1, 2 or 4 processes
+EXACT_MICRO_BATCHES = 4  # in an exact run, so that 1, 2 or 4 processes can share them
 
 Corpora = Sequence[StoredCorpus | ResegmentedCorpus]
 
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Pairs that are not learned from."""
+    """Held-out pairs, as ids and as text."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -30,7 +30,7 @@ class ValidationSet:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run learns from and validates on."""
+    """The training corpora and the validation set of a run."""
 
     prepared: PreparedData
     corpora: Corpora
@@ -38,7 +38,6 @@ class TrainingData:
 
     @property
     def num_pairs(self) -> int:
-        """Pairs to learn from."""
         return sum(corpus.num_rows for corpus in self.corpora)
 
     @property
@@ -54,9 +53,9 @@ def load_data(prepared: PreparedData, *, validate_pairs: int, regularization: fl
 
 
 def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[StoredCorpus, ...], ValidationSet]:
-    """What to learn from and what to validate on: the validation corpora, or else the last pairs of the training ones.
+    """Training corpora and validation set (the validation corpora, or the end of the largest training corpus).
 
-    PreparedData text is in the order of its hash, so its last pairs are a random sample.
+    Prepared text is ordered by hash, so its last pairs are a random sample.
     """
     train, validation = prepared.train, prepared.split("validation")
     if validation:
@@ -65,7 +64,7 @@ def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[Stor
     count = min(max_pairs, train[largest].num_rows // 10)
     if not count:
         raise DataError(
-            "the corpus is too small to hold pairs out for validation: give at least 10, or a validation set"
+            "the corpus is too small to hold out pairs for validation: use at least 10 pairs, or add a validation set"
         )
     rest, rows = train[largest].without_last(count), range(train[largest].num_rows - count, train[largest].num_rows)
     pairs = train[largest].pairs(rows)
@@ -75,7 +74,7 @@ def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[Stor
 
 
 def read_pairs(corpora: Sequence[StoredCorpus], max_pairs: int | None = None) -> ValidationSet:
-    """Every pair of the corpora, or the first ones of each: an equal share of `max_pairs`, as far as they have it."""
+    """All pairs of the corpora; with `max_pairs`, the first pairs of each, in equal shares."""
     pairs = ValidationSet([], [], [], [])
     for corpus in corpora:
         count = corpus.num_rows if max_pairs is None else min(corpus.num_rows, -(-max_pairs // len(corpora)))
@@ -88,7 +87,7 @@ def read_pairs(corpora: Sequence[StoredCorpus], max_pairs: int | None = None) ->
 
 
 def regularize(prepared: PreparedData, corpora: Sequence[StoredCorpus], amount: float, seed: int) -> Corpora:
-    """The corpora, re-segmented every epoch if the amount of subword regularization is not 0."""
+    """The corpora, re-segmented every epoch unless the amount of subword regularization is 0."""
     if not amount:
         return corpora
     rows = {corpus.name: corpus.num_rows for corpus in prepared.train}
@@ -104,7 +103,6 @@ def stored_corpus(corpus: StoredCorpus | ResegmentedCorpus) -> StoredCorpus:
 
 
 def make_plan(prepared: PreparedData, corpora: Corpora, *, seed: int, batch_tokens: int, micro_batches: int) -> Plan:
-    """Which pairs are in which batch."""
     return Plan(
         corpora,
         seed=seed,
@@ -116,12 +114,11 @@ def make_plan(prepared: PreparedData, corpora: Corpora, *, seed: int, batch_toke
 
 
 def count_micro_batches(requested: int | None, ranks: int, *, exact: bool) -> int:
-    """How many micro-batches a batch is cut into: as requested, or else one per process, or enough to stay exact."""
+    """Micro-batches per batch: as requested, else one per process, but at least EXACT_MICRO_BATCHES if exact."""
     return requested or (max(EXACT_MICRO_BATCHES, ranks) if exact else ranks)
 
 
 def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
-    """A micro-batch as tensors."""
     corpus = corpora[micro_batch.corpus]
     rows = micro_batch.rows.tolist()
     pairs = corpus.pairs(micro_batch.epoch, rows) if isinstance(corpus, ResegmentedCorpus) else corpus.pairs(rows)
@@ -129,7 +126,7 @@ def load_batch(corpora: Corpora, micro_batch: MicroBatch) -> Batch:
 
 
 def line_numbers(micro_batches: Sequence[MicroBatch], corpora: Corpora) -> tuple[tuple[str, int], ...]:
-    """The pairs of micro-batches, as corpus and line number."""
+    """(corpus name, line number) of every pair in the micro-batches."""
     lines: list[tuple[str, int]] = []
     for micro_batch in micro_batches:
         corpus = corpora[micro_batch.corpus]
@@ -138,7 +135,7 @@ def line_numbers(micro_batches: Sequence[MicroBatch], corpora: Corpora) -> tuple
 
 
 def mean_epoch(positions: Sequence[EpochPosition], corpora: Corpora, num_pairs: int) -> float:
-    """Passes over the data, the mean over all corpora by their size."""
+    """Completed epochs: the mean over all corpora, weighted by size."""
     passes = (
         (position.epoch + position.fraction) * corpus.num_rows
         for position, corpus in zip(positions, corpora, strict=True)

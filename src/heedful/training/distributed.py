@@ -1,12 +1,12 @@
-"""Processes of one training run, and how their gradients are combined.
+"""Distributed training: the processes of a run, and how their gradients are combined.
 
     torchrun --nproc-per-node 2 -m heedful train heedful.toml
 
-The batch of a step is always cut into the same micro-batches, and each draws its dropout from (seed, step, index of the
-micro-batch): the processes only share the work. A GradientReducer decides how gradients are summed:
+The batch of a step is always split into the same micro-batches, and the dropout of each is seeded with (seed, step,
+micro-batch index), whichever process computes it. A GradientReducer decides how gradients are summed:
 
-    InOrderReducer   g_0 + g_1 + g_2 ..., one micro-batch after another and in this order on every process: the same
-                     bits for any number of processes, but every process receives every gradient
+    InOrderReducer   g_0 + g_1 + g_2 ..., in the order of the micro-batches on every process: bit-identical for any
+                     number of processes, but every process receives every gradient
     DdpReducer       DistributedDataParallel: all-reduce that overlaps with the backward pass
     FsdpReducer      FSDP2: each process keeps a shard of every weight, gradient and moment
 """
@@ -25,13 +25,13 @@ from torch import Tensor, distributed, nn
 from heedful.data.plan import MicroBatch
 from heedful.model.seq2seq import Seq2Seq
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=30)  # the others wait while the first process prepares the corpus
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)  # long, because the others wait while the first process prepares the corpus
 CONNECT_TIMEOUT = timedelta(seconds=3)  # for a store whose process may be dead
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The rank of this process, the number of ranks, and both on its own machine."""
+    """The rank of this process and the number of ranks, in total and on this machine."""
 
     rank: int = 0
     ranks: int = 1
@@ -40,7 +40,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> "World":
-        """As torchrun sets it; a single process without torchrun."""
+        """Read the variables that torchrun sets; without torchrun, a single process."""
         rank, ranks, local_rank = (
             int(os.environ.get(name, default))
             for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
@@ -53,7 +53,6 @@ class World:
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait until every process is here."""
         if self.ranks > 1:
             distributed.barrier()
 
@@ -73,14 +72,12 @@ class World:
 class ProcessGroup:
     """PyTorch's default process group of this process."""
 
-    # The group that was destroyed last stays referenced until the next one is. If DistributedDataParallel held the last
-    # reference, its destructor would wait for the group's threads with the GIL locked, and a thread that has just ended
-    # its work needs the GIL to release its tensors: a finished run would never exit.
+    # A reference to the last destroyed group. If DistributedDataParallel held the only one, its destructor would wait
+    # for the group's threads while holding the GIL, which a finishing thread needs to release its tensors: a deadlock.
     _destroyed: ClassVar[Any] = None
 
     @classmethod
     def create(cls, world: World, device: torch.device) -> None:
-        """Connect to the other processes."""
         if device.type == "cuda":
             torch.cuda.set_device(device)
         backend, store = "nccl" if device.type == "cuda" else "gloo", open_rendezvous_store(world)
@@ -89,14 +86,13 @@ class ProcessGroup:
 
     @classmethod
     def destroy(cls) -> None:
-        """Disconnect from the other processes."""
         cls._destroyed = distributed.group.WORLD
         distributed.destroy_process_group()
 
 
 @contextmanager
 def init_distributed(find_device: Callable[[int], torch.device]) -> Iterator[tuple[World, torch.device]]:
-    """The processes that torchrun started, or this one alone; and the device for this local rank."""
+    """The processes that torchrun started, or only this one, and the device of this local rank."""
     world = World.from_environment()
     device = find_device(world.local_rank)
     creates_group = world.ranks > 1 and not distributed.is_initialized()
@@ -110,15 +106,15 @@ def init_distributed(find_device: Callable[[int], torch.device]) -> Iterator[tup
 
 
 def open_rendezvous_store(world: World) -> Any:
-    """A store in which the processes of this start exchange addresses; None: PyTorch's default.
+    """A store in which the processes of this start exchange addresses; None for PyTorch's default.
 
-    torchrun's store outlives the processes that torchrun restarts, and still holds the addresses of dead ones (PyTorch
-    issue 135712). So the first process opens a new store and publishes its port in torchrun's; a process that reads the
-    port of a dead store tries again.
+    torchrun's store outlives the processes that torchrun restarts, and keeps the addresses of dead ones (PyTorch issue
+    135712). So the first process opens a new store and publishes its port in torchrun's; a process that reads the port
+    of a dead store retries.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    open_store: Any = distributed.TCPStore  # type: ignore[attr-defined]  # there, but not for the type checker
+    open_store: Any = distributed.TCPStore  # type: ignore[attr-defined]  # missing in the type stubs
     host = os.environ["MASTER_ADDR"]
     torchrun_store = open_store(host, int(os.environ["MASTER_PORT"]), is_master=False)
     if world.is_first:
@@ -148,12 +144,12 @@ class GradientReducer(Protocol):
         ...
 
     def accumulate(self, micro_batches: Sequence[MicroBatch]) -> Iterator[MicroBatch]:
-        """Clear the gradients, then yield each micro-batch; after the last, the weights hold everyone's gradient."""
+        """Clear the gradients, then yield each micro-batch; afterwards, the weights have the combined gradient."""
         ...
 
 
 class InOrderReducer:
-    """g = ((g_0 + g_1) + g_2) + ..., whichever process computed them"""
+    """g = ((g_0 + g_1) + g_2) + ..., on any number of processes"""
 
     gradient_scale = 1.0
 
@@ -171,7 +167,7 @@ class InOrderReducer:
                 if total is None:
                     total = gradients
                 else:
-                    torch._foreach_add_(total, gradients)  # one pass over all of them
+                    torch._foreach_add_(total, gradients)
         for weight, gradient in zip(self.weights, total or (), strict=True):
             weight.grad = gradient
 
@@ -195,7 +191,7 @@ class DdpReducer:
 
     def __init__(self, model: nn.Module, world: World, device: torch.device) -> None:
         device_ids = [device.index] if device.type == "cuda" else None
-        # Its successor, `forward_sync_buffers`, is not in every PyTorch that we run on.
+        # Its successor, `forward_sync_buffers`, is not in every supported PyTorch version.
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
         self.model = nn.parallel.DistributedDataParallel(
             model, device_ids=device_ids, broadcast_buffers=False, gradient_as_bucket_view=True
@@ -211,14 +207,13 @@ class DdpReducer:
 
 
 class FsdpReducer:
-    """FSDP2 of a model that is sharded already; gradients are means over the processes, each a shard."""
+    """FSDP2 for an already sharded model; gradients are shards of the means over the processes."""
 
     def __init__(self, model: nn.Module, world: World) -> None:
         self.model: Any = model
         self.gradient_scale = float(world.ranks)
 
     def accumulate(self, micro_batches: Sequence[MicroBatch]) -> Iterator[MicroBatch]:
-        """Gradients add up locally; the last micro-batch synchronizes them."""
         self.model.zero_grad(set_to_none=True)
         for count, micro_batch in enumerate(micro_batches, 1):
             self.model.set_requires_gradient_sync(count == len(micro_batches))
@@ -228,7 +223,7 @@ class FsdpReducer:
 def make_reducer(
     model: nn.Module, world: World, device: torch.device, *, is_sharded: bool, exact: bool
 ) -> GradientReducer:
-    """FSDP2 for a sharded model; in order for exact runs and single processes; else DDP."""
+    """FSDP2 for a sharded model; in order for exact or single-process runs; otherwise DDP."""
     if is_sharded:
         return FsdpReducer(model, world)
     if exact or world.ranks == 1:
@@ -237,14 +232,14 @@ def make_reducer(
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """The shard of this process; a tensor that is not sharded is returned as it is."""
+    """The shard of this process; tensors that are not sharded are returned unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def gather_weights(model: Seq2Seq, shards: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Whole tensors from shards that are laid out as the model's weights; all processes call it, the first gets them.
+    """Whole tensors from shards with the layout of the model's weights; all processes call it, the first gets them.
 
-    One tensor at a time, so the other processes never hold more than one whole tensor.
+    Gathers one tensor at a time, so the other processes never store more than one whole tensor.
     """
     from torch.distributed.tensor import DTensor
 

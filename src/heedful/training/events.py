@@ -1,7 +1,7 @@
-"""Events of a run: small frozen values, one per thing that happens.
+"""Events of a run, as frozen dataclasses.
 
-An event handler is any function of an event: the terminal display, metrics.jsonl and a notebook have one each. The loop
-knows none of them. `event_record` returns the line of metrics.jsonl, which is {"event": name, ...fields}.
+An event handler is any function that takes an event: the terminal display, metrics.jsonl and notebooks each have one.
+The training loop does not depend on them. `event_record` returns a line of metrics.jsonl: {"event": name, ...fields}.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message for a person: `level` is "info", "warning" or "choice" (a decision with its reason)."""
+    """A message for the user: `level` is "info", "warning" or "choice" (a decision with its reason)."""
 
     text: str
     level: str = "info"
@@ -20,14 +20,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first step is about to start, or the first after resuming."""
+    """Training is about to start or to resume."""
 
     step: int  # steps already taken
-    steps: int  # the last step, as far as is known
+    steps: int  # the current estimate of the last step
     parameters: int
     pairs: int
     passes: float  # over the data, up to the last step
-    seconds: float | None  # that are left, in a run with a time limit
+    seconds: float | None  # left; None without a time limit
     ranks: int
     device: str
     precision: str
@@ -35,11 +35,11 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The mean of the last steps, `log_every` of them."""
+    """Means over the last `log_every` steps."""
 
     step: int
     steps: int
-    loss: float  # smoothed, per target token: what is minimized
+    loss: float  # label-smoothed, per target token: the training objective
     perplexity: float  # of the training batches, under dropout
     norm: float  # of the gradient, before clipping
     learning_rate: float
@@ -87,7 +87,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Refitted:
-    """The last step was moved, to end when the time is over."""
+    """The last step was moved, to fit the time limit."""
 
     step: int
     steps: int
@@ -121,5 +121,5 @@ EventHandler = Callable[[Event], None]
 
 
 def event_record(event: Event) -> dict[str, Any]:
-    """The event as JSON can store it."""
+    """The event as JSON values."""
     return {"event": type(event).__name__.lower(), **asdict(event)}

@@ -1,9 +1,9 @@
-"""Fine-tuning: training that starts from a finished model.
+"""Fine-tuning: training that starts from an existing model.
 
     heedful train new.en new.de --from my-model --out my-model-2 --time 20m
 
-The [model], the vocabulary and the initial weights are those of the given model. Fine-tuning takes smaller steps than
-training from scratch: settings that are left open become FINETUNING_DEFAULTS.
+The [model], the vocabulary and the initial weights come from that model. Fine-tuning takes smaller steps than training
+from scratch: settings that are left open get FINETUNING_DEFAULTS.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ FINETUNING_DEFAULTS: dict[str, Any] = {
 
 
 def apply_finetuning_defaults(settings: Settings) -> Settings:
-    """The settings with everything that follows from `start`; without `start`, unchanged."""
+    """The settings with everything that `init_from` implies; unchanged without `init_from`."""
     if settings.init_from is None:
         return settings
     bundle = open_bundle(settings.init_from)
@@ -36,19 +36,19 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
     is_reversed = (settings.source, settings.target) == (description.target, description.source)
     if is_reversed and description.source != description.target:
         raise ConfigError(
-            f"{settings.init_from} translates from {description.source} to {description.target}, and this corpus the "
-            "other way round: swap its files"
+            f"{settings.init_from} translates from {description.source} to {description.target}, but this corpus is "
+            "in the other direction: swap its files"
         )
     if not description.source_ends:
-        raise ConfigError(f"{settings.init_from} reads sources without an end token, and heedful trains with one")
+        raise ConfigError(f"{settings.init_from} reads sources without an end token, but heedful trains with one")
     if settings.model is not None and without_dropout(settings.model) != without_dropout(bundle.model):
         raise ConfigError(
-            f"init_from = {settings.init_from} brings its own [model]: leave out yours and the recipe; only dropouts "
-            "may differ"
+            f"init_from = {settings.init_from} already defines the [model]: remove yours and the recipe; only "
+            "dropouts may differ"
         )
     files = tuple((bundle.folder / description.files[side]).as_posix() for side in SIDES)
     if settings.tokenizer.files not in (None, files):
-        raise ConfigError(f"init_from = {settings.init_from} brings its own tokenizers: leave out tokenizer.files")
+        raise ConfigError(f"init_from = {settings.init_from} already defines the tokenizers: remove tokenizer.files")
     defaults = {key: value for key, value in FINETUNING_DEFAULTS.items() if key not in settings.train.model_fields_set}
     max_tokens = settings.clean.max_tokens
     if bundle.model.positions:
@@ -64,18 +64,18 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
 
 
 def without_dropout(model: ModelSettings) -> dict[str, Any]:
-    """The settings of a model without those that only matter in training."""
+    """The settings of a model without dropouts, which only matter in training."""
     dropouts = {"dropout", "feedforward_dropout"}
     return model.model_dump(exclude={"dropout": True, "encoder": dropouts, "decoder": dropouts})
 
 
 def model_digest(folder: str | Path) -> str:
-    """A hash that identifies a model, wherever its directory is."""
+    """A hash that identifies a model, independent of its location."""
     return file_sha256(open_bundle(folder).folder / MANIFEST)
 
 
 def load_initial_weights(folder: str | Path) -> "dict[str, Tensor]":
-    """The weights of a model directory, a tied one under each of its names."""
+    """The weights of a model directory; tied weights appear under each of their names."""
     import torch
 
     return {name: torch.from_numpy(array) for name, array in read_float_weights(open_bundle(folder)).items()}

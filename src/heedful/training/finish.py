@@ -34,13 +34,16 @@ from heedful.training.weights import average_weights, copy_tensors_, initialize_
 from heedful.types import Hypothesis
 
 BEAM = 5
-ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = 200, 5_000  # of validation, to find the head; of training, to relate the words
-LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, while there is time
-MAX_TESTED_LINES = 2_000  # of a significance test: a bootstrap of more takes much memory
+ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = (
+    200,
+    5_000,
+)  # validation pairs, to find the head; training pairs, to relate the words
+LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, as time allows
+MAX_TESTED_LINES = 2_000  # in a significance test: bootstrapping more needs much memory
 
 
 def count_finish_validations(data: TrainingData) -> float:
-    """How long `finish` takes, in validations: one per candidate, then a beam search per penalty and for the tests."""
+    """The duration of `finish` in validations: one per candidate, plus a beam search per penalty and test."""
     num_test_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
     num_searches = len(LENGTH_PENALTIES) + num_test_pairs / max(1, len(data.validation))
     return 3 + 5 * num_searches
@@ -49,7 +52,7 @@ def count_finish_validations(data: TrainingData) -> float:
 def finish(
     settings: Settings, data: TrainingData, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
 ) -> Path:
-    """Choose weights on the validation set, score them, write the model directory; leave a finished run unchanged."""
+    """Choose weights on the validation set, score them, write the model; a finished run stays unchanged."""
     run = Path(settings.train.output_dir)
     folder = run / "model"
     if result.was_finished and (folder / MANIFEST).is_file() and has_ended(log.path):
@@ -82,7 +85,7 @@ def finish(
 
 
 def has_ended(metrics: Path) -> bool:
-    """Whether a metrics.jsonl says that its run has ended."""
+    """Whether metrics.jsonl records the end of the run."""
     return any(record["event"] == "ended" for record in read_json_lines(metrics))
 
 
@@ -99,7 +102,7 @@ def candidate_weights(
     init_from: str | None,
     num_average: int,
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Weights that may be the best, with their names: all processes take part in gathering, the first gets them."""
+    """Named candidates for the best weights; all processes gather them, only the first receives them."""
     model, ema = result.model_state.model, result.model_state.ema
     yield "last", gather_weights(model, named_weights(model), world)
     if ema:
@@ -117,12 +120,12 @@ def candidate_weights(
 
 
 def load_weights(folders: Sequence[Path], log: MetricsLog, step: int) -> Iterator[dict[str, Tensor]]:
-    """The weights of checkpoints; warns of those that are damaged or missing, and leaves them out."""
+    """The weights of checkpoints; warns about damaged or missing ones and skips them."""
     for folder in folders:
         try:
             verified = checkpoint.verify(folder)
         except checkpoint.DamagedCheckpoint as error:
-            log(Note(f"{error}; it is left out", "warning", step))
+            log(Note(f"{error}; it is skipped", "warning", step))
             continue
         yield verified.tensors("model")
 
@@ -156,7 +159,7 @@ def choose_weights(
 def evaluate_beam(
     model: Seq2Seq, data: TrainingData, target: Tokenizer, device: torch.device, metric: str, result: TrainingResult
 ) -> tuple[float, dict[str, Evaluation]]:
-    """The best length penalty, and the evaluation of every validation and test corpus with it."""
+    """The best length penalty, and the scores of the validation set and every test corpus with it."""
 
     def search(penalty: float) -> SearchOptions:
         return SearchOptions(BEAM, length_penalty=penalty)
@@ -177,7 +180,7 @@ def evaluate_beam(
 def choose_length_penalty(outputs: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:
     """The first penalty, unless another is significantly better.
 
-    Penalties differ by little on the validation set, and the one that is best there by chance is worse elsewhere.
+    Penalties differ little on the validation set; one that is best there by chance is worse elsewhere.
     """
     first, *others = outputs
     if not others:

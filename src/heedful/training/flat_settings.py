@@ -1,4 +1,4 @@
-"""Settings as flat tables, to say what differs between two requests."""
+"""Settings as flat tables, to show what differs between two requests."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,15 +1,15 @@
 """The training loop.
 
     for each step:
-        batch      from the plan, cut into micro-batches
+        batch      from the plan, split into micro-batches
         gradient   of -log p(target | source), label-smoothed, summed over all micro-batches and processes
-        spikes     a gradient that is not finite, or far above the last ones, is skipped
-        weights    clip, learning rate of the schedule, Adam; update the EMA
+        spikes     skip the step if the gradient is not finite, or far above recent ones
+        weights    clip the gradient, set the learning rate, take an Adam step, update the EMA
         sometimes  log, validate, save
 
 Data and dropout depend only on the step number: the batch is `plan.batch(step)`, and the random generator is seeded
-with (seed, step, micro-batch). So a checkpoint needs no state of iterators or generators, and a resumed run ends with
-the bits of an uninterrupted one.
+with (seed, step, micro-batch). A checkpoint therefore stores no state of iterators or generators, and a resumed run is
+bit-identical to an uninterrupted one.
 """
 
 import hashlib
@@ -45,14 +45,14 @@ from heedful.training.time_budget import TimeBudget
 from heedful.training.validate import mark_best, validate, value_to_maximize
 from heedful.training.weights import initialize_model, named_weights
 
-MAX_SHOWN_LINES = 20  # of a batch that was skipped
+MAX_SHOWN_LINES = 20  # of a skipped batch
 
 
 class Interrupted(HeedfulError):
-    """A signal stopped the run before its end; a checkpoint is saved."""
+    """A signal stopped the run early; a checkpoint was saved."""
 
     def __init__(self, exit_code: int, step: int) -> None:
-        super().__init__(f"stopped after step {step:,}, which is saved: run the same command to continue")
+        super().__init__(f"stopped after step {step:,}, which is saved; to continue, run the same command again")
         self.exit_code = exit_code
 
 
@@ -85,12 +85,10 @@ class Trainer:
         tokenizers = (data.prepared.tokenizer("source"), data.prepared.tokenizer("target"))
         self.snapshots = SnapshotRecorder(folder, data.validation, *tokenizers, device)
         self.throughput = ThroughputMeter()
-        self.exit_code = 0  # that a stop request asks for, on any process
-
-    # ------------------------------------------------------------------------------------------------ the loop
+        self.exit_code = 0  # of a stop request to any process
 
     def train(self, stop_request: StopRequest) -> TrainingResult:
-        """Resume, then train to the last step, or until a stop is requested."""
+        """Resume if possible, then train to the last step or until a stop is requested."""
         options, state = self.options, self.state
         self.budget.earlier_seconds = self.saver.resume(self.budget.elapsed)
         was_finished = state.end_reason is not None
@@ -98,14 +96,14 @@ class Trainer:
         self.model_state.model.train()
         while state.end_reason is None:
             if self.train_step(stop_request) == "roll back":
-                continue  # back at a step that was validated and saved before
+                continue  # the restored step is already validated and saved
             is_last = state.step >= state.clock.end
             if state.step % options.log_every == 0 or is_last:
                 self.log_step()
             if state.step % self.validate_every == 0 or is_last:
                 self.validate()
             if is_last and state.end_reason is None:
-                state.end_reason = "all steps are done" if options.time is None else "the time is over"
+                state.end_reason = "all steps are done" if options.time is None else "the time limit is reached"
             if self.is_checkpoint_due or state.end_reason or self.exit_code:
                 with self.throughput.paused():
                     regular = self.is_checkpoint_due or state.end_reason is not None
@@ -116,7 +114,7 @@ class Trainer:
         return TrainingResult(state.step, state.end_reason, best_step, self.model_state, self.budget, was_finished)
 
     def train_step(self, stop_request: StopRequest) -> Verdict:
-        """Take one step, unless its gradient is a spike."""
+        """Take one step, or skip it if its gradient is a spike."""
         options, state, model = self.options, self.state, self.model_state.model
         state.step += 1
         micro_batches = self.plan.batch_of_rank(state.batch_index, self.world.rank, self.world.ranks)
@@ -146,7 +144,7 @@ class Trainer:
         return verdict
 
     def forward_backward(self, index: int, micro_batch: MicroBatch) -> Loss:
-        """The loss of a micro-batch, whose gradient goes into the weights; its dropout depends only on its index."""
+        """The loss of a micro-batch; adds its gradient to the weights. Dropout depends on seed, step and index."""
         batch = load_batch(self.data.corpora, micro_batch).to(self.device)
         global_index = self.world.rank + index * self.world.ranks
         torch.manual_seed(micro_batch_seed(self.seed, self.state.step + self.state.offset, global_index))
@@ -157,12 +155,12 @@ class Trainer:
         return loss
 
     def reduce_losses(self, losses: list[Loss], stop_request: StopRequest) -> tuple[float, float, float, int]:
-        """Loss, -log p and tokens, summed over all processes, and the new last step or 0; learns of stop requests."""
+        """Loss, -log p and tokens, summed over all processes, and the new last step or 0; sets `exit_code`."""
         smoothed = math.fsum(float(loss.smoothed.detach()) for loss in losses)
         nll = math.fsum(float(loss.nll) for loss in losses)
         tokens = math.fsum(loss.tokens for loss in losses)
         new_end = 0
-        if self.world.is_first:  # its clock decides
+        if self.world.is_first:  # only its clock counts
             pace = self.throughput.steps_per_second
             new_end = self.budget.new_last_step(self.state.step, self.state.clock.end, pace)
         stops = [float(stop_request.exit_code == code) for code in EXIT_CODES.values()]
@@ -170,40 +168,35 @@ class Trainer:
         self.exit_code = next((code for code, count in zip(EXIT_CODES.values(), values[4:], strict=True) if count), 0)
         return values[0], values[1], values[2], int(values[3])
 
-    # ------------------------------------------------------------------------------------------------ its parts
-
     def make_plan(self, corpora: Corpora) -> Plan:
-        """Which pairs of some corpora are in which batch."""
         sizes = {"batch_tokens": self.options.batch_tokens, "micro_batches": self.options.micro_batches or 1}
         return make_plan(self.data.prepared, corpora, seed=self.seed, **sizes)
 
     @property
     def validate_every(self) -> int:
-        """Steps between validations."""
         return self.options.validate_every or 1
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether this step has a regular checkpoint: by the step number, as a roll-back must not depend on time."""
+        """Whether a regular checkpoint is due: by step number only, because rollbacks must be reproducible."""
         return self.state.step % (self.options.save_every or 1) == 0 or self.state.step % self.validate_every == 0
 
     def skip_step(self, verdict: Verdict, loss: float, norm: float) -> None:
-        """Leave the weights alone and log the batch; roll back or stop if that is the verdict."""
+        """Log the skipped batch; then roll back or stop, if that is the verdict."""
         step, lines = self.state.step, line_numbers(self.plan.batch(self.state.batch_index), self.data.corpora)
         self.log(Skipped(step, verdict, loss, norm, lines[:MAX_SHOWN_LINES]))
         if verdict == "roll back":
             self.saver.roll_back()
         elif verdict == "stop":
             raise HeedfulError(
-                f"step {step:,}: the loss is still not finite after going back to a checkpoint. Lower "
+                f"step {step:,}: the loss is still not finite after rolling back to a checkpoint. Lower "
                 f"train.learning_rate (now {self.options.learning_rate}) or train.clip_norm, and check the lines "
                 f'listed in {Path(self.options.output_dir) / METRICS} under "skipped"'
             )
 
     def log_start(self) -> None:
-        """Log what is about to happen."""
         corpora = self.data.stored_corpora
-        # By the plain tokens: those of later epochs would have to be drawn first.
+        # Unregularized: the tokens of later epochs are not sampled yet.
         passes = mean_epoch(self.make_plan(corpora).epoch_positions(self.state.clock.end), corpora, self.data.num_pairs)
         self.log(
             Began(
@@ -221,7 +214,6 @@ class Trainer:
         self.throughput.start()
 
     def log_step(self) -> None:
-        """Log the averages of the steps since the last time."""
         if self.throughput.is_empty:
             return
         state, pace = self.state, self.throughput.steps_per_second
@@ -244,7 +236,7 @@ class Trainer:
         )
 
     def validate(self) -> None:
-        """Validate on the first process, save the weights if they are the best, end if they have not been for long."""
+        """Validate on the first process; save the best weights; end the run if `patience` is exhausted."""
         options, state = self.options, self.state
         model, weights = self.model_state.eval_model, self.model_state.eval_weights
         with self.throughput.paused():
@@ -272,9 +264,8 @@ class Trainer:
                 state.validations_since_best += 1
             self.budget.validation_seconds.append(seconds)
         if options.patience and state.validations_since_best >= options.patience and state.end_reason is None:
-            state.end_reason = f"the last {state.validations_since_best} validations were no better"
+            state.end_reason = f"no improvement in the last {state.validations_since_best} validations"
 
 
 def micro_batch_seed(seed: int, step: int, index: int) -> int:
-    """The seed of one micro-batch of one step."""
     return int.from_bytes(hashlib.blake2b(json.dumps([seed, step, index]).encode(), digest_size=7).digest(), "big")

@@ -1,4 +1,4 @@
-"""Device, threads and number format of this machine, and how fast a model trains on it."""
+"""Device, threads and precision on this machine, and how fast a model trains on it."""
 
 import os
 import time
@@ -15,12 +15,12 @@ from heedful.performance.bf16_padding import PaddedLinear
 
 DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "bf16")
-MEASURE_SECONDS = 10.0  # that measuring may take; a batch that has started is finished
-MAX_ROUNDS = 8  # the best of each format counts, as other programs may use the processor for a moment
+MEASURE_SECONDS = 10.0  # for measuring; a batch that has started is finished
+MAX_ROUNDS = 8  # the fastest of each precision counts, because other programs may slow down some rounds
 
 
 def find_device(name: str | None, local_rank: int = 0) -> torch.device:
-    """The device of that name, or the best one of this machine."""
+    """The device with this name, or the best one of this machine."""
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda", local_rank)
@@ -33,12 +33,12 @@ def find_device(name: str | None, local_rank: int = 0) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"train.device = {name} is not available on this machine ({reason}). Leave it out.") from None
+        raise ConfigError(f"train.device = {name} is not available on this machine ({reason}). Remove it.") from None
     return torch.device("cuda", local_rank) if device.type == "cuda" and ":" not in name else device
 
 
 def default_threads(local_ranks: int = 1) -> int:
-    """Threads per process: the processors we may use, shared by the processes of this machine."""
+    """Threads per process: the available CPU cores, shared by the processes on this machine."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     return max(1, min(torch.get_num_threads() if local_ranks == 1 else cores, cores) // local_ranks)
@@ -46,7 +46,7 @@ def default_threads(local_ranks: int = 1) -> int:
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """PyTorch computes with so many threads while inside; this is a setting of the whole process."""
+    """Set the number of PyTorch threads, for the whole process, inside the context."""
     previous = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -57,7 +57,7 @@ def use_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def autocast(device: torch.device, precision: str) -> Iterator[None]:
-    """bf16: matrix products in bf16 (on a CPU, of padded sizes), sums in fp32 (see `nn`); fp32: no change."""
+    """bf16: matrix products in bf16 (on a CPU, with padded sizes), sums in fp32 (see `nn`); fp32: no change."""
     is_bf16 = precision == "bf16"
     with (
         torch.autocast(device.type, torch.bfloat16) if is_bf16 else nullcontext(),
@@ -68,7 +68,7 @@ def autocast(device: torch.device, precision: str) -> Iterator[None]:
 
 @contextmanager
 def explain_out_of_memory(batch: Batch, micro_batches: int) -> Iterator[None]:
-    """Turn an out-of-memory error inside into one that says what to change."""
+    """Turn an out-of-memory error into one that says what to change."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -76,9 +76,8 @@ def explain_out_of_memory(batch: Batch, micro_batches: int) -> Iterator[None]:
             raise
         rows, length = batch.inputs.shape
         raise HeedfulError(
-            f"out of memory in a batch of {rows} pairs, {length} target tokens long. Cut the batch into more parts: "
-            f"--set train.micro_batches={2 * micro_batches}, or make it smaller: train.batch_tokens. Both need a new "
-            "--out."
+            f"out of memory in a batch of {rows} pairs, {length} target tokens long. Split the batch into more parts "
+            f"(--set train.micro_batches={2 * micro_batches}) or lower train.batch_tokens. Both need a new run (--out)."
         ) from error
 
 
@@ -92,9 +91,9 @@ def measure_tokens_per_second(
     max_seconds: float = MEASURE_SECONDS / 4,
     micro_batches: int = 1,
 ) -> float:
-    """Target tokens per second of forward, backward and `after_batch` (the optimizer, for example).
+    """Target tokens per second of forward, backward and `after_batch` (for example, the optimizer).
 
-    Stops before the first batch that would start after `max_seconds`.
+    No batch starts after `max_seconds`.
     """
     tokens, started = 0, time.perf_counter()
     for batch in batches:
@@ -114,9 +113,9 @@ def measure_tokens_per_second(
 def measure_precisions(
     model: Seq2Seq, batches: Sequence[Batch], device: torch.device, micro_batches: int = 1
 ) -> tuple[str, dict[str, float]]:
-    """The faster precision, bf16 if it gains a tenth or more on these batches; and the tokens per second of each.
+    """The faster precision (bf16 if it is more than 10 % faster on these batches), and the tokens/s of each.
 
-    A processor without bf16 units computes in bf16 too, but slower than in fp32: so it is measured, not looked up.
+    It is measured because a CPU without bf16 units also computes in bf16, but slower than in fp32.
     """
 
     def clear_gradients() -> None:
@@ -130,7 +129,7 @@ def measure_precisions(
             speed = measure_tokens_per_second(
                 model, measured, device, precision, after_batch=clear_gradients, micro_batches=micro_batches
             )
-            if round_index:  # the first is for warming up
+            if round_index:  # the first round warms up
                 speeds[precision] = max(speed, speeds[precision])
         if round_index and time.perf_counter() - started > MEASURE_SECONDS / 2:
             break

@@ -1,4 +1,4 @@
-"""metrics.jsonl: every event of a run, one line each, as it happens."""
+"""metrics.jsonl: all events of a run, one line each, written immediately."""
 
 import json
 from contextlib import suppress
@@ -15,10 +15,10 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Writes events and passes them on; of several processes only the first is `active`.
+    """Writes events and passes them to `on_event`; only the first process is `active`.
 
-    It locks the folder of the run: two runs would overwrite each other's checkpoints, and torchrun, if it is killed,
-    leaves its processes behind.
+    It locks the directory of the run: two runs would overwrite each other's checkpoints, and a killed torchrun leaves
+    its processes running.
     """
 
     def __init__(self, folder: Path, on_event: EventHandler, *, active: bool = True) -> None:
@@ -28,7 +28,7 @@ class MetricsLog:
                 folder.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
                 raise ConfigError(
-                    f"train.output_dir = {folder} is or goes through a file; name a folder (--out)"
+                    f"train.output_dir = {folder} is a file or is inside a file; choose a directory (--out)"
                 ) from None
             self.lock_file = (folder / ".heedful").open("a")
             try:
@@ -37,10 +37,10 @@ class MetricsLog:
                 self.lock_file.close()
                 raise
         self.stream = self.path.open("a", encoding="utf-8", newline="\n") if active else None
-        self.offset = 0  # batches passed over so far: step + offset only ever grows, also when a run rolls back
+        self.offset = 0  # batches skipped by rollbacks so far: step + offset never decreases
 
     def __call__(self, event: Event) -> None:
-        """Write the event and pass it on; a full disk loses lines, but does not stop the run."""
+        """Write the event and pass it on; on a full disk, lines are lost but the run continues."""
         if self.stream is None:
             return
         record = event_record(event) | ({"offset": self.offset} if self.offset else {})
@@ -51,7 +51,7 @@ class MetricsLog:
             self.on_event(event)
 
     def rewind(self, step: int, offset: int = 0) -> None:
-        """Remove the events of later steps, which will be taken again."""
+        """Remove the events of later steps, which will be repeated."""
         self.offset = offset
         if self.stream is None:
             return

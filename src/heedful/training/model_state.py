@@ -1,4 +1,4 @@
-"""The tensors that training changes: weights, moments of the optimizer, and the running mean of the weights."""
+"""The tensors that training changes: weights, optimizer moments and the EMA of the weights."""
 
 from collections.abc import Callable, Mapping
 
@@ -41,7 +41,7 @@ class ModelState:
         return "ema" if self.ema else "last"
 
     def update_eval_model(self) -> None:
-        """Give `eval_model` of the first process the current weights; every process must call it."""
+        """Copy the current weights into `eval_model` of the first process; every process must call it."""
         if self.ema or self.is_sharded:
             shards = self.ema.tensors if self.ema else named_weights(self.model)
             weights = gather_weights(self.model, shards, self.world)
@@ -50,16 +50,15 @@ class ModelState:
 
     @property
     def optimizer_steps(self) -> int:
-        """Updates that the optimizer made."""
         return optimizer_state(self.optimizer, self.model)[1]
 
     @property
     def shard_suffix(self) -> str:
-        """What the files of this process are called after: one file per process of a sharded run."""
+        """The file name suffix of this process; a sharded run has one file per process."""
         return f"-{self.world.rank:05}-of-{self.world.ranks:05}" if self.is_sharded else ""
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
-        """File name -> tensors by name; of a sharded run, the shards of this process."""
+        """File name -> named tensors; in a sharded run, the shards of this process."""
         suffix, moments = self.shard_suffix, optimizer_state(self.optimizer, self.model)[0]
         files: dict[str, Mapping[str, Tensor]] = {
             f"model{suffix}": named_weights(self.model),
@@ -71,7 +70,7 @@ class ModelState:
         """Overwrite all tensors with those of a checkpoint."""
         origin, ranks = str(checkpoint.folder), checkpoint.state["ranks"]
         if ranks not in (None, self.world.ranks) or (ranks is None and self.is_sharded):
-            raise HeedfulError(f"{origin} has {ranks or 1} shards: start as many processes")
+            raise HeedfulError(f"{origin} has {ranks or 1} shards: start the same number of processes")
         suffix, steps = self.shard_suffix, checkpoint.state["optimizer_steps"]
         copy_tensors_(named_weights(self.model), checkpoint.tensors(f"model{suffix}"), origin)
         moments = checkpoint.tensors(f"optimizer{suffix}") if steps else {}

@@ -1,7 +1,7 @@
-"""From gradients to weights: the optimizer, its learning rate, and its state as named tensors.
+"""The optimizer, its learning rate, and its state as named tensors.
 
-The optimizers are PyTorch's, fused where the device has fused kernels. Their state is stored by the names of the
-weights, so a checkpoint is a table of named tensors and not a pickle.
+The optimizers are PyTorch's, fused where the device has fused kernels. Their state is stored by weight name, so a
+checkpoint is a table of named tensors and not a pickle.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's state of every weight
 
 
 def make_optimizer(options: config.TrainSettings, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a model; matrices decay, biases and norms do not."""
+    """The optimizer of a model; weight decay applies to matrices, not to biases and norms."""
     weights = list(model.parameters())
     groups = [
         {"params": [weight for weight in weights if weight.ndim >= 2], "weight_decay": options.weight_decay},
@@ -34,15 +34,14 @@ def make_optimizer(options: config.TrainSettings, model: nn.Module) -> torch.opt
 
 
 def learning_rate_at(options: config.TrainSettings, clock: Clock, step: int) -> float:
-    """The learning rate of a step, which counts from 1."""
+    """The learning rate of a step; steps count from 1."""
     schedule = SCHEDULES[options.schedule]
-    # A short run must not be all warm-up.
+    # Warm-up is at most a quarter of a short run.
     warmup = min(options.warmup_steps, clock.steps // 4)
     return schedule(clock.position(step), peak=options.learning_rate, warmup_steps=warmup, steps=clock.steps)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
 
@@ -59,7 +58,7 @@ def gradient_norm(gradients: Iterable[Tensor]) -> float:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, Tensor], int]:
-    """The moments by name of the weight, and the number of steps taken."""
+    """The moments by weight name, and the number of steps taken."""
     names = {id(weight): name for name, weight in model.named_parameters()}
     moments: dict[str, Tensor] = {}
     steps = 0
@@ -72,12 +71,12 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple
 def load_optimizer_state(
     optimizer: torch.optim.Optimizer, model: nn.Module, moments: Mapping[str, Tensor], steps: int, origin: str
 ) -> None:
-    """Restore what `optimizer_state` returned; `origin` is named in errors."""
+    """Restore what `optimizer_state` returned; error messages contain `origin`."""
     optimizer.state.clear()
     if not steps:
         return
     for name, weight in model.named_parameters():
-        state: dict[str, Any] = {"step": torch.tensor(float(steps))}  # fused kernels want it on the weight's device
+        state: dict[str, Any] = {"step": torch.tensor(float(steps))}  # fused kernels need it on the weight's device
         if weight.device.type != "cpu":
             state["step"] = state["step"].to(weight.device)
         for key in MOMENTS:

@@ -1,9 +1,9 @@
-"""report.html: a run as one page, which needs no network, no server and no JavaScript.
+"""report.html: one page about a run, which needs no network, no server and no JavaScript.
 
     write_report(Path("run"))        # reads the files of run/, writes run/report.html
 
-It reads metrics.jsonl, heedful.toml and requested.json of the run, and the manifests of its corpus and its model; the
-same files give the same page. It does not need torch.
+It reads metrics.jsonl, heedful.toml and requested.json of the run, and the manifests of its corpus and its model. The
+same files always give the same page. torch is not needed.
 """
 
 import json
@@ -36,20 +36,19 @@ REPORT = "report.html"
 TEMPLATE = Path(__file__).with_name(REPORT)
 MANIFEST = "manifest.json"  # of a model, and of a prepared corpus
 LABELS = {"bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch"}
-SEARCH_LABELS = {"beam": "beam of", "length_penalty": "length penalty"}
-MAX_COMPARED_PIECES = 400  # of a sentence; longer ones are not compared
+SEARCH_LABELS = {"beam": "beam size", "length_penalty": "length penalty"}
+MAX_COMPARED_PIECES = 400  # longer sentences are not compared
 
 Record = Mapping[str, Any]
 
 
 def write_report(run: Path) -> Path:
-    """Write the report of a run, completely or not at all."""
+    """Write run/report.html atomically and return its path."""
     write_html(run / REPORT, render_report(run))
     return run / REPORT
 
 
 def render_report(run: Path) -> str:
-    """The report of a run as HTML."""
     toml, requested = (run / "heedful.toml").read_text(encoding="utf-8"), read_json(run / "requested.json")
     tree = tomllib.loads(toml)
     history = History.from_records(read_records(run / "metrics.jsonl"))
@@ -74,16 +73,16 @@ def render_report(run: Path) -> str:
 
 
 def read_json(path: Path) -> Record:
-    """The content of a JSON file; empty if there is none."""
+    """The content of a JSON file; empty if the file does not exist."""
     content: Record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return content
 
 
-# ---------------------------------------------------------------------------------------------------- what happened
+# ---------------------------------------------------------------------------------------------------- events
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The lines of metrics.jsonl, without one that is half written."""
+    """The records of metrics.jsonl; a partly written line is skipped."""
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             yield json.loads(line)
@@ -93,13 +92,13 @@ def read_records(path: Path) -> Iterator[Record]:
 
 @dataclass(frozen=True)
 class History:
-    """The events of a run, by kind."""
+    """The events of a run, grouped by kind."""
 
     kinds: Mapping[str, list[Record]]
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> "History":
-        """Group records; of a step that was taken again after a roll-back only the last record counts."""
+        """Group records by kind; if a step was repeated after a rollback, only its last record counts."""
         kinds: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             same_kind = kinds[record["event"]]
@@ -113,7 +112,6 @@ class History:
         return self.kinds.get(kind, [])
 
     def last(self, kind: str) -> Record:
-        """The last record of a kind; empty if there is none."""
         return self[kind][-1] if self[kind] else {}
 
     @property
@@ -123,7 +121,7 @@ class History:
 
     @property
     def validations(self) -> list[Record]:
-        """One validation per step; those of other weights at the end of the run are left out."""
+        """One validation per step, without those of other weights at the end of the run."""
         by_step: dict[int, Record] = {}
         for record in self["validated"]:
             if record["weights"] == self["validated"][0]["weights"]:
@@ -132,12 +130,11 @@ class History:
 
 
 def is_superseded(old: Record, new: Record) -> bool:
-    """Whether a later record replaces an earlier one."""
     return bool(old["step"] > new["step"]) or all(old.get(key) == new.get(key) for key in ("step", "weights"))
 
 
 def mark_matches(reference: str, output: str) -> list[tuple[str, bool]]:
-    """The pieces of an output, words or else characters, and whether the reference has them too in that order."""
+    """The words of an output (characters, if the reference has no spaces), and whether the reference contains them."""
     space = " " if " " in reference else ""
     expected, actual = (text.split(" ") if space else list(text) for text in (reference, output))
     if max(len(expected), len(actual)) > MAX_COMPARED_PIECES:
@@ -161,10 +158,10 @@ def render_heading(tree: Record, history: History, manifest: Path) -> Html:
         tiles["time"] = str(timedelta(seconds=int({**stepped, **ended}["elapsed"])))
     if began:
         tiles["weights"], tiles["pairs"] = f"{began['parameters']:,}", f"{began['pairs']:,}"
-        tiles["on"] = f"{began['device']}, {began['precision']}" + f" × {began['ranks']}" * (began["ranks"] > 1)
+        tiles["device"] = f"{began['device']}, {began['precision']}" + f" × {began['ranks']}" * (began["ranks"] > 1)
     status = "not finished"
     if ended:
-        status = f"{ended['why']}; the best weights are: {ended['weights']}"
+        status = f"{ended['why']}; best weights: {ended['weights']}"
     if manifest.is_file():
         written = datetime.fromtimestamp(manifest.stat().st_mtime)
         status += f"; the model was written on {written:%Y-%m-%d at %H:%M}"
@@ -187,13 +184,13 @@ def render_scores(history: History) -> Iterator[Html]:
     ]
     if rows:
         search = [f"{label} {final[key]}" for key, label in SEARCH_LABELS.items() if key in final]
-        yield remark(", ".join(["By sacreBLEU", *search]) + ".")
+        yield remark(", ".join(["Computed with sacreBLEU", *search]) + ".")
         yield table(("corpus", "score", "value", "signature"), rows, code=[3])
     if validations := history["validated"]:
         keys = ("step", "weights", "loss", "perplexity", "chrf", "bleu")
         lines = [[*(record[key] for key in keys), "best so far" if record["best"] else ""] for record in validations]
         labels = [LABELS.get(key, key) for key in keys]
-        summary = tag("summary", f"{len(validations)} validations, by greedy search")
+        summary = tag("summary", f"{len(validations)} validations (greedy search)")
         yield tag("details", summary, table([*labels, ""], lines))
 
 
@@ -210,7 +207,7 @@ def make_plots(history: History) -> list[Plot]:
         Curve.from_records("validation", validations, "loss"),
     )
     scores = [Curve.from_records(LABELS[key], validations, key) for key in ("chrf", "bleu") if validations]
-    norm_title = "Gradient norm; crossed: skipped" if skipped else "Gradient norm"
+    norm_title = "Gradient norm (crosses: skipped steps)" if skipped else "Gradient norm"
     speed = Curve.from_records("target tokens/s", stepped, "tokens_per_second")
     plots = (
         Plot("Loss", [curve for curve in losses if curve.points], end),
@@ -223,7 +220,7 @@ def make_plots(history: History) -> list[Plot]:
 
 
 def render_samples(history: History) -> Iterator[Html]:
-    """Every sample with its translations, step by step."""
+    """Each sample sentence with its translation at every validation."""
     outputs: dict[tuple[str, str], list[tuple[int, Html]]] = defaultdict(list)
     for validated in history.validations:
         for sample in validated["samples"]:
@@ -231,7 +228,7 @@ def render_samples(history: History) -> Iterator[Html]:
             marked = "".join(tag("b", piece) if matches else escape_text(piece) for piece, matches in pieces)
             outputs[sample["source"], sample["reference"]].append((validated["step"], Html(marked)))
     if outputs:
-        yield remark("Bold: also in the reference, in that order.")
+        yield remark("Bold text also occurs in the reference, in the same order.")
     for (source, reference), rows in outputs.items():
         yield tag("p", source, class_="source")
         yield remark(f"reference: {reference}")
@@ -239,7 +236,7 @@ def render_samples(history: History) -> Iterator[Html]:
 
 
 def render_data(tree: Record, requested: Record) -> Iterator[Html]:
-    """How many pairs were read, dropped and kept, unless the corpus was prepared again since then."""
+    """How many pairs were read, dropped and kept; only a remark if the corpus was prepared again since."""
     folder = Path(tree["data"]["prepared_dir"])
     manifest = read_json(folder / MANIFEST)
     if manifest.get("fingerprint") != requested.get("corpus"):
@@ -256,7 +253,7 @@ def render_data(tree: Record, requested: Record) -> Iterator[Html]:
         dropped["duplicates"] = counts.get("duplicates", 0)
     rows = [(f"read, {split}", count, "") for split, count in reads.items() if count]
     rows.append(("lines that could not be read", counts.get("rejected", 0), ""))
-    rows += [(f"left out: {rule}", count, f"{count / reads['train']:.2%}") for rule, count in dropped.items()]
+    rows += [(f"dropped: {rule}", count, f"{count / reads['train']:.2%}") for rule, count in dropped.items()]
     rows.append(("kept for training", sum(counts_of("rows.").values()), ""))
     rows += [
         (f"normalized: {change.replace('_', ' ')}", count, "") for change, count in counts_of("normalized.").items()
@@ -276,23 +273,25 @@ def render_notes(history: History) -> Iterator[Html]:
     rows += [(record["step"], f"the last step is now {record['steps']:,}") for record in history["refitted"]]
     for record in history["skipped"]:
         lines = ", ".join(f"{corpus}:{line}" for corpus, line in record["lines"])
-        rows.append((record["step"], tag("span", f"skipped ({record['why']}); it had {lines}", class_="warning")))
+        rows.append(
+            (record["step"], tag("span", f"skipped ({record['why']}); its batch contained {lines}", class_="warning"))
+        )
     rows.sort(key=lambda row: row[0])
     if rows:
-        yield table(("step", "what"), rows)
+        yield table(("step", "event"), rows)
 
 
 def render_settings(toml: str, tree: Record, requested: Record) -> Iterator[Html]:
-    """The settings that were left open, and the whole file."""
+    """The settings that the user left open, and the whole file."""
     resolved = [(key, get_by_path(tree, key)) for key, value in requested.items() if value is None]
     if rows := [(key, str(value)) for key, value in resolved if value is not None]:
-        yield remark("Left open in the settings, and measured or derived before the first step:")
+        yield remark("Not set by the user; measured or derived before the first step:")
         yield table(("key", "value"), rows, code=[0, 1])
     yield tag("details", tag("summary", "All settings: heedful.toml"), tag("div", tag("pre", toml), class_="scroll"))
 
 
 def get_by_path(tree: Any, path: str) -> Any:
-    """{"a": {"b": 1}}, "a.b" -> 1; None if there is no such key."""
+    """{"a": {"b": 1}}, "a.b" -> 1; None if the key does not exist."""
     for key in path.split("."):
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree

@@ -1,11 +1,11 @@
-"""Resolves the settings of a run: every setting that is left open is derived or measured once, and stored.
+"""Resolves the settings of a run: every setting that is left open is derived or measured once, then stored.
 
     user's settings -> fine-tuning defaults -> autopilot's choices -> measured values -> final settings
 
     run/requested.json   the user's settings and the fingerprint of the corpus; a resumed run must request the same
     run/heedful.toml     the final settings, written before step 1
 
-A resumed run reads its heedful.toml, so nothing is measured twice and no choice can come out differently.
+A resumed run reads its heedful.toml, so nothing is measured again and no choice changes.
 """
 
 import json
@@ -37,19 +37,16 @@ from heedful.training.optimizer import make_optimizer, set_learning_rate
 from heedful.training.weights import initialize_model
 
 REQUESTED, RESOLVED = "requested.json", "heedful.toml"
-CHANGEABLE_KEYS = (
-    "keep_checkpoints",
-    "log_every",
-    "output_dir",
-)  # of [train], between two resumes: they do not change the weights
-NUM_VALIDATIONS = 20  # in a run,
-MIN_VALIDATION_SECONDS = 30  # but at most one in this time, unless the run is very short
+# Keys of [train] that a resumed run may change: they do not affect the weights.
+CHANGEABLE_KEYS = ("keep_checkpoints", "log_every", "output_dir")
+NUM_VALIDATIONS = 20  # per run
+MIN_VALIDATION_SECONDS = 30  # between two validations, except in very short runs
 MAX_SAVE_SECONDS = 300  # between two checkpoints
 NUM_MEASURED_BATCHES = 3
 
 
 def load_request(settings: Settings | str | Path) -> Settings:
-    """What the user requests: settings or a heedful.toml, with the defaults of fine-tuning."""
+    """The user's settings, or those of a heedful.toml, with the defaults of fine-tuning."""
     return apply_finetuning_defaults(as_settings(settings))
 
 
@@ -63,7 +60,7 @@ def resolve(
     on_event: EventHandler,
     elapsed_seconds: Callable[[], float],
 ) -> tuple[Settings, TrainingData]:
-    """The final settings, and the data, which some of them depend on; without a [model], the autopilot chooses one."""
+    """The final settings, and the data on which some depend; without a [model], the autopilot chooses one."""
     run = Path(requested.train.output_dir)
     if world.is_first:
         refuse_old_format(run)
@@ -111,7 +108,7 @@ def write_resolved(
 
 
 def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any]:
-    """What a resumed run must not change, as a flat table. Files may move: the fingerprint tells if they differ."""
+    """What a resumed run must not change, as a flat table. Files may move: a fingerprint replaces their paths."""
     excluded: dict[str, Any] = {"train": set(CHANGEABLE_KEYS), "tokenizer": {"files"}}
     tree = settings.model_dump(mode="json", exclude={**excluded, "data": True, "recipe": True, "init_from": True})
     if settings.init_from:
@@ -120,12 +117,12 @@ def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any
 
 
 def check_unchanged(run: Path, requested: dict[str, Any]) -> None:
-    """Refuse to resume with other settings or another corpus, and say what differs."""
+    """Raise a ConfigError with the differences if the settings or the corpus changed."""
     before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
-    if changes := describe_changes(before, requested, {**before, **requested}, "then"):
+    if changes := describe_changes(before, requested, {**before, **requested}, "before"):
         raise ConfigError(
-            f"{run} was started with other settings:\n{changes}\nUse those again, or name another folder (--out) for a "
-            "new run."
+            f"{run} was started with other settings:\n{changes}\nUse those settings again, or start a new run in "
+            "another directory (--out)."
         )
 
 
@@ -135,7 +132,7 @@ def measure_open_settings(
     """Derive or measure every setting that is left open, and report the reasons."""
     train = settings.train
     if not train.steps and not train.time:
-        raise ConfigError('say how long to train: train.steps = 8000, train.time = "40m", or --time 40m')
+        raise ConfigError('set how long to train: train.steps = 8000, train.time = "40m", or --time 40m')
 
     def explain(text: str) -> None:
         on_event(Note(text, "choice"))
@@ -164,29 +161,27 @@ def measure_open_settings(
 def choose_precision(
     model: Seq2Seq, batches: Sequence[Batch], device: torch.device, micro_batches: int, explain: Callable[[str], None]
 ) -> str:
-    """The faster precision: measured on a CPU, known for a GPU."""
+    """The faster precision: measured on a CPU, looked up for a GPU."""
     if device.type == "cpu":
         precision, speeds = measure_precisions(model, batches, device, micro_batches)
         gain = speeds["bf16"] / speeds["fp32"]
         explain(f"precision {precision}: bf16 is {gain:.2f} x as fast as fp32 here, measured on your batches")
         return precision
     if device.type == "cuda" and torch.cuda.is_bf16_supported():
-        explain("precision bf16: this GPU has units for it")
+        explain("precision bf16: this GPU supports it")
         return "bf16"
     return "fp32"
 
 
 def schedule_run(train: config.TrainSettings, step_seconds: float, explain: Callable[[str], None]) -> dict[str, int]:
-    """The number of steps, and how often to validate and to save."""
+    """The number of steps, and how often to validate and save."""
     steps = train.steps or 0
     if train.time is not None:
-        steps = max(
-            20, int(0.9 * parse_duration(train.time) / step_seconds)
-        )  # a tenth is for validating; corrected later
-        explain(f"steps {steps:,}: as many as fit into {train.time} at {1 / step_seconds:.2f} steps/s; corrected later")
+        steps = max(20, int(0.9 * parse_duration(train.time) / step_seconds))  # 10 % of the time is for validation
+        explain(f"steps {steps:,}: as many as fit into {train.time} at {1 / step_seconds:.2f} steps/s; adjusted later")
     else:
         duration = format_duration(step_seconds * steps)
-        explain(f"about {duration}: {steps:,} steps at {1 / step_seconds:.2f} steps/s, and validations")
+        explain(f"about {duration}: {steps:,} steps at {1 / step_seconds:.2f} steps/s, plus validation")
     interval = max(steps // NUM_VALIDATIONS, min(steps // 4, int(MIN_VALIDATION_SECONDS / step_seconds)))
     validate_every = train.validate_every or max(1, interval)
     save_every = train.save_every or max(1, min(validate_every, int(MAX_SAVE_SECONDS / step_seconds)))
@@ -201,7 +196,7 @@ def measure_update_seconds(
     micro_batches: int,
     options: config.TrainSettings,
 ) -> float:
-    """Seconds of an update with one micro-batch: forward, backward, optimizer."""
+    """Seconds per update with one micro-batch: forward, backward, optimizer."""
     optimizer = make_optimizer(options, model)
     set_learning_rate(optimizer, 0.0)
 
@@ -214,6 +209,6 @@ def measure_update_seconds(
             model, measured, device, precision, after_batch=update, micro_batches=micro_batches
         )
 
-    measure(batches[:1])  # warms up
+    measure(batches[:1])  # warm-up
     mean_tokens = sum(len(batch.targets) for batch in batches) / len(batches)
     return mean_tokens / measure(batches)

@@ -1,7 +1,7 @@
 """Saves checkpoints of a run and resumes from them.
 
-A checkpoint is "regular" if the step number alone says that it is due. Interrupted or not, a run has the same regular
-checkpoints to roll back to and to average.
+A checkpoint is "regular" if it is due by its step number alone. An interrupted run therefore has the same regular
+checkpoints, for rollbacks and averaging, as an uninterrupted one.
 """
 
 import time
@@ -23,7 +23,7 @@ from heedful.training.weights import named_weights
 
 
 class CheckpointSaver:
-    """Writes `state` and `model_state` into the folder of a run, and restores them."""
+    """Writes `state` and `model_state` to the directory of a run, and restores them."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class CheckpointSaver:
         self.warn_if_disk_fails(lambda: self.write(elapsed_seconds, regular=regular), "checkpoint")
 
     def save_best(self) -> None:
-        """Save the weights of the best validation beside the checkpoints."""
+        """Save the weights of the best validation next to the checkpoints."""
         if self.world.is_first:
             step, weights = self.state.step, {"model": named_weights(self.model_state.eval_model)}
             best = self.state.to_json()["best"]
@@ -55,18 +55,19 @@ class CheckpointSaver:
             )
 
     def warn(self, text: str) -> None:
-        """Report a problem that does not stop the run."""
         self.log(Note(text, "warning", self.state.step))
 
     def warn_if_disk_fails(self, write: Callable[[], object], what: str) -> None:
-        """Call `write`; an OSError becomes a warning, because training is worth more than one file."""
+        """Call `write`; turn an OSError into a warning, so that a full disk does not stop training."""
         try:
             write()
         except OSError as error:
-            self.warn(f"the {what} of step {self.state.step:,} could not be written ({error}); the last good one stays")
+            self.warn(
+                f"the {what} of step {self.state.step:,} could not be written ({error}); the last good one is kept"
+            )
 
     def write(self, elapsed_seconds: float, *, regular: bool) -> None:
-        """Write a checkpoint, then delete those that are no longer needed. An OSError leaves everything as it was."""
+        """Write a checkpoint, then delete old ones. An OSError leaves the existing ones unchanged."""
         started, step = time.perf_counter(), self.state.step
         state = {
             **self.state.to_json(),
@@ -87,7 +88,7 @@ class CheckpointSaver:
             self.delete_old()
 
     def write_shards(self, state: dict[str, Any]) -> None:
-        """Every process writes its own files; the first makes them a checkpoint once all are written."""
+        """Every process writes its own files; the first completes the checkpoint when all are written."""
         folder, step, is_first = self.folder, self.state.step, self.world.is_first
         unfinished = checkpoint.unfinished_folder(folder, step)
         self.fail_together(lambda: checkpoint.start_writing(folder, step) if is_first else None)
@@ -105,7 +106,7 @@ class CheckpointSaver:
             raise failure or OSError("another process could not write its shard")
 
     def delete_old(self) -> None:
-        """Delete all but the newest checkpoint, the last regular ones, and the best weights that these refer to."""
+        """Delete all checkpoints except the newest, the last regular ones, and the best weights that these refer to."""
         folders = checkpoint.checkpoint_folders(self.folder)
         regular = [folder.name for folder in folders if checkpoint.read_state(folder).get("regular")]
         checkpoint.prune(self.folder, 1, also_keep=frozenset(regular[: self.num_keep]))
@@ -120,7 +121,7 @@ class CheckpointSaver:
     # ------------------------------------------------------------------------------------------------ restoring
 
     def resume(self, elapsed_seconds: float) -> float:
-        """Restore the newest valid checkpoint, or write the first one, so that a bad disk is noticed early.
+        """Restore the newest valid checkpoint. If there is none, write the first one, to detect a bad disk early.
 
         Returns the seconds that earlier processes of this run took.
         """
@@ -130,14 +131,16 @@ class CheckpointSaver:
         newest = checkpoint.find_newest(self.folder, self.warn)
         step = newest.state["step"] if newest else -1
         if self.world.all_reduce([abs(step - self.world.broadcast([step], self.device)[0])], self.device)[0]:
-            raise HeedfulError(f"{self.folder}: the processes find different checkpoints; all need the same disk")
+            raise HeedfulError(
+                f"{self.folder}: the processes found different checkpoints; all of them need the same disk"
+            )
         folders = checkpoint.checkpoint_folders(self.folder)
         damaged = [folder for folder in folders if newest is None or folder.name > newest.folder.name]
         self.world.barrier()
         if newest is None and damaged:
             raise HeedfulError(
-                f"{self.folder}: none of its checkpoints can be read. Name another folder (--out) for a new run, or "
-                "remove them (step-*) to start this run from the beginning"
+                f"{self.folder}: none of its checkpoints can be read. Start a new run in another directory (--out), "
+                "or delete the checkpoints (step-*) to restart this one"
             )
         if newest is None:
             self.write(elapsed_seconds, regular=True)
@@ -150,7 +153,10 @@ class CheckpointSaver:
         saved_by, here = newest.state["made_by"], software_versions()
         if saved_by != here:
             self.log(
-                Note(f"the checkpoint was made with {saved_by}, this is {here}: the last bits may differ", "warning")
+                Note(
+                    f"the checkpoint was saved with {saved_by}, but this is {here}: results may differ slightly",
+                    "warning",
+                )
             )
         self.log(Note(f"resumed from {newest.folder.name}", step=self.state.step))
         return float(newest.state["elapsed"])
@@ -161,17 +167,17 @@ class CheckpointSaver:
         self.state.restore(saved.state)
 
     def roll_back(self) -> None:
-        """Restore the last regular checkpoint, and pass over the batches that came after it."""
+        """Restore the last regular checkpoint and skip the batches after it."""
         bad_batch, guard = self.state.step + self.state.offset, self.state.spike_guard
         regular = checkpoint.find_newest(self.folder, self.warn, regular=True)
         if regular is None:
-            raise HeedfulError("there is no checkpoint to go back to")
+            raise HeedfulError("there is no checkpoint to roll back to")
         self.restore(regular)
         self.state.offset = self.log.offset = bad_batch - self.state.step
         self.state.spike_guard = guard.after_roll_back(self.state.spike_guard)
-        self.warn(f"went back to step {self.state.step:,}; the batches after it are passed over")
+        self.warn(f"rolled back to step {self.state.step:,}; the batches after it are skipped")
 
 
 def software_versions() -> dict[str, str]:
-    """What the last bits of a run depend on."""
+    """Versions on which the last bits of a result depend."""
     return {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}

@@ -1,8 +1,8 @@
-"""Learning-rate schedules: pure functions of the step, which counts from 1 and need not be a whole number.
+"""Learning-rate schedules: pure functions of the step, which counts from 1 and may be fractional.
 
 All rise linearly over `warmup_steps` to the peak, then:
 
-    constant       stay there
+    constant       stay at the peak
     inverse_sqrt   peak * sqrt(warmup / step)            (Noam's with peak = (D * warmup)^-1/2)
     linear         fall in a straight line to zero at `steps`
     cosine         fall along half a cosine to zero at `steps`

@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 request a stop: the current step is finished and saved. A second signal exits at once.
+"""Ctrl-C, SIGTERM and SIGUSR1 request a stop: the current step is finished and saved. A second one exits immediately.
 
-Nothing depends on it: a run that is killed loses only the steps after its last checkpoint.
+A run that is killed without such a signal loses only the steps after its last checkpoint.
 """
 
 import os
@@ -15,7 +15,7 @@ EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 75}
 
 
 class StopRequest:
-    """The exit code of the signal that requested a stop; 0 while there was none."""
+    """The exit code of the signal that requested a stop; 0 if there was none."""
 
     exit_code = 0
 
@@ -29,7 +29,7 @@ class StopRequest:
 
 @contextmanager
 def catch_signals() -> Iterator[StopRequest]:
-    """Turn signals into a stop request while inside; only the main thread can."""
+    """Turn signals into a stop request; has no effect outside the main thread."""
     stop_request = StopRequest()
     known = [getattr(signal, name) for name in EXIT_CODES if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():

@@ -1,7 +1,7 @@
-"""snapshots.jsonl: the same few sentences at each validation, with their attention.
+"""snapshots.jsonl: translations and attention of the same few sentences at each validation.
 
-Every line is a trace of its own with one snapshot (docs/trace-format.md), so a run that is killed loses at most half a
-line, and one that rolls back records some steps twice; `heedful inspect RUN` merges the lines.
+Every line is a complete trace with one snapshot (docs/trace-format.md). A killed run loses at most one line, and a run
+that rolls back records some steps twice; `heedful inspect RUN` merges the lines.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from heedful.training.validate import make_question, max_positions
 
 SNAPSHOTS = "snapshots.jsonl"
 NUM_SENTENCES = 3
-MIN_TOKENS, MAX_TOKENS = 4, 40  # of a sentence that is recorded
-MAX_HEADS = 32  # of all layers together; more are stored as one mean per layer
+MIN_TOKENS, MAX_TOKENS = 4, 40  # of a recorded sentence
+MAX_HEADS = 32  # of all layers together; if there are more, one mean per layer is stored
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SnapshotRecorder:
         return [row for row, _ in zip(fitting, range(NUM_SENTENCES), strict=False)]
 
     def __call__(self, model: Seq2Seq, validated: Validated) -> None:
-        """Append one snapshot: what the model translates now."""
+        """Append a snapshot of the current translations."""
         was_training = model.training
         try:
             takes = tuple(self.translate(TorchEngine(model, self.device), self.rows))

@@ -1,10 +1,10 @@
 """Skips steps whose gradient would damage the weights.
 
-    a loss or gradient that is not finite   the step is skipped; after MAX_NONFINITE in a row the run rolls back to the
-                                            last checkpoint and passes over these batches, once; after that it stops
-    a gradient far above the last ones      the step is skipped; after MAX_SPIKES in a row it is the new normal
+    loss or gradient is not finite        skip the step; after MAX_NONFINITE in a row, roll back to the last checkpoint
+                                          and skip these batches; the second time, stop
+    gradient is far above recent ones     skip the step; after MAX_SPIKES in a row, accept the new level
 
-Decisions are pure functions of the guard, and the guard is part of every checkpoint: a resumed run decides as an
+Decisions are pure functions of the guard, which every checkpoint stores: a resumed run makes the same decisions as an
 uninterrupted one.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 WINDOW = 128  # accepted gradients that a new one is compared with
-MIN_NORMS = 64  # accepted gradients before anything is called a spike
+MIN_NORMS = 64  # accepted gradients before a spike can be detected
 MAX_NONFINITE = 5  # steps in a row
 MAX_SPIKES = 8  # steps in a row
 
@@ -22,7 +22,7 @@ Verdict = Literal["take", "not finite", "spike", "roll back", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class SpikeGuard:
-    """The gradient norms so far, and how many steps were skipped."""
+    """Recent gradient norms, and how many steps were skipped."""
 
     log_norms: tuple[float, ...] = ()  # of the last accepted gradients
     nonfinite_in_row: int = 0
@@ -31,7 +31,7 @@ class SpikeGuard:
     has_rolled_back: bool = False
 
     def check(self, loss: float, norm: float, max_deviations: float | None) -> tuple[Verdict, Self]:
-        """What to do with a step, and the guard after it."""
+        """The verdict on a step, and the updated guard."""
         if not (math.isfinite(loss) and math.isfinite(norm)):
             after = replace(self, nonfinite_in_row=self.nonfinite_in_row + 1, skipped=self.skipped + 1)
             if after.nonfinite_in_row < MAX_NONFINITE:
@@ -49,7 +49,7 @@ class SpikeGuard:
     def is_spike(self, log_norm: float, max_deviations: float) -> bool:
         """log_norm > mean + max_deviations * max(standard deviation, 0.1)
 
-        The floor of 0.1 keeps a steady run from calling every small change a spike.
+        Without the floor of 0.1, every small change in a steady run would be a spike.
         """
         if len(self.log_norms) < MIN_NORMS:
             return False
@@ -58,10 +58,10 @@ class SpikeGuard:
         return log_norm > mean + max_deviations * max(math.sqrt(variance), 0.1)
 
     def after_roll_back(self, restored: Self) -> Self:
-        """The guard of the restored checkpoint, which now knows of the roll-back and of all skipped steps."""
+        """The guard of the restored checkpoint, with the rollback and all skipped steps recorded."""
         return replace(restored, has_rolled_back=True, nonfinite_in_row=0, skipped=self.skipped)
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Self:
-        """Restore the fields from JSON, which has lists for tuples."""
+        """Restore from JSON, which stores tuples as lists."""
         return cls(**{**stored, "log_norms": tuple(stored["log_norms"])})

@@ -1,4 +1,4 @@
-"""What changes during a run besides tensors: the part of a checkpoint that is JSON."""
+"""The state of a run besides tensors: the JSON part of a checkpoint."""
 
 import math
 from collections.abc import Mapping
@@ -22,24 +22,24 @@ class BestValidation:
 
 @dataclass
 class TrainingState:
-    """How far a run is."""
+    """The progress of a run."""
 
     clock: Clock
     step: int = 0
-    offset: int = 0  # batches passed over by rolling back
+    offset: int = 0  # batches skipped by rollbacks
     spike_guard: SpikeGuard = field(default_factory=SpikeGuard)
-    tokens: int = 0  # target tokens learned from
+    tokens: int = 0  # target tokens trained on
     best: BestValidation = field(default_factory=BestValidation)
     validations_since_best: int = 0
     end_reason: str | None = None
 
     @property
     def batch_index(self) -> int:
-        """The batch of this step in the plan, from 0."""
+        """The index of this step's batch in the plan, from 0."""
         return self.step - 1 + self.offset
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can store it; numbers survive to the last bit."""
+        """As JSON values; numbers are not rounded."""
         return {
             "step": self.step,
             "offset": self.offset,
@@ -63,7 +63,7 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What the loop hands over after the last step."""
+    """The result of the loop after the last step."""
 
     step: int
     end_reason: str

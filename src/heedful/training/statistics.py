@@ -1,4 +1,4 @@
-"""Statistics of the training text and of the model's confidence, to compare later input with."""
+"""Statistics of the training text and of the model's confidence, for comparison with later input."""
 
 import unicodedata
 from collections import Counter
@@ -27,7 +27,7 @@ def training_statistics(
     reading: AlignmentMethod | None = None,
 ) -> dict[str, Any]:
     """Pairs, lengths and scripts of both sides; confidence on the validation set (log p per token); how often training
-    pairs raise each flag; which attention head aligns words.
+    pairs raise each flag; the attention head that aligns words best.
     """
     lengths = [token_lengths(corpora, side) for side in range(2)]
     texts = [sample_texts(corpora, side) for side in SIDES]
@@ -55,12 +55,12 @@ def token_lengths(corpora: Sequence[StoredCorpus], side: int) -> Any:
 
 
 def sample_texts(corpora: Sequence[StoredCorpus], side: str) -> list[str]:
-    """The first texts of every corpus, which is shuffled."""
+    """The first texts of every corpus: a random sample, because corpora are shuffled."""
     return [text for corpus in corpora for text in corpus.texts(side, 0)[: MAX_SCRIPT_TEXTS // len(corpora)]]
 
 
 def count_scripts(texts: Sequence[str]) -> dict[str, float]:
-    """The share of each script among the letters, such as {"LATIN": 0.99, "CYRILLIC": 0.01}; traces are left out."""
+    """The share of each script among the letters, such as {"LATIN": 0.99, "CYRILLIC": 0.01}, without rare ones."""
     letters = Counter(letter for text in texts for letter in text if letter.isalpha())
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():

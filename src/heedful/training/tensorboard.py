@@ -11,7 +11,7 @@ from typing import Any, Self
 from heedful.errors import require
 from heedful.training.events import Began, Event, Skipped, Stepped, Validated
 
-FOLDER = "tensorboard"  # in the folder of the run
+FOLDER = "tensorboard"  # in the directory of the run
 TRAINING_FIELDS = ("loss", "perplexity", "norm", "learning_rate", "tokens_per_second", "epoch", "skipped")
 VALIDATION_FIELDS = ("loss", "perplexity", "bleu", "chrf")
 
@@ -22,10 +22,9 @@ class TensorBoard:
     def __init__(self, folder: str | Path) -> None:
         require("tensorboard", extra="tensorboard", whose="--tensorboard")
         self.folder = folder
-        self.writer: Any = None  # opened at the first event, by the process that gets events
+        self.writer: Any = None  # opened at the first event, because only the first process receives events
 
     def __call__(self, event: Event) -> None:
-        """Write one event."""
         match event:
             case Began():
                 self._open(event.step)
@@ -34,7 +33,7 @@ class TensorBoard:
             case Validated():
                 self._write_scalars(f"validation, {event.weights}", event, VALIDATION_FIELDS)
                 for number, sample in enumerate(event.samples, 1):
-                    # Indented, so that it is not read as markup.
+                    # Indented, so that TensorBoard does not render it as Markdown.
                     text = f"    {sample.source}\n    {sample.reference}\n    {sample.output}"
                     self.writer.add_text(f"sample {number}", text, event.step)
                 self.writer.flush()
@@ -42,7 +41,7 @@ class TensorBoard:
                 self.writer.add_text("skipped", f"{event.why}: loss {event.loss}, norm {event.norm}", event.step)
 
     def _open(self, step: int) -> None:
-        """Continue after `step`: earlier records of later steps are hidden, because these steps are taken again."""
+        """Continue after `step`; hide earlier records of later steps, because these steps are repeated."""
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer = SummaryWriter(str(self.folder), purge_step=step + 1)

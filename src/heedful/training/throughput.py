@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-STEADY_STEPS = 10  # steps before the pace is reliable
+STEADY_STEPS = 10  # steps before the measured speed is reliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,6 @@ class ThroughputMeter:
         self.start()
 
     def start(self) -> None:
-        """The first step starts now."""
         self._started = time.perf_counter()
         self._reset()
 
@@ -40,11 +39,9 @@ class ThroughputMeter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was no step since the last log line."""
         return not self._tokens
 
     def add_step(self, smoothed: float, nll: float, tokens: float, norm: float, learning_rate: float) -> None:
-        """Add the sums of one step."""
         self._smoothed, self._nll, self._tokens = self._smoothed + smoothed, self._nll + nll, self._tokens + int(tokens)
         self._norm, self._learning_rate, self._steps = self._norm + norm, learning_rate, self._steps + 1
         self._all_steps += 1
@@ -52,7 +49,7 @@ class ThroughputMeter:
             self.steps_per_second = self._all_steps / max(1e-9, time.perf_counter() - self._started)
 
     def take_averages(self) -> Averages:
-        """The averages since the last call; resets them."""
+        """Return the averages since the last call and reset them."""
         training_seconds = max(1e-9, time.perf_counter() - self._since - self._paused_seconds)
         averages = Averages(
             loss=self._smoothed / self._tokens,
@@ -66,7 +63,7 @@ class ThroughputMeter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time inside is not training time."""
+        """Exclude the time inside from the training time."""
         started = time.perf_counter()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The wall clock of a run: how much of `train.time` is spent, and which last step fits into the rest."""
+"""The time budget of a run: how much of `train.time` is used, and which last step fits into the rest."""
 
 import time
 
@@ -8,11 +8,11 @@ REFIT_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0
 
 
 class TimeBudget:
-    """Seconds that a run has and has used; without a limit it only measures."""
+    """Seconds that a run may use and has used; without a limit it only measures."""
 
     def __init__(self, limit_seconds: float | None, started: float, finish_validations: float) -> None:
         self.limit_seconds = limit_seconds
-        self.earlier_seconds = 0.0  # of processes before this one, which was resumed
+        self.earlier_seconds = 0.0  # used by earlier processes of a resumed run
         self.validation_seconds: list[float] = []
         self._started, self._finish_validations = started, finish_validations
         self._next_refit = 0
@@ -24,21 +24,20 @@ class TimeBudget:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that are left; None without a limit."""
+        """Seconds left; None without a limit."""
         return None if self.limit_seconds is None else self.limit_seconds - self.elapsed
 
     @property
     def reserve(self) -> float:
-        """Seconds of the limit that are kept for the work after the last step."""
+        """Seconds of the limit reserved for the work after the last step."""
         return reserve_seconds(self.limit_seconds or 0.0, self.validation_seconds, self._finish_validations)
 
     @property
     def is_reserve_half_used(self) -> bool:
-        """Whether less than half of the reserve is left."""
         return self.limit_seconds is not None and self.elapsed > self.limit_seconds - self.reserve / 2
 
     def new_last_step(self, step: int, last_step: int, steps_per_second: float) -> int:
-        """The last step that there is time for, if it is time to ask and it differs from `last_step`; else 0."""
+        """The last step that fits into the time, if a correction is due and changes `last_step`; otherwise 0."""
         if self.limit_seconds is None:
             return 0
         usable_seconds = self.limit_seconds - self.reserve

@@ -1,7 +1,7 @@
-"""Validation: the loss of the validation set, and BLEU and chrF of its translations.
+"""Validation: the loss on the validation set, and BLEU and chrF of its translations.
 
-A lower loss is not always a better translation, so both are measured; a small model translates a thousand sentences
-greedily in a second or two.
+A lower loss does not always mean better translations, so both are measured. A small model translates a thousand
+sentences greedily in a second or two.
 """
 
 import math
@@ -42,7 +42,7 @@ def validation_loss(model: Seq2Seq, validation: ValidationSet, device: torch.dev
 
 
 def group_by_tokens(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Rows in their order, in groups of at most `max_tokens`, padding included; a longer row is a group by itself."""
+    """Rows in order, in groups of at most `max_tokens` including padding; a longer row is its own group."""
     groups: list[list[int]] = []
     max_length = 0
     for row, length in zip(rows, lengths, strict=True):
@@ -56,18 +56,18 @@ def group_by_tokens(rows: Sequence[int], lengths: Sequence[int], max_tokens: int
 
 
 def max_positions(model: Seq2Seq) -> int:
-    """How many positions a model has; without a table of positions, practically unlimited."""
+    """The number of positions of a model; practically unlimited without a position table."""
     positions = getattr(getattr(model.decoder, "embed", None), "positions", None)
     return UNBOUNDED if positions is None else int(positions.max_positions)
 
 
 def make_question(source: Sequence[int], positions: int, index: int = 0) -> EncodedSource:
-    """A source for the engine; what exceeds the positions of the model is truncated."""
+    """A source for the engine, truncated to the positions of the model."""
     return EncodedSource((*source[: positions - 1], EOS), min(2 * len(source) + 10, positions), index=index)
 
 
 def translate_sources(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchOptions) -> list[Hypothesis]:
-    """The best hypothesis for each source, in their order; sources of similar length are translated together."""
+    """The best hypothesis for each source, in order; sources of similar length share a batch."""
     hypotheses: dict[int, Hypothesis] = {}
     positions = max_positions(engine.model)
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
@@ -88,7 +88,7 @@ def validate(
     num_samples: int,
     weights: str,
 ) -> Validated:
-    """Loss, BLEU and chrF of greedy translations; the caller decides whether it is the best."""
+    """Loss, BLEU and chrF of greedy translations; the caller sets `best`."""
     started, was_training = time.perf_counter(), model.training
     model.eval()
     try:
@@ -126,7 +126,7 @@ class Evaluation:
 def evaluate(
     model: Seq2Seq, validation: ValidationSet, target: Tokenizer, device: torch.device, search: SearchOptions
 ) -> Evaluation:
-    """Translate and score a set of pairs with some search."""
+    """Translate and score pairs with the given search options."""
     hypotheses = translate_sources(TorchEngine(model, device), validation.sources, search)
     outputs = target.decode([hypothesis.tokens for hypothesis in hypotheses])
     return Evaluation(tuple(score(name, outputs, validation.references) for name in METRICS), outputs, hypotheses)
@@ -138,5 +138,4 @@ def value_to_maximize(validated: Validated, metric: str) -> float:
 
 
 def mark_best(validated: Validated) -> Validated:
-    """The same validation, marked as the best."""
     return replace(validated, best=True)

@@ -1,4 +1,4 @@
-"""Weights as named tensors: initial values, copies, running means and averages."""
+"""Weights as named tensors: initialization, copies, EMA and averages."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,9 +14,9 @@ from heedful.training.distributed import local_shard
 
 
 def initialize_model(settings: Settings, prepared: PreparedData, device: torch.device) -> Seq2Seq:
-    """A model in training mode with the initial weights of the seed."""
+    """A model in training mode, initialized from the seed of the settings."""
     if settings.model is None:
-        raise ConfigError('there is no [model]: write one, or use a recipe: recipe = "transformer-tiny"')
+        raise ConfigError('the settings have no [model]: add one, or use a recipe: recipe = "transformer-tiny"')
     torch.manual_seed(settings.seed)
     vocab_sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
     train = settings.train
@@ -25,12 +25,12 @@ def initialize_model(settings: Settings, prepared: PreparedData, device: torch.d
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight once, by its first name (a tied weight has several); of a sharded one, the local shard."""
+    """Every weight once, by its first name (tied weights have several); local shards, if sharded."""
     return {name: local_shard(weight.detach()) for name, weight in model.named_parameters()}
 
 
 def copy_tensors_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor], origin: str) -> None:
-    """Overwrite the targets with the sources of the same name; names and shapes must agree."""
+    """Overwrite the targets with the sources of the same name; names and shapes must match."""
     if targets.keys() != sources.keys():
         unmatched = sorted(targets.keys() ^ sources.keys())
         raise HeedfulError(
@@ -38,14 +38,16 @@ def copy_tensors_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor], 
         )
     for name, target in targets.items():
         if target.shape != sources[name].shape:
-            raise HeedfulError(f"{origin}: {name} is {tuple(sources[name].shape)}, the model has {tuple(target.shape)}")
+            raise HeedfulError(
+                f"{origin}: {name} is {tuple(sources[name].shape)}, but the model needs {tuple(target.shape)}"
+            )
         target.copy_(sources[name])
 
 
 class EmaWeights:
     """ema <- d ema + (1 - d) weights,  d = min(decay, (1 + k) / (10 + k)) after k steps
 
-    The decay is low in the first steps, so the mean soon forgets the initial weights.
+    The decay is low in the first steps, so that the initial weights soon stop mattering.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -56,7 +58,7 @@ class EmaWeights:
     def update(self, weights: Iterable[Tensor], step: int) -> None:
         """Add the weights after step k to the mean."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self._flat, list(weights), 1 - decay)  # one pass over all of them
+        torch._foreach_lerp_(self._flat, list(weights), 1 - decay)
 
 
 def average_weights(checkpoints: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
