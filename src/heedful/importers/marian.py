@@ -192,7 +192,7 @@ def read_languages(folder: Path) -> tuple[str, str] | None:
 
 
 def read_generation(folder: Path, settings: Mapping[str, Any]) -> GenerationSettings:
-    """Search settings from generation_config.json, or in older folders from config.json."""
+    """Search settings from generation_config.json, or for older models from config.json."""
     path = folder / "generation_config.json"
     tree = {**settings, **(read_json_object(path) if path.is_file() else {})}
     max_length = positive_or_default(tree, "max_new_tokens", positive_or_default(tree, "max_length", 256))
