@@ -55,7 +55,7 @@ def translate(
     alignment_threshold: float | None = typer.Option(
         None,
         "--alignment-threshold",
-        help="With --alignment: print all links with at least this share of a word's attention, not only the strongest.",
+        help="With --alignment: print links with at least this share of a word's attention, not only the strongest.",
     ),
     soft: bool = typer.Option(
         False, "--soft", help="With --alignment: print attention weights instead of links, in Marian's format."
