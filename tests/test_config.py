@@ -104,7 +104,7 @@ def test_an_old_key_that_is_required_is_not_called_missing():
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="there is no file"):
         load(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="is a folder"):
+    with pytest.raises(ConfigError, match="is a directory: pass the"):
         load(tmp_path)
     with pytest.raises(ConfigError, match=r"is not TOML: .*line 1"):
         load(written(tmp_path, "source = no"))
