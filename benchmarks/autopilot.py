@@ -1,15 +1,15 @@
-"""Does the autopilot choose at least as well as one who picks the right recipe?
+"""Does the autopilot choose at least as well as a user who picks the right recipe?
 
-Under the same clock, from raw files to the finished model: `heedful train FILES --time 10m` against the same command
-with --recipe transformer-tiny and with --recipe transformer-base; the first 5,000 pairs of Multi30k en-de, and Tatoeba
-eng-por, 200 thousand pairs. The claim is about chrF of the validation set, decoded with the beam that each run chose.
+Runs `heedful train FILES --time 10m` against the same command with --recipe transformer-tiny and with --recipe
+transformer-base; the time includes everything from raw files to the finished model. Corpora: the first 5,000 pairs of
+Multi30k en-de, and Tatoeba eng-por with 200 thousand pairs. The claim is about chrF on the validation set, decoded with
+the beam that each run selects.
 
     python benchmarks/autopilot.py [--quick] [--time 10m] [--at-once 1] [--out DIR]
 
---at-once 2 shares the processors between two runs, with the same number of threads for each: half the waiting.
-
-HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository). --quick: one small corpus,
-one recipe and a short clock, to see that everything works; who wins by then is chance.
+--at-once 2 runs two trainings in parallel with the same number of threads each, which halves the total time. --quick:
+one small corpus, one recipe and little time, as a smoke test; the winner is then random. HEEDFUL_DATA is the directory
+of the corpora (default: ../shared/data next to the repository).
 """
 
 import argparse
@@ -55,7 +55,7 @@ def validation(stem: Path, *languages: str) -> list[str]:
 
 
 def trained(name: str, files: list[str], out: Path, clock: str, threads: int) -> dict[str, float]:
-    """One run of the command; what its own records say of it."""
+    """Run the command once and return its recorded results."""
     recipe = [] if name == PILOT else ["--recipe", name]
     command = [sys.executable, "-m", "heedful", "train", *files, "--out", str(out), "--time", clock, *recipe]
     command += ["--set", f"train.threads={threads}"]
@@ -81,7 +81,7 @@ def trained(name: str, files: list[str], out: Path, clock: str, threads: int) ->
 def gains(
     corpora: dict[str, list[str]], folder: Path, clock: str, recipes: tuple[str, ...], at_once: int
 ) -> list[float]:
-    """Every way on every corpus; by how much the autopilot's chrF is above the best recipe's, for each corpus."""
+    """Run all settings on all corpora; return the autopilot's chrF minus the best recipe's, per corpus."""
     threads = max(1, (os.cpu_count() or 1) // at_once)
     runs = [(corpus, name) for corpus in corpora for name in (PILOT, *recipes)]
 

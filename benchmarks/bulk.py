@@ -1,14 +1,15 @@
-"""Does a bulk translation that is killed again and again come to the same bytes, and what do its pieces cost?
+"""Does a bulk translation that is killed repeatedly produce the same bytes, and what does splitting into pieces cost?
 
-`heedful translate MODEL --bulk IN OUT` on real text, in small pieces, by one worker and by two; kill -9 to the command
-at random moments, spread over all of it and over its end, where the pieces are joined; after each kill the same command
-again, until the file is there. Then, in turns and in one process, the same lines through `translate_file`, in pieces of
-the usual size, and through one plain stream of the translator's: sentences a second of the first over the second.
-Claims: the same bytes after every series of kills, no finished piece made again, and pieces that cost less than 10 %.
+Runs `heedful translate MODEL --bulk IN OUT` on real text in small pieces, with one and with two workers. The command is
+killed with kill -9 at random moments of the whole run, including the final join, and rerun until the output exists.
+Then the same lines go through `translate_file`, with pieces of the default size, and through one plain translator
+stream, interleaved in one process; the cost is the ratio of sentences per second.
 
-    python benchmarks/bulk.py --model EXPORT [--quick] [--rounds 5]          (HEEDFUL_DATA holds multi30k)
+Claims: the same bytes after every series of kills, no finished piece is redone, and pieces cost less than 10 %.
 
-EXPORT translates English; an int8 export of a tiny Transformer shows the cost of pieces best, as it is quick itself.
+    python benchmarks/bulk.py --model EXPORT [--quick] [--rounds 5]          (HEEDFUL_DATA contains multi30k)
+
+EXPORT translates English. A fast model, such as an int8 export of a tiny Transformer, shows the cost of pieces best.
 """
 
 import argparse
@@ -36,7 +37,7 @@ PIECES = 40  # of the text that is killed at
 
 @dataclass
 class Tally:
-    """What a series of kills came to."""
+    """Results of a series of kills."""
 
     kills: int = 0
     again: int = 0  # pieces that were finished and made again
@@ -51,7 +52,7 @@ def text(path: Path, lines: int) -> Path:
 
 
 def command(model: str, given: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    """The command line's own, with pieces so small that there are many."""
+    """The command line with a small piece size, so that there are many pieces."""
     code = SMALL.format(-(-given.stat().st_size // PIECES))
     options = ["--bulk", str(given), str(out), "--beam", "1", "--workers", str(workers)]
     with out.with_suffix(".log").open("ab") as log:
@@ -61,13 +62,13 @@ def command(model: str, given: Path, out: Path, workers: int) -> subprocess.Pope
 
 
 def finished(out: Path) -> dict[str, int]:
-    """The pieces that are there, and when each was made."""
+    """The finished pieces and their times."""
     rows = out.with_name(f"{out.name}.parts").glob("[0-9]*/shard.json")
     return {path.parent.name: path.stat().st_mtime_ns for path in rows}
 
 
 def survive(model: str, given: Path, out: Path, workers: int, kills: int, draw: random.Random, tally: Tally) -> None:
-    """Kill and repeat until the file is there; each kill falls after some more pieces, the last ones into the end."""
+    """Kill and rerun until the output exists; each kill happens some pieces later, the last ones during the join."""
     own = 0
     while True:
         before = finished(out)
@@ -89,7 +90,7 @@ def survive(model: str, given: Path, out: Path, workers: int, kills: int, draw: 
 
 
 def cost(model: str, given: Path, folder: Path, rounds: int) -> float:
-    """Sentences a second in pieces, over those of one plain stream; the median of turns."""
+    """Sentences per second in pieces / in one stream; the median over rounds."""
     lines = given.read_text(encoding="utf-8").split("\n")[:-1]
     ratios = []
     for turn in range(rounds + 1):

@@ -1,10 +1,10 @@
 """Is a commit as fast as the one before it?
 
-Both commits run in processes of their own that take turns, on the same machine, with the same work:
+Each commit runs in its own process; the processes alternate on the same machine with the same work:
 
     step       one training step of transformer-tiny: forward, loss, backward, AdamW (target tokens per second)
     train      the training loop of `heedful train`, transformer-tiny on the sample corpus (target tokens per second)
-    decode     30 sentences by PyTorch, beam of 5, one sentence at a time (sentences per second)
+    decode     30 sentences with PyTorch, beam of 5, one sentence at a time (sentences per second)
     translate  200 sentences from text to text, beam of 5, as `heedful.load(MODEL)(lines)` (sentences per second)
     serve      `heedful serve` with a CTranslate2 export, requests of 32 sentences (sentences per second)
 
@@ -12,7 +12,7 @@ Claim: the median of the ratios new / old is at least 0.97, or its 95 % bootstra
 
     python benchmarks/commit_speed.py [--base REV] [--rounds 15] [--parts step train ...] [--quick]
 
---base: the commit to compare with (default: HEAD, so that uncommitted changes are measured).
+--base: the commit to compare with (default: HEAD, to measure uncommitted changes).
 """
 
 import argparse
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def compare(tree: Path, scratch: Path, rounds: int, parts: Sequence[str]) -> int:
-    """Measure both trees in turns, print every part, and give the exit code."""
+    """Measure both trees alternately, print every part, and return the exit code."""
     workers = {name: Worker(root, scratch / name) for name, root in (("old", tree), ("new", ROOT))}
     claims = []
     try:
@@ -98,7 +98,6 @@ def compare(tree: Path, scratch: Path, rounds: int, parts: Sequence[str]) -> int
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the median."""
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
     return medians[50], medians[-51]
@@ -141,7 +140,7 @@ class Worker:
 
 
 def work(scratch: Path) -> None:
-    """Answer each line of standard input, the name of a part, with a rate."""
+    """Answer each part name on standard input with a rate."""
     parts: dict[str, Any] = {}
     makers = {"step": Step, "train": Train, "decode": Decode, "translate": Translate, "serve": Serve}
     answers = os.fdopen(os.dup(1), "w")  # what the library prints must not be taken for an answer
@@ -203,7 +202,7 @@ class Step:
 
 
 class Train:
-    """`heedful train`, its own measure of tokens per second."""
+    """`heedful train`, with its own measure of tokens per second."""
 
     def __init__(self, scratch: Path) -> None:
         self.folder, self.runs = scratch / "train", 0
@@ -230,7 +229,7 @@ class Train:
 
 
 class Translate:
-    """Text to text, the sentences sorted into batches."""
+    """Text to text, with sentences sorted into batches."""
 
     def __init__(self, _scratch: Path) -> None:
         import heedful
@@ -245,7 +244,7 @@ class Translate:
 
 
 class Decode(Translate):
-    """The same one sentence at a time, where all costs of a step show."""
+    """The same one sentence at a time, which shows all costs of a step."""
 
     def __call__(self) -> float:
         begin, count = time.perf_counter(), 30

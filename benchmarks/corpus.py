@@ -1,9 +1,9 @@
 """How fast are checking, filtering and tokenizing?
 
-- `heedful check`'s rules, vectorized, against a per-row Python loop with the same rules, interleaved in one run;
-- filtering as `heedful prepare` does it (normalize, rules, overlap, hash) per pair;
-- tokenizing to the store against bare SentencePiece batch encoding, interleaved;
-- `heedful check` and `heedful prepare` on Multi30k from the command line, warm.
+- the rules of `heedful check`, vectorized, against a per-row Python loop with the same rules, interleaved in one run
+- filtering as in `heedful prepare` (normalize, rules, overlap, hash), per pair
+- tokenizing to the store against plain SentencePiece batch encoding, interleaved
+- `heedful check` and `heedful prepare` on Multi30k from the command line, with warm caches
 
     python benchmarks/corpus.py [--quick]
 """
@@ -62,12 +62,12 @@ def corpus(name: str, source: str, target: str, most: int) -> tuple[list[str], l
 
 
 def python_pattern(pattern: str) -> str:
-    r"""A pattern of ours in Python's spelling: \x{e9} becomes \U000000e9."""
+    r"""Convert a pattern to Python's syntax: \x{e9} becomes \U000000e9."""
     return re.sub(r"\\x\{([0-9a-f]+)\}", lambda code: f"\\U{int(code[1], 16):08x}", pattern)
 
 
 def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[str, list[bool]]:
-    """The same rules as someone would write them in plain Python: compiled patterns, one pair at a time."""
+    """The same rules in plain Python: compiled patterns, one pair at a time."""
     patterns = {
         "mojibake": MOJIBAKE,
         "control": CONTROL,
@@ -102,7 +102,7 @@ def row_by_row(source: list[str], target: list[str], profile: Profile) -> dict[s
 
 
 def rules(most: int, rounds: int) -> float:
-    """Vectorized over per-row, the same rules on the same pairs."""
+    """Speed of vectorized rules / per-row rules on the same pairs."""
     source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
     pairs = make_pair_table(source, target)
     profile = make_profile(pairs)
@@ -124,7 +124,7 @@ def rules(most: int, rounds: int) -> float:
 
 
 def filtering(folder: Path, most: int) -> None:
-    """The stages of `heedful prepare` on one core, in pairs per second."""
+    """Pairs per second through the stages of `heedful prepare` on one core."""
     source, target = corpus("tatoeba-eng-por/train", "eng", "por", most)
     for code, texts in (("eng", source), ("por", target)):
         (folder / f"train.{code}").write_text("".join(text + "\n" for text in texts), encoding="utf-8", newline="\n")
@@ -155,7 +155,7 @@ def filtering(folder: Path, most: int) -> None:
 
 
 def tokenizing(folder: Path, kind: str, most: int, rounds: int) -> float:
-    """Bare SentencePiece over our tokenize stage: seconds of the processor for the same text, one thread each."""
+    """CPU seconds of plain SentencePiece / our tokenize stage for the same text, one thread each."""
     source, target = corpus("multi30k/train", "en", "de", most)
     tokenizer = train(kind, [*source, *target], 8_000)
     (folder / "text").mkdir(parents=True)
@@ -189,7 +189,7 @@ def tokenizing(folder: Path, kind: str, most: int, rounds: int) -> float:
 
 
 def commands(folder: Path) -> dict[str, float]:
-    """Seconds of the two commands on Multi30k, torch blocked, the second of two runs."""
+    """Seconds of both commands on Multi30k, without torch, second of two runs."""
     splits = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
     places = {split: (DATA / "multi30k" / name).resolve().as_posix() for split, name in splits.items()}
     (folder / "heedful.toml").write_text(

@@ -1,9 +1,9 @@
 """How fast is decoding against bare PyTorch, Hugging Face and CTranslate2?
 
-1,000 sentences of Multi30k lengths, exactly 15 tokens each, random weights, batches of 64 (sorted by length) and of 1,
-engines taking turns. Claims on tiny: >= 2 x Hugging Face `generate` on a Marian model of
-the same size, greedy and with a beam of 5, and >= 0.9 x a bare greedy loop with a preallocated cache. The ratios on
-base and to CTranslate2 float32 are stated.
+1,000 sentences with the lengths of Multi30k, exactly 15 output tokens each, random weights, batch sizes 64 (sorted by
+length) and 1, engines interleaved. Claims for tiny: at least 2 x Hugging Face `generate` on a Marian model of the same
+size, greedy and with a beam of 5, and at least 0.9 x a bare greedy loop with a preallocated cache. Ratios for base and
+against CTranslate2 float32 are reported without a claim.
 
     pip install transformers ctranslate2
     python benchmarks/decode.py [--quick] [--rounds 5] [--sizes tiny base]
@@ -38,7 +38,7 @@ Decode = Callable[[list[list[int]]], Any]
 
 
 def sentences(vocabulary: int, count: int) -> list[list[int]]:
-    """Random tokens, as many as the words of Multi30k's test sentences (or about so, where the corpus is not there)."""
+    """Random tokens with the lengths of Multi30k's test sentences (or similar, if the corpus is missing)."""
     path = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k" / "test_2016_flickr.en.gz"
     draw = torch.Generator().manual_seed(1)
     if path.exists():
@@ -185,7 +185,7 @@ def work(size: str, batch: int, count: int) -> list[list[list[int]]]:
 
 
 def serve(connection: Connection, names: tuple[str, ...], size: str, count: int) -> None:
-    """Answer jobs (batch, beam) with the sentences per second of each engine of this process."""
+    """Answer jobs (batch, beam) with the sentences per second of each engine in this process."""
     with tempfile.TemporaryDirectory() as folder:
         made: dict[tuple[str, int], Decode] = {}
         while (job := connection.recv()) is not None:
@@ -211,7 +211,7 @@ def serve(connection: Connection, names: tuple[str, ...], size: str, count: int)
 
 
 def measure(size: str, count: int, rounds: int) -> dict[tuple[int, int], dict[str, list[float]]]:
-    """(batch, beam) -> engine -> sentences per second, one figure per round."""
+    """(batch, beam) -> engine -> sentences per second, one value per round."""
     context = multiprocessing.get_context("spawn")
     workers = []
     for names in PROCESSES:

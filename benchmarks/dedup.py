@@ -1,13 +1,14 @@
-"""Does deduplication stay small, exact and linear, whatever the size of the corpus?
+"""Is deduplication exact, with bounded memory and linear time, for any corpus size?
 
-Synthetic pairs of about 250 bytes in two corpora, every fifth a copy of an earlier one (half of the copies are copies
-only after normalization). They are read, cleaned and gathered by one process of one thread, whose peak memory is
-measured beyond that of its imports; then every survivor is compared with the pair that had to survive. The clock on
-the wall also tells who else was at work: run it on a quiet machine.
+Synthetic pairs of about 250 bytes in two corpora; every fifth pair is a copy of an earlier one, and half of the copies
+match only after normalization. One process with one thread reads, cleans and gathers them; its peak memory is measured
+relative to its imports. Then every survivor is compared with the expected pair. Wall-clock times include other load:
+run it on a quiet machine.
 
-    python benchmarks/dedup.py [--quick]          2 M and 20 M pairs (5 GB, three times that of disk); 200 k and 1 M
+    python benchmarks/dedup.py [--quick]
 
-Linux; the folder for temporary files is chosen by TMPDIR.
+Full: 2 M and 20 M pairs (5 GB, and three times that of disk). --quick: 200 k and 1 M pairs. Linux only. TMPDIR selects
+the directory for temporary files.
 """
 
 import argparse
@@ -26,7 +27,7 @@ hostile = import_module("support.hostile_corpora")  # of tests/; mypy would take
 
 
 def measure(pairs: int) -> dict[str, float]:
-    """What the stages took, and how many survivors are wrong."""
+    """Time and memory of the stages, and the number of wrong survivors."""
     with tempfile.TemporaryDirectory(prefix="dedup-") as name:
         folder = Path(name)
         corpora = hostile.write_repeated(folder, pairs)

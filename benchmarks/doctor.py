@@ -1,12 +1,12 @@
-"""The doctor's exam: does `heedful check` find what is wrong with a corpus, and nothing where nothing is?
+"""Does `heedful check` find faults in a corpus, without false alarms?
 
 Faults of every kind are planted into Multi30k en-de, Tatoeba eng-por and eng-rus, written to files and examined. A
-fault counts as found when a finding of its kind names its line, in the file that has it; a shift, when its first line
-is named within five lines. What is found in the corpora as they are is counted by level.
+fault counts as found if a finding of its kind names its line and file; a shift, if the named first line is within five
+lines. Findings in the unmodified corpora are counted by level.
 
     python benchmarks/doctor.py [--quick]
 
-HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository).
+HEEDFUL_DATA is the directory of the corpora (default: ../shared/data next to the repository).
 """
 
 import argparse
@@ -45,13 +45,13 @@ Score = Counter[str]  # name -> how many
 
 
 def examined(given: Material, source: Sequence[str], target: Sequence[str]) -> Report:
-    """Some training text, checked."""
+    """Check a training text."""
     with tempfile.TemporaryDirectory() as folder:
         return check(written(Path(folder), {"train": (source, target)}, given.source, given.target))
 
 
 def examined_all(given: Material) -> Report:
-    """Training, validation and test, checked."""
+    """Check training, validation and test texts."""
     parts = {"train": given.pairs, "validation": given.validation, "test": given.test}
     with tempfile.TemporaryDirectory() as folder:
         texts = {split: unzipped(pairs) for split, pairs in parts.items()}
@@ -59,13 +59,13 @@ def examined_all(given: Material) -> Report:
 
 
 def named(report: Report, kinds: Sequence[str], ending: str = "") -> set[int]:
-    """The lines of the training text that findings of some kinds name, in the file with this ending."""
+    """The lines of the training text in findings of some kinds, for the file with this suffix."""
     found = [one for one in report.findings if one.kind in kinds and one.corpus == "train"]
     return {int(line) for one in found if one.file.endswith(ending) for line in one.lines}
 
 
 def examine_lines(given: Material, each: int, seed: int) -> Score:
-    """Faults of single lines: how many of each were found."""
+    """Faults in single lines: the number found of each kind."""
     planted = plant(given, each, seed)
     report = examined_all(replace(given, pairs=planted.pairs))
     found = Counter[str]()
@@ -87,7 +87,7 @@ def examine_files(given: Material, seed: int) -> Score:
 
 
 def distance(report: Report, stretch: Stretch) -> int | None:
-    """From the first line of a shift to the line where the doctor says that it begins; None: it says nothing."""
+    """Lines between the true and the reported start of a shift; None if it is not reported."""
     lines = named(report, ("shift",))
     inside = [line for line in range(stretch.begin + 1, stretch.begin + stretch.length + 1) if line in lines]
     if not inside:
@@ -99,7 +99,7 @@ def distance(report: Report, stretch: Stretch) -> int | None:
 
 
 def examine_shifts(given: Material, files: int, seed: int) -> tuple[list[int | None], list[int | None]]:
-    """The distances of shifts in the middle of a file, and of shifts that last to its end."""
+    """The distances for shifts in the middle of a file and shifts up to its end."""
     draw, rows = Random(seed), len(given.pairs)
     sources, targets = unzipped(given.pairs)
     filler = draw.sample(unzipped(given.test)[1], 200)
@@ -118,7 +118,7 @@ def examine_shifts(given: Material, files: int, seed: int) -> tuple[list[int | N
 
 
 def examine_unequal(given: Material, files: int, seed: int) -> list[int | None]:
-    """Some lines lost or added in one file: the distances to where the doctor says that the files part."""
+    """Lines deleted or added in one file: the distances to the reported place of divergence."""
     draw, distances = Random(seed), list[int | None]()
     for _ in range(files):
         texts = list(unzipped(given.pairs))

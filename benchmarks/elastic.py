@@ -1,10 +1,11 @@
-"""Does a run go on with another number of processes, to the same bits? And what does that cost?
+"""Can a run change its number of processes with bit-identical results, and what does exact mode cost?
 
-Exact mode cuts every batch into the same four micro-batches and sums their gradients in one order. So a run may move
-from 1 to 2 to 4 processes and back, killed (kill -9, all of them) at each move, and end with the bits of one process.
-Its cost is measured against plain DistributedDataParallel: the same model, batches and processes, in turns.
+Exact mode splits every batch into the same four micro-batches and sums their gradients in a fixed order. So a run can
+move from 1 to 2 to 4 processes and back, with all processes killed (kill -9) at each move, and end bit-identical to a
+run with one process. The cost is measured against plain DistributedDataParallel with the same model, batches and
+processes, interleaved.
 
-    python benchmarks/elastic.py [--quick]          (Linux; HEEDFUL_DATA holds multi30k)
+    python benchmarks/elastic.py [--quick]          (Linux; HEEDFUL_DATA contains multi30k)
 """
 
 import argparse
@@ -49,7 +50,7 @@ MICRO = 4
 
 
 def moved(corpus: Path, run: Path, steps: int, crews: list[int]) -> float:
-    """Train with one number of processes after another, killing all at each move; the seconds it took."""
+    """Train with a sequence of process counts, killing all processes at each move; return the seconds."""
     settings = settings_of(corpus, run, model=MODELS["small"], tokenizer=PIECES, **training(steps))
     begin = time.perf_counter()
     for number, ranks in enumerate(crews, 1):
@@ -66,7 +67,7 @@ def moved(corpus: Path, run: Path, steps: int, crews: list[int]) -> float:
 
 
 def training(steps: int) -> dict[str, object]:
-    """What is the same for everyone."""
+    """The settings shared by all runs."""
     return {"steps": steps, "batch_tokens": 1024, "save_every": 5, "validate_every": steps // 2, "validate_pairs": 8}
 
 
@@ -74,7 +75,7 @@ def training(steps: int) -> dict[str, object]:
 
 
 def cost(corpus: Path, rounds: int) -> dict[str, list[float]]:
-    """Seconds per step of each way, round by round, of two processes with a thread each."""
+    """Seconds per step of each method and round, with two processes of one thread."""
     settings = settings_of(corpus, corpus / "cost", model=MODELS["tiny"], tokenizer=PIECES, batch_tokens=4096)
     prepare(settings)
     command = ["--standalone", "--nproc-per-node=2", __file__, "--worker", str(write_settings(settings)), str(rounds)]
@@ -90,7 +91,7 @@ def cost(corpus: Path, rounds: int) -> dict[str, list[float]]:
 
 
 def worker(path: str, rounds: int, block: int = 3) -> None:
-    """One of the two processes: the ways take turns, a few steps each."""
+    """One of two processes; the methods alternate every few steps."""
     settings = config.load(path)
     torch.set_num_threads(1)
     with init_distributed(lambda _rank: torch.device("cpu")) as (world, device):
@@ -119,7 +120,7 @@ def worker(path: str, rounds: int, block: int = 3) -> None:
 
 
 class Stepping:
-    """A step as the loop takes it: gradient, norm, clip, optimizer."""
+    """A step of the training loop: gradient, norm, clipping, optimizer."""
 
     def __init__(
         self,

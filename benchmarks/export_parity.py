@@ -1,12 +1,15 @@
-"""Does every export say what the model says, how fast, and at what cost?
+"""Do exports translate like the model, how fast are they, and what do they cost?
 
-Trained models are exported to every format that can hold them, each with its proof; then test2016 of Multi30k is
-searched by the model itself and by the export, with the model's own beam and length penalty and the stopping rule of
-the export's engine. Claims: float32 exports give the same tokens for at least 99.5 % of the sentences, and every other
-answer is a tie (its score by our model differs by less than 0.001); int8 within 0.3 BLEU; log p of tokens within 1e-4
-in float32. 20 sabotaged exports are caught, 20 of 20. Models of others say all 1,590 names and all 1,000 words that are
-known of them, and Marian comes back to the bit. Stated: speed against ours, text to text, taking turns;
-size; time from a new process to the first answer; packages that a run-time install has.
+Trained models are exported to every supported format, each with its proof. Then the model and the export translate
+Multi30k's test2016 with the model's beam and length penalty and the stopping rule of the export's engine.
+
+Claims: float32 exports produce the same tokens for at least 99.5 % of the sentences, and every other answer is a tie
+(its score by our model differs by less than 0.001); int8 is within 0.3 BLEU; log p of tokens is within 1e-4 in float32;
+20 of 20 sabotaged exports are detected; imported models reproduce all 1,590 names and all 1,000 words with known
+answers, and a Marian round trip is bit-identical.
+
+Reported without a claim: speed against ours, text to text, interleaved; size; time from a new process to the first
+answer; packages of a runtime installation.
 
     pip install 'heedful[export]' 'heedful[hugging-face]'
     python benchmarks/export_parity.py --models tiny=RUN post=RUN lstm=RUN gru=RUN [--quick] [--rounds 3]
@@ -62,7 +65,7 @@ FIRST = "import sys, heedful; print(heedful.load(sys.argv[1])(sys.argv[2]).text)
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What came of one export."""
+    """Results of one export."""
 
     name: str
     same: int
@@ -110,7 +113,7 @@ def make_small_models(folder: Path) -> dict[str, Path]:
 def measure_export(
     name: str, model: Path, to: str, quantization: str, out: Path, texts: list[str], gold: list[str], rounds: int
 ) -> ExportResult:
-    """One export, held against its model."""
+    """Compare one export with its model."""
     probes: Probes | None = None  # what its run validated on, where that is still there
     try:
         validation_probes(open_bundle(model))
@@ -145,7 +148,7 @@ def measure_export(
 
 
 def count_endless(ours: Translator, theirs: Translator, texts: Sequence[str], search: SearchOptions) -> int:
-    """Print the first answers that differ, with what our model thinks of both; gives how many never end."""
+    """Print the first different answers with our model's scores; return how many never end."""
     lines = enumerate(ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0), 1)
     numbers, questions = zip(*((number, segment.source) for number, line in lines for segment in line), strict=True)
     pairs = zip(
@@ -175,7 +178,7 @@ def count_endless(ours: Translator, theirs: Translator, texts: Sequence[str], se
 
 
 def count_caught_sabotages() -> tuple[int, int]:
-    """How many of the planted faults the proof catches."""
+    """The number of planted faults that the proof detects."""
     from test_export import PROBES, SABOTAGES, bundle_of, model
 
     caught = 0
@@ -192,7 +195,7 @@ def count_caught_sabotages() -> tuple[int, int]:
 
 
 def count_known_answers() -> dict[str, tuple[int, int]]:
-    """What models of others are known to say."""
+    """Compare imported models with their known answers."""
     from test_imports import AREN, G2P, table
 
     counts: dict[str, tuple[int, int]] = {}
@@ -212,7 +215,7 @@ def count_known_answers() -> dict[str, tuple[int, int]]:
 
 
 def count_packages(wanted: Sequence[str]) -> int:
-    """How many packages an installation has, by what those that are installed here say they need."""
+    """The number of packages of an installation, from the dependency metadata of installed packages."""
     from packaging.requirements import Requirement
 
     seen: set[str] = set()

@@ -1,11 +1,11 @@
-"""Can anything that a disk, a kernel or a corpus does spoil a checkpoint or the weights?
+"""Can disk, kernel or corpus faults corrupt a checkpoint or the weights?
 
-calls    every system call of a save fails in turn (ENOSPC, EIO), or is the last that the process makes (SIGKILL)
-files    bits flipped, files cut, zeroed, deleted, swapped between checkpoints, at random
-disk     a small disk that is filled and emptied at random under a real run
-storm    losses and gradients that are nan, inf or a million times too large, at random, in a run that is killed too
+calls    each system call of a save fails (ENOSPC, EIO), or the process is killed (SIGKILL) at it
+files    random damage: flipped bits, truncated, zeroed, deleted files, files swapped between checkpoints
+disk     a small disk is filled and emptied at random during a real run
+storm    random losses and gradients that are nan, inf or a million times too large, in a run that is also killed
 
-python benchmarks/faults.py [--quick] [calls files disk storm]          (Linux; strace, and root to mount a disk)
+python benchmarks/faults.py [--quick] [calls files disk storm]          (Linux; needs strace, and root to mount a disk)
 """
 
 import argparse
@@ -51,7 +51,7 @@ ENDS = {WELL: "well", FELL_BACK: "well, from the one before", FAILED: "saying so
 
 
 def calls(folder: Path, quick: bool) -> Claims:
-    """Every call with a file that a save makes, in every way to fail."""
+    """Every file system call of a save, with every kind of failure."""
     if reason := strace_problem():
         print(f"calls: left out, {reason}")
         return []
@@ -76,7 +76,7 @@ def calls(folder: Path, quick: bool) -> Claims:
 
 
 def files(folder: Path, quick: bool) -> Claims:
-    """Random damage to the files of a real run's checkpoints."""
+    """Random damage to the checkpoints of a real run."""
     run = folder / "files"
     ended(start_training(settings_of(folder, run, steps=8, validate_every=4)), run)
     new, old = checkpoint.checkpoint_folders(run)
@@ -99,7 +99,7 @@ def files(folder: Path, quick: bool) -> Claims:
 
 
 def disk(folder: Path, quick: bool) -> Claims:
-    """A run on a disk of four megabytes that someone else fills now and then."""
+    """A run on a disk of four megabytes that another process fills from time to time."""
     place = folder / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place)], check=False)
@@ -141,7 +141,7 @@ def disk(folder: Path, quick: bool) -> Claims:
 
 
 def fill(path: Path) -> bool:
-    """Take all the room there is."""
+    """Use all free space."""
     try:
         with path.open("wb", buffering=0) as stream:
             while True:
@@ -151,7 +151,7 @@ def fill(path: Path) -> bool:
 
 
 def storm(folder: Path, quick: bool) -> Claims:
-    """Bad batches at random, in runs that are killed as well."""
+    """Random bad batches in runs that are also killed."""
     runs, kills, steps = (1, 2, 150) if quick else (5, 6, 500)
     same = {"steps": steps, "micro_batches": 2, "validate_every": steps // 2, "log_every": 1}
     equal = killed = skipped = rolled = 0
@@ -182,17 +182,17 @@ def storm(folder: Path, quick: bool) -> Claims:
 
 
 def skips(run: Path) -> list[tuple[object, ...]]:
-    """Which steps were skipped, why, and the lines of their batches."""
+    """The skipped steps, the reasons, and the lines of their batches."""
     return [(one["step"], one["why"], one["lines"]) for one in events(run, "skipped")]
 
 
 def all_finite(run: Path) -> bool:
-    """Whether every number in every checkpoint is."""
+    """Whether every number in every checkpoint is finite."""
     return all(bool(one.isfinite().all()) for path in run.glob("*/*.safetensors") for one in load_file(path).values())
 
 
 def ended(child: object, run: Path) -> None:
-    """Wait for a run that must end well."""
+    """Wait for a run that must succeed."""
     if child.wait() != 0:  # type: ignore[attr-defined]
         raise RuntimeError(run.with_suffix(".log").read_text())
 

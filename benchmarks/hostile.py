@@ -1,8 +1,8 @@
-"""Does a hostile corpus come through `heedful prepare` with every pair accounted for?
+"""Does `heedful prepare` account for every pair of a hostile corpus?
 
-A million pairs, plain and packed, as two files, TSV and JSONL, of which two in a hundred are hostile: bytes that are
-not UTF-8, NULs, lone carriage returns and everything else that some program takes for the end of a line, lines of a
-megabyte, byte order marks, lone surrogates, missing last newlines. They are prepared by 1, 2 and 4 processes.
+A million pairs, plain and compressed, as two files, TSV and JSONL; 2 % are hostile: invalid UTF-8, NULs, lone carriage
+returns and other line separators, lines of a megabyte, byte order marks, lone surrogates, missing final newlines. They
+are prepared with 1, 2 and 4 processes.
 
     python benchmarks/hostile.py [--quick]
 """
@@ -28,7 +28,7 @@ HEEDFUL = [sys.executable, "-m", "heedful"]
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """sha256 of every file below a folder."""
+    """sha256 of every file in a directory tree."""
     digests = {}
     for path in folder.rglob("*"):
         if path.is_file():
@@ -38,7 +38,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def prepared_by(workers: int, folder: Path) -> tuple[dict[str, str], float]:
-    """Prepare with so many processes: every file, and the peak of the largest process in MB."""
+    """Prepare with this many processes: hashes of all files, and the peak memory of the largest process in MB."""
     shutil.rmtree(folder / "prepared", ignore_errors=True)
     ran = watch([*HEEDFUL, "prepare", str(folder / "heedful.toml"), "--workers", str(workers)])
     if ran.code:
@@ -53,7 +53,7 @@ def prepared_by(workers: int, folder: Path) -> tuple[dict[str, str], float]:
 
 
 def refused(folder: Path, pairs: int, lost: int) -> tuple[bool, int]:
-    """Whether both commands refuse files of unequal length with exit code 3; how far off the named line is."""
+    """Whether both commands reject files of unequal length with exit code 3, and the error of the named line."""
     source, target = made.write_unequal(folder, pairs, lost)
     check = watch([*HEEDFUL, "check", str(source), str(target), "--json"])
     prepare = watch([*HEEDFUL, "prepare", str(folder / "unequal.toml")])

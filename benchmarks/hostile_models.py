@@ -1,10 +1,11 @@
-"""Can a model directory from a stranger do harm?
+"""Can an untrusted model directory do harm?
 
-A good model directory is changed in 2,000 ways: files cut, flipped, swapped, deleted, replaced by links, pipes and
-pickles; names that lead out of the folder; sizes of 2^60; giant pieces; JSON of every wrong shape. In most of them the
-manifest is updated to fit, as an attacker would. Each is opened in a process without torch. Claims: each is rejected
-with a message, or is a model with as many weights as before that can translate (with an engine that always returns the
-same answer); in under a second, under 200 MB, and the folder and its surroundings are unchanged.
+A valid model directory is changed in 2,000 ways: files truncated, bits flipped, files swapped, deleted, replaced by
+links, pipes and pickles; names that leave the directory; sizes of 2^60; giant pieces; malformed JSON. In most cases the
+manifest is updated to match, as an attacker would do. Each directory is opened in a process without torch.
+
+Claims: each is rejected with a message, or is a model with the original number of weights that can translate (with a
+dummy engine); in under a second and 200 MB; the directory and its surroundings are unchanged.
 
     python benchmarks/hostile_models.py [--quick] [--count 2000]          (Linux)
 """
@@ -52,7 +53,7 @@ STATISTICS = {
 
 
 class Marked:
-    """Unpickled, it tree_paths a file behind."""
+    """Leaves a file behind when it is unpickled."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -158,7 +159,7 @@ def change_header(folder: Path, draw: Draw) -> None:
 
 
 def add_giant_piece(folder: Path, draw: Draw) -> None:
-    """Add a piece of many megabytes to a vocabulary, or a million of them."""
+    """Add a piece of many megabytes, or a million pieces, to a vocabulary."""
     file = draw.choice([folder / "source.spm", folder / "vocab.json"])
     if file.suffix == ".json":
         more = {"x" * 10**7: 300} if draw.random() < 0.5 else {str(number): number for number in range(10**6)}
@@ -192,12 +193,12 @@ MUTATIONS: dict[Mutation, tuple[int, bool]] = {
 
 
 def list_files(folder: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of everything in a folder."""
+    """Name, size and modification time of everything in a directory."""
     return sorted((str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 
 class Parrot:
-    """An engine without a model: it always returns the same answer."""
+    """An engine without a model that always returns the same answer."""
 
     name = "parrot"
 
@@ -215,7 +216,7 @@ class Parrot:
 
 
 def child() -> None:
-    """Open every folder named on standard input, and report the result as JSON."""
+    """Open every directory named on standard input, and report the results as JSON."""
     sys.modules["torch"] = None  # type: ignore[assignment]
     from heedful.bundle import open_bundle, read_weights
     from heedful.errors import HeedfulError

@@ -1,11 +1,10 @@
-"""Does a run that is killed again and again end with the bits of one that was never disturbed?
+"""Does a run that is killed repeatedly end bit-identical to an undisturbed run?
 
-A small Transformer on real text, trained by the real command in processes of its own; kill -9 at random moments, spread
-over the whole run. It saves after every step, so that many kills fall into a save. The same for one of two processes
-under torchrun, in exact mode (which must come to the bits of one process) and sharded (FSDP2): torchrun starts them
-again.
+A small Transformer on real text, trained by the real command in separate processes, with kill -9 at random moments of
+the whole run. It saves after every step, so many kills happen during a save. The same is done to one of two processes
+under torchrun, in exact mode (which must match the result of one process) and with FSDP2; torchrun restarts them.
 
-    python benchmarks/kill9.py [--quick]          (Linux; HEEDFUL_DATA holds multi30k)
+    python benchmarks/kill9.py [--quick]          (Linux; HEEDFUL_DATA contains multi30k)
 """
 
 import argparse
@@ -60,7 +59,6 @@ class Command(subprocess.Popen[bytes]):
             )
 
     def kill(self) -> None:
-        """kill -9"""
         super().kill()
         self.wait()
 
@@ -69,7 +67,7 @@ class Command(subprocess.Popen[bytes]):
 
 @dataclass
 class Case:
-    """A way to train; what it comes to undisturbed, and how many seconds that takes after the first step began."""
+    """A training mode, its undisturbed result, and its seconds after the first step."""
 
     name: str
     settings: Callable[[Path], Settings]
@@ -79,7 +77,7 @@ class Case:
     seconds: float = 0.0
 
     def undisturbed(self, folder: Path) -> None:
-        """Run it once, for reference."""
+        """Run once without kills, for reference."""
         run = folder / f"{self.name}-reference"
         process = self.start(self.settings(run))()
         while not events(run, "began") and process.poll() is None:
@@ -91,7 +89,7 @@ class Case:
         print(f"{self.name}: undisturbed {self.seconds:.1f} s, sha256 {self.digest}", flush=True)
 
     def killed(self, folder: Path, number: int, kills: int) -> Tally:
-        """Run it once more, and kill it."""
+        """Run once more, and kill it."""
         run = folder / f"{self.name}-{number}"
         start = self.start(self.settings(run))
         tally = kill_repeatedly(
@@ -110,7 +108,7 @@ class Case:
 
 
 def digest_of(run: Path) -> str:
-    """Of parameters, moments, mean, the finished model, and every decision."""
+    """The hash of parameters, moments, mean, finished model and decisions."""
     return sha256(repr(sorted(outcome(run).items())).encode()).hexdigest()
 
 
@@ -119,7 +117,7 @@ def alone(settings: Settings) -> Start:
 
 
 def by_two(settings: Settings) -> Start:
-    """torchrun, which starts again what was killed: so it is itself started only once."""
+    """Start torchrun once; it restarts killed processes."""
     return cache(lambda: Torchrun(2, settings, random.Random(1), restarts=100))
 
 
@@ -154,7 +152,7 @@ def main() -> int:
 
 
 def make_claims(case: Case, tallies: list[Tally], runs: int, kills: int) -> list[tuple[str, float, float]]:
-    """The claims about one way to train."""
+    """The claims about one training mode."""
     return [
         (f"{case.name}: kills", sum(one.kills for one in tallies), runs * kills),
         (f"{case.name}: kills inside a save", sum(one.inside for one in tallies), int(case.start is alone)),

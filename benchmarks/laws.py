@@ -1,7 +1,7 @@
-"""Do all laws hold for everything?
+"""Do all laws hold for all models?
 
 Every law of tests/support/law.py on the full product of encoder x decoder x score x normalizer x search, in double
-precision; the number of heads and how they are combined take turns. CI runs a pairwise covering array of all six.
+precision; the number of heads and their combination rotate. CI runs a pairwise covering array of all six.
 
     python benchmarks/laws.py [--quick] [--workers 2]
 """
@@ -26,7 +26,7 @@ Model = tuple[str, str, str, str, str]
 
 
 def all_models() -> list[Model]:
-    """Every model of the product, without the search; of its variants of heads, each product takes the next."""
+    """Every model of the product without the search; the head variants rotate."""
     variants: dict[tuple[str, ...], list[Model]] = {}
     for case in every_case():
         if case.search == FACTORS[-1][0]:
@@ -36,7 +36,7 @@ def all_models() -> list[Model]:
 
 
 def examine(model: Model) -> list[str]:
-    """Every law on one model, and every search with it; what failed."""
+    """Check every law and every search on one model; return the failures."""
     torch.set_num_threads(1)
     failed = []
     with torch.no_grad():

@@ -1,9 +1,9 @@
-"""Does it learn?
+"""Do the models learn simple tasks?
 
-Copy, reverse and sort, lengths up to 20 (10 without attention), 20 words: Transformer, LSTM + additive, GRU + bilinear
-and the bottleneck without attention, with a fixed seed and number of updates. Claims: >= 99 % of unseen sequences
-exact; on reverse, >= 0.9 of the attention of the best head on the slot to be copied (within one slot for recurrent
-encoders). Times are reported, not claimed.
+Copy, reverse and sort with lengths up to 20 (10 without attention) and 20 words; models: Transformer, LSTM + additive,
+GRU + bilinear, and the bottleneck without attention; fixed seed and number of updates. Claims: at least 99 % of unseen
+sequences are exact; on reverse, the best head has at least 0.9 of its attention on the slot to copy (within one slot
+for recurrent encoders). Times are reported without a claim.
 
     python benchmarks/learn.py [--quick]
 """

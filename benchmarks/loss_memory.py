@@ -1,7 +1,8 @@
 """How much memory does the loss over 256 thousand words need?
 
-Peak resident memory of one forward and backward of the loss (4096 tokens, width 512, 256,000 words, fp32), beyond the
-weights and their gradient. Claim: under 1 GiB. The plain form holds 4096 x 256,000 logits (4.2 GB) at least twice.
+Peak resident memory of one forward and backward pass of the loss (4096 tokens, width 512, 256,000 words, fp32), in
+addition to the weights and their gradient. Claim: under 1 GiB. A plain implementation stores 4096 x 256,000 logits
+(4.2 GB) at least twice.
 
     python benchmarks/loss_memory.py [--quick]
 """
@@ -20,7 +21,7 @@ from report import header, verdict
 
 
 def status(field: str) -> float:
-    """A field of this process's memory in GiB."""
+    """A memory field of this process, in GiB."""
     return int(re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**20  # type: ignore[index]
 
 

@@ -1,14 +1,16 @@
-"""Compare heedful's scores with sacreBLEU's on random corpora, and with published scores.
+"""Do heedful's scores match sacreBLEU's and published scores?
 
-The formulas that `heedful evaluate --explain` shows are compared with sacreBLEU on random corpora with 1, 2 and 4
-references and every smoothing; the scores of `heedful evaluate` and the p-values of `heedful compare` with those that
-come with the system outputs of WMT22 and WMT17; alignment error rates with the published ones.
+- the formulas of `heedful evaluate --explain` against sacreBLEU, on random corpora with 1, 2 and 4 references and every
+  smoothing method
+- the scores of `heedful evaluate` and the p-values of `heedful compare` against those published with the system outputs
+  of WMT22 and WMT17
+- alignment error rates against published ones
 
     python benchmarks/metrics.py [--quick]
 
-HEEDFUL_DATA is the folder that holds wmt22-systems, wmt17-ende-systems and gold-alignments (default: ../shared/data
-beside the repository). --quick: fewer corpora and systems, no TER, no approximate randomization; in full, nearly all of
-the time is sacreBLEU's TER.
+HEEDFUL_DATA is the directory with wmt22-systems, wmt17-ende-systems and gold-alignments (default: ../shared/data next
+to the repository). --quick: fewer corpora and systems, no TER, no approximate randomization. sacreBLEU's TER takes
+nearly all of the time of a full run.
 """
 
 import argparse
@@ -69,7 +71,7 @@ def random_corpus(random: Random, references: int) -> Corpus:
 
 
 def bleu_differences(rows: Corpus, smoothing: str) -> tuple[float, float, bool]:
-    """The differences of our BLEU to sacreBLEU's, of the corpus and the worst line; and whether smoothing mattered."""
+    """The differences of our BLEU to sacreBLEU's, for the corpus and the worst line; and whether smoothing mattered."""
     tokenize = make_tokenizer(MetricOptions())
     counts = [bleu_counts(tokenize(text), list(map(tokenize, references))) for text, references in rows]
     texts, references = [text for text, _ in rows], list(zip(*(lines for _, lines in rows), strict=True))

@@ -1,19 +1,19 @@
-"""Multi30k on two cores: what the toolkit reaches, by its own commands and recipes.
+"""Multi30k on two cores: the scores of heedful's commands and recipes.
 
-    python benchmarks/multi30k.py --row tiny-1 --runs DIR   # train a row, or go on with it, and keep what came out
-    python benchmarks/multi30k.py                           # the table of all rows that were kept, and its claims
+    python benchmarks/multi30k.py --row tiny-1 --runs DIR   # train a row, or resume it, and keep its results
+    python benchmarks/multi30k.py                           # print the table of all kept rows, and check its claims
     python benchmarks/multi30k.py --quick                   # the same with fewer samples for the intervals
 
-A row is a list of commands, typed in DIR, where the corpora lie unpacked; those that ended are in ROW.ended and are not
-typed again. What it keeps stands under benchmarks/results/multi30k/ROW: the commands with date, commit and machine
-(about.txt), everything that training printed and measured, its resolved settings, and the translations of the tests,
-from which the table is computed anew. All translate alike, with a beam of 5 and the usual length penalty, 1: validation
-has longer references than the tests, and a penalty that is chosen there makes translations of test2016 too long (1.7 %
-for seed 2).
+A row is a list of commands that run in DIR, where the corpora are unpacked; finished commands are listed in ROW.ended
+and are not repeated. The results are kept in benchmarks/results/multi30k/ROW: the commands with date, commit and
+machine (about.txt), the output and metrics of training, its resolved settings, and the translations of the test sets,
+from which the table is recomputed. All rows decode with a beam of 5 and the default length penalty of 1. The penalty is
+not tuned: validation has longer references than the tests, and a tuned penalty makes translations of test2016 too long
+(1.7 % for seed 2).
 
-Two metrics, never mixed. A, the literature's: lower-cased, Moses-normalized and -tokenized, BLEU of those tokens
-against the references of the data set, whose form sacremoses gives from raw text exactly (checked here on every run).
-B, ours: cased and as written, sacreBLEU with its own tokens (13a), and chrF2; with 95 % intervals by resampling.
+Two metrics, never mixed. A, as in the literature: lowercased, Moses-normalized and -tokenized, BLEU of these tokens
+against the references of the data set; sacremoses reproduces them exactly from raw text (checked on every run). B,
+ours: cased raw text, sacreBLEU with its 13a tokenizer, and chrF2, with 95 % bootstrap intervals.
 """
 
 import argparse
@@ -50,7 +50,7 @@ UNLIKE = {("test2016", "fr"): 1}  # references that sacremoses does not give; ev
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what it is, how it was made, and which model answers."""
+    """A row of the table: its description, its commands, and the model to score."""
 
     what: str
     commands: tuple[str, ...]
@@ -64,7 +64,7 @@ AGREE = "--set train.r_drop=3 --set train.batch_tokens=1024 --set train.learning
 
 
 def hour(row: str, recipe: str, *more: str, what: str = "", target: str = "de") -> Row:
-    """A recipe on the 29,000 pairs for an hour. It chooses by BLEU, which is what the table tells."""
+    """Train a recipe on the 29,000 pairs for an hour, selecting by BLEU, the metric of the table."""
     files = PAIRS.replace(".de", f".{target}")
     options = (f"--recipe {recipe} --time 60m", *more, "--set train.best_by=bleu", "--out", row)
     return Row(f"{recipe}{what}, 60 minutes", (" ".join(("heedful train", files, *options)),), row, target)
@@ -103,27 +103,27 @@ ROWS: dict[str, Row] = {
 
 
 def lines(path: Path) -> list[str]:
-    """Of a file, packed or not."""
+    """The lines of a file, compressed or not."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.decode().removesuffix("\n").split("\n")
 
 
 def literature(texts: list[str], language: str) -> list[str]:
-    """Lower-cased, normalized, tokenized: the form of metric A."""
+    """Lowercased, normalized, tokenized: the text form of metric A."""
     normalize, tokenize = MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
     return [tokenize(normalize(text.lower()), return_str=True) for text in texts]
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test set: its references as written, and in the form of metric A."""
+    """A test set: its raw references, and those in the form of metric A."""
 
     raw: list[str]
     formed: list[str]
 
 
 def references(language: str) -> dict[str, Test]:
-    """All tests of a language, after a look whether our form of the raw references is the literature's."""
+    """All test sets of a language; checks that our form of the raw references equals the literature's."""
     found = {}
     for (name, stem), length in zip(STEMS.items(), LENGTHS[language], strict=True):
         raw, formed = lines(DATA / f"{stem}.{language}.gz"), lines(DATA / "lc.norm.tok" / f"{stem}.{language}.gz")
@@ -139,13 +139,13 @@ def references(language: str) -> dict[str, Test]:
 
 
 def score_a(hypotheses: list[str], test: Test, language: str) -> float:
-    """BLEU of the literature's tokens."""
+    """BLEU on the tokens of metric A."""
     metric = BLEU(tokenize="none", lowercase=True, force=True)
     return float(metric.corpus_score(literature(hypotheses, language), [test.formed]).score)
 
 
 def score_b(hypotheses: list[str], test: Test, samples: int) -> tuple[str, str, list[str]]:
-    """BLEU and chrF2 as written, each with the half of its interval, and their signatures."""
+    """BLEU and chrF2 of raw text, with half the width of the intervals, and signatures."""
     told, signatures = [], []
     for metric in (BLEU(), CHRF()):
         found = metric.corpus_score(hypotheses, [test.raw], n_bootstrap=samples)
@@ -158,7 +158,7 @@ def score_b(hypotheses: list[str], test: Test, samples: int) -> tuple[str, str, 
 
 
 def table(samples: int) -> int:
-    """Every kept row, scored anew; the exit code."""
+    """Score all kept rows and return the exit code."""
     kept = [row for row in ROWS if (KEPT / row / "about.txt").is_file()]
     languages = dict.fromkeys(("de", *(ROWS[row].target for row in kept)))
     tests = {language: references(language) for language in languages}
@@ -178,7 +178,7 @@ def table(samples: int) -> int:
 
 
 def claims(scores: dict[str, float]) -> Iterator[tuple[str, float, float]]:
-    """What the rows that are there must show, on metric A of test2016."""
+    """The claims about the available rows, on metric A of test2016."""
     if seeds := [scores[row] for row in TINY if row in scores]:
         spread = f", deviation {stdev(seeds):.2f}" if len(seeds) > 1 else ""
         yield f"transformer-tiny, mean of {len(seeds)} seeds{spread}", mean(seeds), 39.5
@@ -194,7 +194,7 @@ def claims(scores: dict[str, float]) -> Iterator[tuple[str, float, float]]:
 
 
 def unpacked(place: Path) -> None:
-    """The corpora as files that a user would have."""
+    """Unpack the corpora to plain files."""
     stems = {"train": "train", "val": "val", **STEMS}
     for name, stem in stems.items():
         for language in ("en", "de", "fr"):
@@ -205,9 +205,9 @@ def unpacked(place: Path) -> None:
 
 
 def monolingual() -> list[str]:
-    """German captions of the training pictures that translate nothing (task 2), each once, and none that is held out.
+    """Unique German captions of the training images that are not translations (task 2), without held-out ones.
 
-    Copies of validation and test are found as `heedful check` finds them: blind to case, spaces and punctuation.
+    Copies of validation and test are matched like in `heedful check`, ignoring case, spaces and punctuation.
     """
     files = [DATA / "task2" / f"train.{number}.de.gz" for number in range(1, 6)]
     apart = [DATA / f"{stem}.de.gz" for stem in ("val", *STEMS.values(), "test_2018_flickr")]
@@ -223,7 +223,7 @@ def monolingual() -> list[str]:
 
 
 def made(name: str, place: Path) -> None:
-    """Type a row's commands, and keep what came out; a training that was interrupted goes on."""
+    """Run the commands of a row and keep the results; resumes an interrupted training."""
     row, about = ROWS[name], StringIO()
     with redirect_stdout(about):
         header(__file__)
@@ -257,18 +257,18 @@ def made(name: str, place: Path) -> None:
 
 
 def without_samples(events: str) -> str:
-    """What training measured, without its samples: sentences of the corpus are not ours to keep."""
+    """The metrics of training without sample sentences, which are part of the corpus."""
     found = [json.loads(line) for line in events.splitlines()]
     return "".join(json.dumps({key: one[key] for key in one if key != "samples"}) + "\n" for one in found)
 
 
 def without_sentences(log: str) -> str:
-    """What training printed, without the sentences that it showed; what it made of them stays."""
+    """The output of training without source and reference sentences; the model's output is kept."""
     return re.sub(r"^\S+ \S+ +(source|reference)  .*\n", "", log, flags=re.M)
 
 
 def typed(command: str, place: Path, log: Path) -> None:
-    """In a shell, in that folder; what it says goes to the log."""
+    """Run in a shell in that directory; the output goes to the log."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with log.open("a", encoding="utf-8") as said:
         said.write(f"$ {command}\n")
@@ -281,7 +281,7 @@ def typed(command: str, place: Path, log: Path) -> None:
 
 
 def main() -> int:
-    """Make a row, or the table."""
+    """Train a row, or print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="fewer samples for the intervals")
     options.add_argument("--row", choices=ROWS, help="train this one")

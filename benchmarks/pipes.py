@@ -1,15 +1,16 @@
-"""Does `heedful translate` keep its lines, whatever the lines are?
+"""Does `heedful translate` keep its lines in order, for any input?
 
-100,000 lines go through a pipe: captions, blank lines, lines of spaces, CRLF, bytes that are not UTF-8, separators that
-other programs split at, lines of 10 kB. As many come out, in the same order: every caption, wherever it stands, gets
-the answer it got before; blank lines stay blank. The same pipe with `head -n 5` behind it ends in silence. Then 100,000
-texts drawn by hypothesis from a grammar of Unicode (scripts, marks, emoji, spellings of special tokens, numbers, links,
-half characters) go through a translator with a small model, which is trained for it, as what it says is no matter
-here: without an exception and in bounded time.
+100,000 lines go through a pipe: captions, blank lines, lines of spaces, CRLF, invalid UTF-8, separators that other
+programs split at, lines of 10 kB. The same number of lines must come out in the same order: each caption has the same
+translation everywhere, and blank lines stay blank. With `head -n 5` as the reader, the pipe must end silently.
+
+Then 100,000 texts that Hypothesis draws from a grammar of Unicode (scripts, marks, emoji, spellings of special tokens,
+numbers, links, lone surrogates) go through a translator with a small model, trained for this purpose because the output
+does not matter: without an exception and in bounded time.
 
     python benchmarks/pipes.py --model MODEL [--quick]
 
---quick, and without --model: 3,000 lines and 2,000 texts, both by the small model.
+--quick, without --model: 3,000 lines and 2,000 texts, both with the small model.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def command(model: str) -> list[str]:
 
 
 def piped(model: str, lines: list[tuple[str, bytes]]) -> tuple[int, int, int]:
-    """How many lines are missing, how many stand in a wrong place, and how many tracebacks were printed."""
+    """The numbers of missing lines, misplaced lines and tracebacks."""
     given = b"".join(line + b"\n" for _, line in lines)
     begin = time.perf_counter()
     done = subprocess.run(command(model), input=given, capture_output=True, check=True)
@@ -90,7 +91,7 @@ def piped(model: str, lines: list[tuple[str, bytes]]) -> tuple[int, int, int]:
 
 
 def headed(model: str, lines: list[tuple[str, bytes]]) -> tuple[int, int]:
-    """The same pipe, of which nobody reads more than five lines: exit code, tracebacks."""
+    """Exit code and tracebacks of a pipe whose reader stops after five lines."""
     with tempfile.TemporaryFile() as source:
         source.write(b"".join(line + b"\n" for _, line in lines))
         source.seek(0)
@@ -143,7 +144,7 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def fuzzed(model: str, count: int, size: int) -> tuple[int, float, float]:
-    """Exceptions, the slowest example, and the slowest of one long text."""
+    """The exceptions, the slowest example, and the slowest long text."""
     translator = heedful.load(model)
     failures, slowest, done = 0, 0.0, 0
 
@@ -191,7 +192,7 @@ SMALL = (
 
 
 def trained(folder: str) -> str:
-    """A small model, after a hundred steps."""
+    """A small model after a hundred steps."""
     files = [str(DATA / f"train.{side}.gz") for side in ("en", "de")]
     options = ["--out", folder, "--recipe", "transformer-tiny", "--steps", "100"]
     small = [*(f"model.{one}" for one in SMALL), "train.validate_pairs=20"]

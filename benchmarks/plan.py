@@ -1,12 +1,12 @@
-"""Is the batch plan exact, tight, fair and quick?
+"""Is the batch plan exact, tight, fair and fast?
 
-Multi30k en-de (BPE 8k shared, 4096 tokens on the longer side): every pair once per epoch, >= 95 % of the area real
-tokens, the same batches for 1, 2, 4 and 8 ranks. A simulated corpus of 1 billion pairs, whose lengths are drawn when
-asked: a batch at a random step within 50 ms and 1 GB, and neither length nor place visible in the order.
+Multi30k en-de (shared BPE 8k, 4096 tokens on the longer side): every pair once per epoch, at least 95 % of the area is
+real tokens, the same batches for 1, 2, 4 and 8 ranks. A simulated corpus of 1 billion pairs, whose lengths are computed
+on demand: a batch at a random step within 50 ms and 1 GB, and no correlation of the order with length or place.
 
     python benchmarks/plan.py [--quick] [--workers 2]
 
-HEEDFUL_DATA is the folder that holds multi30k/train.{en,de}.gz (default: ../shared/data beside the repository).
+HEEDFUL_DATA is the directory with multi30k/train.{en,de}.gz (default: ../shared/data next to the repository).
 """
 
 import argparse
@@ -55,7 +55,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A corpus of any size: targets log-normal around 20 tokens, sources like them; nothing is stored but counts."""
+    """A corpus of any size: log-normal target lengths around 20 tokens, similar sources; only counts are stored."""
 
     num_rows: int
     counts: IntArray
@@ -79,7 +79,7 @@ def simulated_lengths(rows: int, block: int) -> tuple[IntArray, IntArray]:
 
 
 def simulated_count(rows_and_block: tuple[int, int]) -> int:
-    """What preparation would store of a block."""
+    """The stored counts of a block."""
     return count_micro_batches(*simulated_lengths(*rows_and_block), MICRO_TOKENS)
 
 
@@ -105,7 +105,6 @@ def multi30k() -> InMemory:
 
 
 def epoch_of(stream: CorpusStream, epoch: int) -> list[IntArray]:
-    """All units of an epoch of a corpus with fixed lengths."""
     units = int(stream.corpus.micro_batches_per_block(epoch, stream.max_tokens).sum())
     return [stream.rows(epoch * units + unit) for unit in range(units)]
 
@@ -117,7 +116,7 @@ def real_share(corpus: InMemory, units: list[IntArray]) -> float:
 
 
 def kept(one: list[IntArray], other: list[IntArray]) -> float:
-    """Of the pairs of rows that share a unit, how many do so again."""
+    """The share of row pairs in the same unit that share a unit again."""
     homes = np.empty(sum(map(len, other)), dtype=np.int64)
     for number, unit in enumerate(other):
         homes[unit] = number
@@ -126,12 +125,12 @@ def kept(one: list[IntArray], other: list[IntArray]) -> float:
 
 
 def misread(rows: int, units: list[IntArray]) -> int:
-    """How many rows an epoch leaves out or repeats."""
+    """The number of rows that an epoch omits or repeats."""
     return int((np.bincount(np.concatenate(units), minlength=rows) != 1).sum())
 
 
 def differing(corpus: InMemory, ranks: int) -> int:
-    """In how many of the first 60 steps the ranks together read something else than one rank would."""
+    """The number of the first 60 steps in which all ranks together read different rows than one rank."""
     alone, shared = (Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8) for _ in range(2))
     wrong = 0
     for step in range(60):
@@ -143,13 +142,13 @@ def differing(corpus: InMemory, ranks: int) -> int:
 
 
 def correlation(one: ArrayLike, other: ArrayLike) -> float:
-    """Spearman's, times sqrt(n - 1): about standard normal when there is nothing to see."""
+    """Spearman's correlation times sqrt(n - 1): about standard normal for a random order."""
     first, second = (np.argsort(np.argsort(values, kind="stable")) for values in (one, other))
     return float(np.corrcoef(first, second)[0, 1] * math.sqrt(len(first) - 1))
 
 
 def correlations(corpus: Simulated) -> dict[str, float]:
-    """Of what a reader in order would see: lengths unit by unit, and which block follows which."""
+    """Correlations visible to a sequential reader: lengths of successive units, and the order of blocks."""
     stream = CorpusStream(corpus, 7, MICRO_TOKENS)
     rows = [stream.rows(unit) for unit in range(4000)]  # some 15 blocks
     lengths = {int(unit[0]) // BLOCK_ROWS: corpus.block_lengths(0, int(unit[0]) // BLOCK_ROWS)[1] for unit in rows}
@@ -165,7 +164,7 @@ def correlations(corpus: Simulated) -> dict[str, float]:
 
 
 def peak_gigabytes() -> float:
-    """The most memory that this process has held so far, all libraries included; 0 where it cannot be asked."""
+    """Peak memory of this process with all libraries; 0 if it cannot be measured."""
     if sys.platform == "win32":
         return 0.0
     import resource

@@ -1,10 +1,10 @@
-"""Does a Ray cluster whose nodes keep dying prepare the very corpus that one process does?
+"""Does a Ray cluster with failing nodes prepare the same corpus as one process?
 
-Real text in many shards, each read, cleaned, deduplicated and shuffled by the real stages; a head without processors
-and two worker nodes, token authentication on; every few seconds the raylet of a worker node gets kill -9 and a new node
-takes its place, until all is done.
+Real text in many shards, each read, cleaned, deduplicated and shuffled by the real stages, on a head node without CPUs
+and two worker nodes with token authentication. Every few seconds the raylet of a worker node is killed with kill -9 and
+a new node replaces it, until the work is done.
 
-    python benchmarks/ray_shards.py [--quick]          (Linux; HEEDFUL_DATA holds tatoeba-eng-por)
+    python benchmarks/ray_shards.py [--quick]          (Linux; HEEDFUL_DATA contains tatoeba-eng-por)
 """
 
 import argparse
@@ -29,7 +29,7 @@ DATA = Path(os.environ.get("HEEDFUL_DATA", ROOT.parent / "shared" / "data")) / "
 
 
 def deal(folder: Path, shards: int) -> int:
-    """Deal the training pairs into files; how many pairs there are."""
+    """Split the training pairs into files; return the number of pairs."""
     folder.mkdir()
     sides = [gzip.decompress((DATA / f"train.{code}.gz").read_bytes()).split(b"\n")[:-1] for code in ("eng", "por")]
     pairs = [b"\t".join(pair) + b"\n" for pair in zip(*sides, strict=True)]
@@ -39,7 +39,7 @@ def deal(folder: Path, shards: int) -> int:
 
 
 def driver(folder: Path, outputs: str, *options: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Make `outputs` of `inputs`, in a process whose words (Ray tells of every dead node) go to a file."""
+    """Make `outputs` from `inputs` in a process that logs to a file, because Ray reports every dead node."""
     command = [sys.executable, str(ROOT / "tests" / "support" / "shard_stages.py"), "stages", str(folder / "inputs")]
     with (folder / f"{outputs}.log").open("wb") as log:
         return subprocess.Popen(
@@ -48,7 +48,7 @@ def driver(folder: Path, outputs: str, *options: str, environment: dict[str, str
 
 
 def serially(folder: Path) -> float:
-    """The reference, in one process; how many seconds it took."""
+    """The reference in one process; return the seconds."""
     (folder / "serial-executions").mkdir()
     environment = {**os.environ, "SHARD_JOURNAL": str(folder / "serial-executions")}
     begin = time.perf_counter()
@@ -58,7 +58,7 @@ def serially(folder: Path) -> float:
 
 
 def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
-    """The same on a cluster that loses a node `every` few seconds; how many it lost, and how many seconds it took."""
+    """The same on a cluster that loses a node `every` few seconds; return lost nodes and seconds."""
     (folder / "cluster-executions").mkdir()
     settings = json.dumps({"rounds": rounds})
     kills = 0
@@ -78,12 +78,12 @@ def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
 
 
 def count(folder: Path) -> int:
-    """Entries of a folder that are not hidden."""
+    """The number of visible entries of a directory."""
     return sum(not path.name.startswith(".") for path in folder.glob("*"))
 
 
 def merged(folder: Path) -> str:
-    """sha256 of all files but the records, which depend on the settings too."""
+    """sha256 of all files except the records, which also depend on the settings."""
     whole = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "shard.json"):
         whole.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode() + path.read_bytes())

@@ -1,4 +1,4 @@
-"""What every benchmark prints first and last."""
+"""Printed at the start and the end of every benchmark: environment and claims."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def header(script: str) -> None:
-    """Date, command, commit and machine."""
+    """Print date, command, commit and machine."""
     here = Path(script).resolve().parent
     asked = subprocess.run(
         ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
@@ -27,7 +27,7 @@ def header(script: str) -> None:
 
 
 def processor() -> str:
-    """The processor's name, and how far its vector units go."""
+    """The name of the processor and its vector extensions."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -38,7 +38,7 @@ def processor() -> str:
 
 
 def verdict(claims: Iterable[tuple[str, float, float]]) -> int:
-    """Print every claim (what, measured, least) and give the exit code: 1 where one does not hold."""
+    """Print every claim (description, measured value, minimum); return the exit code, 1 if a claim fails."""
     broken = 0
     for what, measured, least in claims:
         holds = measured >= least

@@ -1,21 +1,21 @@
-"""Does a change leave every number as it was?
+"""Does a change keep all results bit-identical?
 
-For a change that must not change behavior, such as a renaming. The commit before it (--base) and the working tree run
-the same commands, and the sha256 of what they produce is compared:
+For changes that must not affect behavior, such as a renaming. The base commit (--base) and the working tree run the
+same commands, and the sha256 hashes of their results are compared:
 
     tokens        the arrays of a prepared corpus
     weights       after 200 steps of each recipe (fp32, one thread, fixed seed, batch_tokens 1024)
     exports       the weights of every export of the sample model, and of a recurrent model
-    translations  500 sentences by each engine: texts, scores, log-probabilities, links; sampled ones too
-    trace         the values embedded in the page that `heedful inspect` writes, for both sample models
+    translations  500 sentences with each engine: texts, scores, log-probabilities, links; sampled ones too
+    trace         the values in the page of `heedful inspect`, for both sample models
 
-Only the command line is used, with keys and options that did not change their names, so the script works on both sides.
-Claim: all values are equal.
+The script uses only the command line, with keys and options that have the same names in both versions. Claim: all
+values are equal.
 
     python benchmarks/sameness.py [--base REV] [--cache DIR] [--quick]
 
---base: the commit to compare with (default: HEAD, so that uncommitted changes are checked). --cache: keep the values of
-commits there, so that they are computed once.
+--base: the commit to compare with (default: HEAD, to check uncommitted changes). --cache: keep the values of commits in
+DIR, to compute them only once.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def store(folder: Path, commit: str, quick: bool, values: dict[str, str]) -> Non
 
 
 def of_commit(commit: str, scratch: Path, quick: bool) -> dict[str, str]:
-    """The values of a commit, from a work tree of its own."""
+    """The values of a commit, from a separate work tree."""
     tree = scratch / "tree"
     git("worktree", "add", "--detach", str(tree), commit)
     try:
@@ -96,7 +96,7 @@ def of_commit(commit: str, scratch: Path, quick: bool) -> dict[str, str]:
 
 
 def digests(source: Path, work: Path, quick: bool) -> dict[str, str]:
-    """Name -> sha256 of everything that must stay equal; `source` is the src folder to run."""
+    """Name -> sha256 of everything that must stay equal; `source` is the src directory to run."""
     return dict(measured(source, work, quick))
 
 
@@ -197,7 +197,7 @@ def exported(place: Path) -> str:
 
 
 def trace(page: Path) -> str:
-    """The hash of the values in the trace that a page contains; names of keys do not count."""
+    """The hash of the values in a page's trace; key names do not count."""
     data = re.search(r'<script type="application/json" id="trace">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert data, f"no trace in {page}"
     return hash_of(leaf.encode() for leaf in sorted(json.dumps(leaf) for leaf in leaves(json.loads(data[1]))))

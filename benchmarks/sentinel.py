@@ -1,14 +1,15 @@
-"""The sentinel's exam: does it find what is wrong with a translation, and nothing where nothing is?
+"""Do the flags find faults in translations, without false alarms?
 
-Good are translations by people, in both directions: captions (Multi30k), everyday sentences (Tatoeba), news (newstest),
-news and encyclopaedia from English (NTREX, FLORES), software (Debian). Any alarm about an output there is a false one.
-Faults of every mechanical kind are planted into the same pairs; one is found when an alarm of its kind rings. The
-thresholds of `heedful.sentinel` were chosen on every other line of what training does not see; the claims are measured
-on the lines between, and both are shown. There is no model here, so nothing is known of probabilities.
+Good pairs are human translations in both directions: captions (Multi30k), everyday sentences (Tatoeba), news
+(newstest), news and encyclopedia text from English (NTREX, FLORES), software (Debian). Any flag about their output is a
+false alarm. Faults of every mechanical kind are planted into the same pairs; a fault counts as found if a flag of its
+kind is raised. The thresholds of `heedful.sentinel` were selected on every other line of held-out text; the claims are
+measured on the other lines, and both results are shown. No model is involved, so flags about probabilities are not
+tested.
 
     python benchmarks/sentinel.py [--quick]
 
-HEEDFUL_DATA is the folder of the corpora (default: ../shared/data beside the repository).
+HEEDFUL_DATA is the directory of the corpora (default: ../shared/data next to the repository).
 """
 
 import argparse
@@ -64,8 +65,6 @@ TAUGHT = 5_000  # pairs of each corpus that its vocabulary and statistics come f
 
 
 class Pair(NamedTuple):
-    """A source and a translation."""
-
     source: str
     output: str
     finished: bool = True
@@ -73,7 +72,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """One corpus in one direction: what training would know of it, and pairs that it does not see."""
+    """One corpus in one direction: its training statistics and held-out pairs."""
 
     name: str
     family: str
@@ -86,7 +85,7 @@ class Course:
         return replace(self, pairs=self.pairs[first::2])
 
     def flags(self, pairs: Sequence[Pair]) -> list[tuple[Flag, ...]]:
-        """What the sentinel says of some pairs."""
+        """The flags of some pairs."""
         lengths = [
             map(len, self.tokenizer.encode(side)) for side in zip(*((p.source, p.output) for p in pairs), strict=True)
         ]
@@ -105,7 +104,7 @@ def read(patterns: Iterable[str], source: str, target: str) -> list[tuple[str, s
 
 
 def courses(kind: str) -> list[Course]:
-    """Every corpus in both directions; one vocabulary for each corpus."""
+    """Every corpus in both directions, with one vocabulary per corpus."""
     made = []
     for family, corpora in CORPORA.items():
         for name, (source, target, taught, held) in corpora.items():
@@ -122,7 +121,7 @@ def courses(kind: str) -> list[Course]:
 
 
 def statistics(tokenizer: Tokenizer, pairs: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Of training_statistics.json, what the alarms of outputs read and what does not need a model."""
+    """The training statistics that output flags use and that need no model."""
     from heedful.training.statistics import SIDES, count_scripts
 
     texts = dict(zip(SIDES, zip(*pairs, strict=True), strict=True))
@@ -157,14 +156,14 @@ Spoil = Callable[[Random, Pair, Course], Pair | None]  # None: this pair cannot 
 
 
 class Fault(NamedTuple):
-    """How a pair is spoilt, and the alarms of which one must ring."""
+    """How to damage a pair, and the flags that count as found."""
 
     spoil: Spoil
     flags: tuple[str, ...]
 
 
 def numbered(change: Callable[[Random, str], str]) -> Fault:
-    """A number that stands once on each side is changed in the translation."""
+    """Change a number in the translation that occurs once on each side."""
 
     def spoil(draw: Random, pair: Pair, _: Course) -> Pair | None:
         found = list(NUMBER.finditer(pair.output))
@@ -206,7 +205,7 @@ def mark_lost(_: Random, number: str) -> str:
 
 
 def addressed(change: Callable[[Random, str], str]) -> Fault:
-    """Both sides end with an address, but that of the translation is changed."""
+    """Append an address to both sides, changed in the translation."""
 
     def spoil(draw: Random, pair: Pair, _: Course) -> Pair:
         address = draw.choice(ADDRESSES)
@@ -222,7 +221,7 @@ def letter_changed(draw: Random, address: str) -> str:
 
 
 def copied(draw: Random, pair: Pair, but: int) -> Pair | None:
-    """The source as it is, or but for some words, where people translated most of its words."""
+    """Copy the source, or most of it, where humans translated most words."""
     words, other = pair.source.split(), pair.output.split()
     if len(words) < (12 if but else 4) or len(set(words) & set(other)) > len(words) / 2:
         return None
@@ -232,7 +231,7 @@ def copied(draw: Random, pair: Pair, but: int) -> Pair | None:
 
 
 def repeated(least: int, most: int, times: tuple[int, int]) -> Spoil:
-    """So many words are said so many times."""
+    """Repeat some words some times."""
 
     def spoil(draw: Random, pair: Pair, _: Course) -> Pair | None:
         words = pair.output.split()
@@ -247,7 +246,7 @@ def repeated(least: int, most: int, times: tuple[int, int]) -> Spoil:
 
 
 def stammered(draw: Random, pair: Pair, _: Course) -> Pair | None:
-    """The end of a word is repeated."""
+    """Repeat the end of a word."""
     words = pair.output.split()
     places = [place for place, word in enumerate(words) if len(word) > 3 and word.isalpha()]
     if not places:
@@ -263,7 +262,7 @@ def cut(_: Random, pair: Pair, __: Course) -> Pair | None:
 
 
 def babbled(draw: Random, pair: Pair, course: Course) -> Pair:
-    """Other sentences follow, until it is three times as long."""
+    """Append other sentences up to three times the length."""
     output = pair.output
     while len(output) < 3 * len(pair.output):
         output += " " + draw.choice(course.pairs).output
@@ -271,7 +270,7 @@ def babbled(draw: Random, pair: Pair, course: Course) -> Pair:
 
 
 def in_other_script(draw: Random, pair: Pair, course: Course) -> Pair:
-    """Another sentence, in a script that is not the target's."""
+    """Another sentence, in a script other than the target's."""
     own = course.statistics["scripts"]["target"]
     return pair._replace(output=FOREIGN[draw.choice([script for script in FOREIGN if own.get(script, 0) < 0.05])])
 
@@ -306,7 +305,7 @@ FAULTS = {
 
 
 def plant_faults(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> list[tuple[Course, Pair]]:
-    """`each` damaged pairs, drawn from all courses, no pair twice."""
+    """`each` damaged pairs per kind, drawn from all courses without repetition."""
     draw, drawn = Random(seed), set[Pair]()
     spoilt: list[tuple[Course, Pair]] = []
     for _ in range(1_000 * each):
@@ -325,7 +324,7 @@ def plant_faults(fault: Fault, courses: Sequence[Course], each: int, seed: int) 
 
 
 def recall(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> tuple[int, int, list[Pair]]:
-    """How many faults were planted, how many found, and those that were not."""
+    """The numbers of planted and found faults, and the missed ones."""
     spoilt = plant_faults(fault, courses, each, seed)
     missed = [
         pair
@@ -336,7 +335,7 @@ def recall(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> tup
 
 
 def sample_courses(courses: Sequence[Course], good: int) -> list[Course]:
-    """Of every family as many pairs, of every course of a family too."""
+    """Equally many pairs of every family, and of every course in a family."""
     families = Counter(course.family for course in courses)
     shares = [good // len(families) // families[course.family] for course in courses]
     return [
@@ -346,7 +345,7 @@ def sample_courses(courses: Sequence[Course], good: int) -> list[Course]:
 
 
 def answered(course: Course) -> Iterable[tuple[str, list[Pair]]]:
-    """Real systems and what they said, where HEEDFUL_DATA has that: of FLORES."""
+    """Real systems and their outputs on FLORES, if HEEDFUL_DATA has them."""
     family, code, direction = course.name.split()
     way, target = (f"en-{code}", code) if direction == "en-" else (f"{code}-en", "en")
     for system in ("bergamot-tiny", "bergamot-base-memory"):
@@ -359,7 +358,7 @@ def answered(course: Course) -> Iterable[tuple[str, list[Pair]]]:
 
 
 def counted(flags: Sequence[tuple[Flag, ...]]) -> tuple[int, str]:
-    """How many pairs have a flag, and how often each."""
+    """The number of pairs with a flag, and the count of each flag."""
     kinds = Counter(flag.name for some in flags for flag in some)
     return sum(map(bool, flags)), ", ".join(f"{kind} {times}" for kind, times in kinds.items())
 
@@ -369,7 +368,7 @@ def clipped(text: str, most: int = 110) -> str:
 
 
 def microseconds(courses: Sequence[Course]) -> float:
-    """Time of the processor per pair, input and output; the best of twenty rounds, as others use the machine too."""
+    """CPU time per pair, input and output; the best of twenty rounds, because of other load."""
     work = [(course.statistics, pair) for course in courses for pair in course.pairs[:100]]
     rounds = []
     for _ in range(20):
@@ -382,7 +381,7 @@ def microseconds(courses: Sequence[Course]) -> float:
 
 
 def examine_faults(chosen: Sequence[Course], examined: Sequence[Course], each: int) -> tuple[int, int]:
-    """How many faults were planted and found, with a table of kinds and some that were missed."""
+    """The numbers of planted and found faults; prints a table of kinds and some misses."""
     print(f"{'fault':24} planted  found  recall   (where thresholds were chosen)")
     total, before, examples = Counter[str](), Counter[str](), list[str]()
     for seed, (name, fault) in enumerate(FAULTS.items()):
@@ -399,7 +398,7 @@ def examine_faults(chosen: Sequence[Course], examined: Sequence[Course], each: i
 
 
 def examine_good(chosen: Sequence[Course], examined: Sequence[Course], good: int) -> tuple[int, int]:
-    """How many good pairs there were and how many rang, with a table of corpora and every false alarm."""
+    """The numbers of good and flagged pairs; prints a table of corpora and every false alarm."""
     print(f"\n{'good translations':20} pairs  false alarms  (where thresholds were chosen)")
     total = alarms = alarms_before = 0
     examples: list[str] = []

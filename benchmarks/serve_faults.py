@@ -1,14 +1,15 @@
-"""What do clients notice when the engine dies, the server is stopped, or the model is replaced?
+"""What do clients notice when the engine crashes, the server stops, or the model is replaced?
 
-`heedful serve` under load, and
-    crashes      the worker process is killed, stopped or crashed (SIGKILL, SIGSTOP, SIGSEGV in turn), 100 times
+Runs `heedful serve` under load with
+
+    crashes      the worker process gets SIGKILL, SIGSTOP or SIGSEGV in rotation, 100 times
     drains       the server gets SIGTERM, 50 times
-    swaps        the model is replaced by another (SIGHUP), 50 times, and back
+    swaps        the model is replaced by another (SIGHUP) and back, 50 times
     disconnects  1,000 clients send a request and disconnect before the response
 
-Claims: the server answers /livez throughout, and is ready again within 3 s (95 of 100; all within 5); at most one batch
-gets an error after a crash; every request admitted before a drain is answered; no response mixes two models;
-disconnected clients cost under 1 % of the tokens.
+Claims: the server answers /livez throughout, and is ready again within 3 s (95 of 100; all within 5 s); at most one
+batch fails after a crash; every request admitted before a drain is answered; no response mixes two models; disconnected
+clients cost under 1 % of the tokens.
 
     python benchmarks/serve_faults.py --model EXPORT --other EXPORT [--quick]
 """

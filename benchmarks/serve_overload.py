@@ -1,17 +1,18 @@
-"""How does the server behave at ten times the load it can handle?
+"""How does the server behave at ten times its capacity?
 
-`heedful serve` with a CTranslate2 export; requests of 32 sentences at beam 5 through HTTP, from a client on the same
-machine. Ten minutes of overload: Poisson arrivals at ten times the capacity; a client waits at most a minute. The speed
-of a machine drifts, on some to its double within minutes. So the overload is split into ten parts, and the capacity is
-measured before, between and after them with closed-loop clients. Each part is compared with the capacity on both sides
-of it, and the median counts.
+`heedful serve` with a CTranslate2 export gets requests of 32 sentences at beam 5 over HTTP, from a client on the same
+machine: ten minutes of Poisson arrivals at ten times the capacity; a client waits at most a minute. The speed of some
+machines drifts by a factor of two within minutes, so the overload is split into ten parts, and closed-loop clients
+measure the capacity before, between and after them. Each part is compared with the capacity on both sides of it; the
+median counts.
+
 Claims: only 200, 429 and 503, the last two with Retry-After; at least 90 % of the capacity is still served; the 99th
-percentile of admitted requests is below twice the queue limit (which bounds the wait; the rest is translation); memory
-stays within 5 %.
-
-With --libre, LibreTranslate gets the same load; SCRIPT PORT starts it with the same model.
+percentile latency of admitted requests is below twice the queue limit (which bounds the wait; the rest is translation);
+memory stays within 5 %.
 
     python benchmarks/serve_overload.py --model EXPORT [--seconds 600] [--libre SCRIPT] [--quick]
+
+--libre: also run LibreTranslate under the same load; `SCRIPT PORT` must start it with the same model.
 """
 
 import argparse

@@ -1,13 +1,14 @@
-"""How much of CTranslate2's speed is left over HTTP?
+"""How much of CTranslate2's speed remains over HTTP?
 
-Alternates between `heedful serve` with a CTranslate2 export, its client on the same machine, and `translate_batch`
-alone: the same sentences, beam, threads and batch tokens. While CTranslate2 runs alone, the client runs too, at the
-same rate, against an HTTP server with a constant response. CTranslate2 alone gets and returns subwords; the server gets
-text, and normalizes, tokenizes, translates, detokenizes and checks for flags.
+Alternates between `heedful serve` with a CTranslate2 export, with a client on the same machine, and plain
+`translate_batch`, with the same sentences, beam, threads and batch tokens. While plain CTranslate2 runs, the client
+runs at the same rate against an HTTP server with a constant response. Plain CTranslate2 gets and returns subwords; the
+server also normalizes, tokenizes, detokenizes and computes flags.
 
-Claims: requests of 32 sentences at beam 5, at saturation, have at least 0.85 of its speed; at low load the median
+Claims: requests of 32 sentences at beam 5, at saturation, reach at least 0.85 of its speed; at low load the median
 request of one sentence takes at most 5 ms longer than `translate_batch` of that sentence; the first response arrives
-within 3 seconds of `heedful serve`; and every response equals `heedful translate`, with alignment and probabilities.
+within 3 seconds after the start of `heedful serve`; every response equals `heedful translate`, with alignment and
+probabilities.
 
     python benchmarks/serve_speed.py --model EXPORT [--rounds 7] [--seconds 10] [--quick]
 """
@@ -82,7 +83,6 @@ class EngineProcess:
         self.read_line()
 
     def read_line(self) -> str:
-        """The next line of its stdout."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks of the server: a server process and an asyncio HTTP client."""
+"""Shared by the server benchmarks: a server process and an asyncio HTTP client."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,6 @@ def make_requests(num_sentences: int, beam: int) -> list[Any]:
 
 
 def free_port() -> int:
-    """A port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -153,7 +152,6 @@ class Client:
         return Reply(0, time.perf_counter() - begin, b"", {}, time.perf_counter())
 
     def close(self) -> None:
-        """Close idle connections."""
         for _, writer in self.idle:
             writer.close()
         self.idle.clear()

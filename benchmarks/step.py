@@ -1,8 +1,8 @@
 """How fast is one training step against bare PyTorch?
 
-One step = forward, loss, backward, fused AdamW on 4096 target tokens, for tiny (4+4 layers, width 128) and base (6+6,
-width 512), in fp32 and bf16, interleaved in one process. Claims: heedful >= 0.95 x the fastest hand-written step, and
->= 1.8 x `torch.nn.Transformer` with a plain cross-entropy on tiny, faster on base.
+One step is forward, loss, backward and fused AdamW on 4096 target tokens, for tiny (4+4 layers, width 128) and base
+(6+6, width 512), in fp32 and bf16, interleaved in one process. Claims: at least 0.95 x the fastest hand-written step;
+at least 1.8 x `torch.nn.Transformer` with a plain cross-entropy on tiny, and faster than it on base.
 
     python benchmarks/step.py [--quick] [--rounds 9]
 """

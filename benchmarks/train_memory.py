@@ -1,7 +1,8 @@
 """How much memory does training take, and does it grow?
 
-The whole loop on Multi30k en-de, 4096 tokens per update: tiny for 2,000 steps, base for 300; a process each.
-Claim: the most that tiny holds in its last quarter is at most 2 % more than in its second, after all lengths were seen.
+The whole loop on Multi30k en-de with 4096 tokens per update: tiny for 2,000 steps, base for 300, each in its own
+process. Claim: the peak memory of tiny in its last quarter is at most 2 % above that of its second quarter, when all
+lengths have occurred.
 
     python benchmarks/train_memory.py [--quick]
 """
@@ -19,13 +20,13 @@ from report import header, verdict
 
 
 def resident() -> float:
-    """Megabytes that this process holds now; Linux."""
+    """Resident memory of this process in MB; Linux."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def child(size: str, steps: int, work: Path) -> None:
-    """Take the steps; print what was held after each."""
+    """Run the steps; print the memory after each."""
     import torch
 
     from heedful.data.prepare import prepare

@@ -1,13 +1,13 @@
 """How fast is training as a whole: against the bare step, against other toolkits, and on two processes?
 
 The same model (tiny: 4+4 layers, width 128; base: 6+6, width 512), Multi30k en-de, 8,000 BPE pieces, 4096 tokens per
-batch, two threads. Rates are target tokens per second, end tokens included, padding not.
+batch, two threads. Rates are target tokens per second, with end tokens, without padding.
 
-    loop    heedful's whole loop (plan, reading, padding, guard, clipping, optimizer, log) / the bare step of bare.py,
-            which gets its batches ready-made; one process, the same batches in turn. Claim: >= 0.95.
-    peers   `heedful train` as it comes / each peer as it comes; a process each, in turn. Claim: >= 2.5 on tiny, 1.8 on
-            base; and >= 1.8 on tiny with our allocator settings given to the peer. See peers/run.py.
-    ranks   two processes of one thread / one process of two threads. No claim: it is reported.
+    loop    heedful's whole loop (plan, reading, padding, spike guard, clipping, optimizer, log) / the bare step of
+            bare.py with ready-made batches; one process, the same batches, interleaved. Claim: >= 0.95.
+    peers   `heedful train` with defaults / each peer with defaults; separate processes, interleaved. Claim: >= 2.5 on
+            tiny, >= 1.8 on base; and >= 1.8 on tiny if the peer gets our allocator settings. See peers/run.py.
+    ranks   two processes of one thread / one process of two threads. Reported without a claim.
 
     python benchmarks/train_speed.py [--quick] [--parts loop peers ranks] [--sizes tiny base] [--rounds 3]
 """
@@ -83,7 +83,7 @@ def settings_of(size: str, work: Path, **train: object) -> Settings:
 
 
 class BareLoop:
-    """Forward, backward, fused AdamW; nothing else."""
+    """Forward, backward and fused AdamW only."""
 
     def __init__(self, size: str, vocabulary: int, precision: str) -> None:
         self.model = Bare(vocabulary=vocabulary, **SIZES[size]).train()  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ class BareLoop:
 def loop_against_bare(
     size: str, precision: str, prepared: PreparedData, work: Path, rounds: int, steps: int
 ) -> list[float]:
-    """Rates of both, then the ratio of every round; each round both see the same batches."""
+    """Rates of both, then the ratio of every round; both get the same batches in a round."""
     settings = settings_of(
         size, work, folder=str(work / f"run-{size}-{precision}"), threads=2, precision=precision, micro_batches=1
     )
@@ -149,7 +149,7 @@ def loop_against_bare(
 
 
 def command_rate(settings: Settings, steps: int, *, ranks: int = 1, warm_up: int = 5) -> float:
-    """Tokens per second of `heedful train`, from its own metrics, by its own clock; stopped when there are enough."""
+    """Tokens per second of `heedful train` from its own metrics; stopped when there are enough."""
     from heedful.config import to_toml
 
     with tempfile.TemporaryDirectory() as made:
@@ -183,7 +183,7 @@ def stepped(path: Path) -> list[dict[str, float]]:
 
 
 def against_peers(size: str, work: Path, rounds: int, steps: int) -> list[tuple[str, float, float]]:
-    """In turn, process by process; ratios of medians, as the parts of a round are minutes apart."""
+    """Interleaved, process by process; ratios of medians, because the parts of a round are minutes apart."""
     rates: dict[str, list[float]] = {}
     for turn in range(rounds):
         rates.setdefault("heedful", []).append(command_rate(settings_of(size, work), steps))
@@ -204,7 +204,7 @@ def against_peers(size: str, work: Path, rounds: int, steps: int) -> list[tuple[
 
 
 def spread(rates: Sequence[float]) -> str:
-    """The median, and the range."""
+    """Median and range."""
     return f"{statistics.median(rates):9,.0f}  {min(rates):,.0f} to {max(rates):,.0f}"
 
 

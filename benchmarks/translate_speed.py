@@ -1,15 +1,17 @@
 """How fast is translation from text to text, against Hugging Face and CTranslate2?
 
-A trained model translates test2016 of Multi30k with a beam of 5 through `heedful.load`. Hugging Face `generate` and
-CTranslate2 float32 get its exports and the same tokens, in batches of 64 sorted by length, CTranslate2 in a process of
-its own. The engines take turns. Claims: >= 2 x Hugging Face; of a pass through the command's own reading and writing,
-all but the engine (reading lines, cutting into pieces, sorting, alarms, joining, writing) takes less than 5 %. The
-ratio to CTranslate2 is stated.
+A trained model translates Multi30k's test2016 with a beam of 5 through `heedful.load`. Hugging Face `generate` and
+CTranslate2 float32 use its exports and the same tokens, in batches of 64 sorted by length; CTranslate2 runs in its own
+process. The engines are interleaved.
+
+Claims: at least 2 x Hugging Face; in a pass through the input and output code of `heedful translate`, everything except
+the engine (reading lines, tokenizing, sorting, flags, joining, writing) takes less than 5 %. The ratio to CTranslate2
+is reported without a claim.
 
     pip install transformers ctranslate2
     python benchmarks/translate_speed.py --model MODEL [--quick] [--rounds 5]
 
---quick: 64 sentences, a model that is trained for 25 seconds, looser bounds.
+--quick: 64 sentences, a model trained for 25 seconds, looser bounds.
 """
 
 import argparse
@@ -46,7 +48,7 @@ def test_lines() -> list[str]:
 
 
 class Timed:
-    """An engine that knows how long it worked."""
+    """An engine that measures its own time."""
 
     def __init__(self, engine: Any) -> None:
         self.engine, self.name, self.seconds = engine, engine.name, 0.0
@@ -59,7 +61,7 @@ class Timed:
 
 
 def piped(translator: Translator, texts: list[str]) -> None:
-    """As `heedful translate` does it: bytes are read, cut into lines and windows, and lines of text are written."""
+    """Like `heedful translate`: read bytes, split into lines and windows, write lines."""
     reporter, stream = ProgressReporter(), BytesIO("".join(f"{text}\n" for text in texts).encode())
     with Path(os.devnull).open("w", encoding="utf-8") as out:
         windows = reporter.report_between(read_windows(stream, reporter))
@@ -68,7 +70,7 @@ def piped(translator: Translator, texts: list[str]) -> None:
 
 
 def marian(translator: Translator) -> Any:
-    """The same model as Hugging Face reads it."""
+    """The model as a Hugging Face model."""
     from transformers import AutoModelForSeq2SeqLM
 
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +79,7 @@ def marian(translator: Translator) -> Any:
 
 
 def hugging_face(model: Any, translator: Translator, texts: list[str]) -> list[str]:
-    """From text to text, as one would with `generate`."""
+    """Text to text with `generate`."""
     ids = [[*row, EOS] for row in encode_texts(translator.source, texts)]
     order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
     found: dict[int, str] = {}
@@ -96,7 +98,7 @@ def hugging_face(model: Any, translator: Translator, texts: list[str]) -> list[s
 
 
 def serve(model: str, threads: int, count: int) -> None:
-    """CTranslate2 in a process of its own: a line in, the seconds it took out, and at the end what it said."""
+    """CTranslate2 in its own process: read a line, print the seconds; at the end, print the translations."""
     import ctranslate2
 
     translator, texts = heedful.load(model), test_lines()[:count]

@@ -1,12 +1,13 @@
-"""How large is an inspection page, and how quick is it in a real browser?
+"""How large is an inspection page, and how fast is it in a real browser?
 
-A Transformer of 6 + 6 layers with 8 heads, width 512, with random weights; a source and a forced answer of 25 tokens, a
-beam of 5. Then 20 sentences in one page, and a sentence of 60 tokens that is scrubbed from end to end, all measured by
-the browser's own clocks (script, style and layout) in headless Chromium, from a file, without a network. Claims: maps
-of all three kinds under 120 kB, the search tree under 100 kB, vectors of all scores under 1.5 MB and only where asked
-for, our script and style under 150 kB, 20 sentences open in under a second, a frame costs at most 8 ms.
+A Transformer of 6 + 6 layers with 8 heads, width 512 and random weights; a source and a forced answer of 25 tokens,
+beam of 5. Then 20 sentences in one page, and a sentence of 60 tokens that is scrubbed from end to end, measured by the
+browser (script, style and layout) in headless Chromium, from a file, without a network.
 
-    pip install playwright            (and Debian's chromium, or another)
+Claims: maps of all three kinds under 120 kB; the search tree under 100 kB; vectors of all scores under 1.5 MB and only
+on request; our script and style under 150 kB; 20 sentences open in under a second; a frame costs at most 8 ms.
+
+    pip install playwright            (and Debian's chromium, or another one)
     python benchmarks/viewer.py [--quick]
 
 --quick: fewer frames.
@@ -37,7 +38,7 @@ LAYER = {"kind": "transformer", "layers": 6, "heads": 8, "feedforward_size": 204
 
 
 def random_model() -> InspectedModel:
-    """A model of base size."""
+    """A model of base size with random weights."""
     torch.manual_seed(1)
     settings = {"width": 512, "positions": "sinusoidal", "scale_embeddings": True, "encoder": LAYER, "decoder": LAYER}
     model = build(config.ModelSettings.model_validate(settings), WORDS, WORDS).eval()
@@ -55,7 +56,7 @@ def random_model() -> InspectedModel:
 
 
 def trace_sentence(model: InspectedModel, tokens: int, seed: int, **options: Any) -> Sentence:
-    """A sentence of so many tokens, and an answer of as many."""
+    """A sentence and a forced answer of this many tokens."""
     torch.manual_seed(seed)
     source, target = (torch.randint(4, WORDS, (tokens - 1,)).tolist() for _ in range(2))
     text = " ".join(f"w{token}" for token in source)
@@ -94,7 +95,7 @@ def blob_data(layer: Any) -> list[str]:
 
 
 def measure_in_browser(model: InspectedModel, folder: Path, rounds: int) -> tuple[float, float, float]:
-    """Milliseconds to open 20 sentences; of script, style and layout per frame of scrubbing; in the slowest round."""
+    """Milliseconds to open 20 sentences, and of script, style and layout per scrubbed frame; slowest round."""
     from playwright.sync_api import sync_playwright
 
     many = Page(

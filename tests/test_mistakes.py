@@ -213,7 +213,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "files for prepare",
             "heedful prepare train.en train.de",
-            ("unexpected argument `train.de`; give one heedful.toml",),
+            ("unexpected argument `train.de`; pass one heedful.toml",),
             2,
         ),
         Case(
@@ -238,12 +238,12 @@ GROUPS: dict[str, list[Case]] = {
             ("no file data/a.en, because there is no directory data",),
             3,
         ),
-        Case("a folder", "heedful check my-model", ("my-model is a folder: give the files in it",), 2),
-        Case("this folder", "heedful train . --out new", (". is a folder: give the files in it",), 2),
+        Case("a folder", "heedful check my-model", ("my-model is a directory: pass the files in it",), 2),
+        Case("this folder", "heedful train . --out new", (". is a directory: pass the files in it",), 2),
         Case(
             "one file",
             "heedful check train.en",
-            ("train.en is one file of a pair: give both",),
+            ("train.en is one text file: pass one per language",),
             2,
             why="A corpus is two files, one per language, or a .tsv, .jsonl, .tmx or .parquet file with both.",
         ),
@@ -263,14 +263,16 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no languages",
             "heedful check one.txt two.txt",
-            ("say which languages these are, such as: --pair en-de",),
+            ("the file names do not show the languages: add the language pair, such as --pair en-de",),
             2,
             setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
             why="Languages are read from the file names: train.en, train.de. If the names have none, use `--pair`.",
         ),
-        Case("the same ending", "heedful check train.en val.en", ("both files end in .en: say which languages",), 2),
+        Case("the same ending", "heedful check train.en val.en", ("both files end in .en: add the language pair",), 2),
         Case("the same file", "heedful check train.en train.en --pair en-de", ("is both source and target",), 3),
-        Case("half a pair of languages", "heedful check train --pair en", ("--pair en: write two languages",), 2),
+        Case(
+            "half a pair of languages", "heedful check train --pair en", ("--pair en: expected two language codes",), 2
+        ),
         Case(
             "lost lines",
             CLOCK,
@@ -283,7 +285,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "an empty file",
             "heedful evaluate train.de empty.de",
-            ("empty.de is empty; is it the right file?",),
+            ("empty.de is empty: check that it is the right file",),
             3,
             setup=lambda: write("empty.de", ""),
         ),
@@ -386,7 +388,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="Write the section before the key.",
         ),
-        Case("--set without =", f"{TRAIN} --set train.batch_tokens", ("write key=value, such as",), 2),
+        Case("--set without =", f"{TRAIN} --set train.batch_tokens", ("expected key=value, such as",), 2),
         Case(
             "a value",
             "heedful train heedful.toml",
@@ -438,7 +440,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             setup=lambda: write("heedful.toml", f"# caf\xe9\n{TOML}".encode("latin-1")),
         ),
-        Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml; name the right one",), 2),
+        Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml: check the path",), 2),
         Case(
             "no unit",
             f"{TRAIN} --time 40",
@@ -449,11 +451,11 @@ GROUPS: dict[str, list[Case]] = {
         Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than zero, not '0m'",), 2),
         Case("fewer than no steps", f"{TRAIN} --steps -1", ("`train.steps`: input should be greater than", "-1"), 2),
         Case("no steps", f"{TRAIN} --steps 0", ("`train.steps`: input should be greater than", "not 0"), 2),
-        Case("two ends", f"{TRAIN} --time 40m --steps 100", ("give --time or --steps, not both",), 2),
+        Case("two ends", f"{TRAIN} --time 40m --steps 100", ("use --time or --steps, not both",), 2),
         Case(
             "no --out",
             "heedful train train.en train.de --time 40m",
-            ("say where to write the run and its model, such as:",),
+            ("no run directory: add one, such as --out my-model",),
             2,
             why="`--out` is the directory for the run, its model and its report.",
         ),
@@ -484,7 +486,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "a full disk",
             "heedful prepare heedful.toml --set tokenizer.vocab_size=330",
-            ("no space left on device (prepared/settings.toml): free some space and repeat the command",),
+            ("no space left on device (prepared/settings.toml): free some space and rerun the command",),
             1,
             during=failing("heedful.data.prepare.update_text", no_room()),
             why="Finished work is kept. During training, a full disk prevents checkpoints but does not stop the run "
@@ -503,7 +505,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Ctrl-C",
             "heedful prepare heedful.toml",
-            ("interrupted; repeat the command to continue from the last saved state",),
+            ("interrupted; rerun the command to resume from the last saved state",),
             130,
             during=failing("heedful.data.prepare.prepare", KeyboardInterrupt()),
             why="Finished work is kept. `heedful train` first finishes and saves the current step.",
@@ -520,24 +522,24 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no such model",
             "heedful translate nowhere",
-            ("there is no model in nowhere, as there is no such folder",),
+            ("there is no model in nowhere: the directory does not exist; check the path",),
             1,
             why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` that says so.',
         ),
         Case(
             "not a model",
             "heedful translate prepared",
-            ("no manifest.json in it, nor in a folder `model`",),
+            ("neither it nor its subdirectory `model` has a manifest.json",),
             1,
             setup=lambda: Path("prepared").mkdir(),
         ),
         Case(
-            "a file of a model", "heedful translate my-model/model/model.safetensors", ("name the model directory",), 1
+            "a file of a model", "heedful translate my-model/model/model.safetensors", ("pass the model directory",), 1
         ),
         Case(
             "not finished",
             "heedful translate my-model",
-            ("there is no model in my-model yet: its training is not",),
+            ("there is no model in my-model yet: training is not finished",),
             1,
             setup=unfinished,
             why="The model is written when training ends.",
@@ -545,7 +547,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "damaged",
             "heedful translate my-model",
-            ("is damaged: its sha256 is not the manifest's. Fetch the whole",),
+            ("is damaged: its sha256 differs from the manifest. Download the whole",),
             1,
             setup=damage,
             why="An incomplete copy, or a faulty disk.",
@@ -553,7 +555,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "newer",
             "heedful translate my-model",
-            ("was made by a newer heedful", "pip install --upgrade heedful"),
+            ("was written by a newer heedful", "pip install --upgrade heedful"),
             1,
             setup=newer,
         ),
@@ -572,33 +574,36 @@ GROUPS: dict[str, list[Case]] = {
         ),
         Case("a file of like name", "heedful translate my-model tran.en", ("tran.en; did you mean `train.en`?",), 2),
         Case(
-            "a folder of texts", "heedful translate my-model my-model", ("my-model is a folder; give a file in it",), 2
+            "a folder of texts",
+            "heedful translate my-model my-model",
+            ("my-model is a directory: pass a file in it",),
+            2,
         ),
-        Case("no references", "heedful evaluate train.de", ("give the reference translations",), 2),
+        Case("no references", "heedful evaluate train.de", ("no reference translations: pass them",), 2),
         Case(
             "unequal lines",
             "heedful evaluate train.de val.de",
-            ("train.de has 60 lines and val.de has 12: line N of one must belong to line N of the other",),
+            ("train.de has 60 lines and val.de has 12, but line N of one must match line N of the other",),
             3,
             why="The files belong to different test sets, or a line was lost.",
         ),
         Case(
             "a model without a source",
             "heedful evaluate my-model val.de",
-            ("my-model is a model: say which text to translate, such as",),
+            ("my-model is a model: add the text to translate, such as",),
             2,
         ),
         Case(
             "the wrong order",
             "heedful evaluate val.de my-model --source val.en",
-            ("my-model is a folder, but a text file is expected here. A model comes first in heedful evaluate MODEL",),
+            ("my-model is a directory, but a text file is expected here. Put the model first in heedful evaluate",),
             2,
         ),
         Case("a metric", "heedful evaluate train.de train.de --metric blue", ("`blue`; did you mean `bleu`?",), 1),
         Case(
             "no sentence",
             "heedful inspect en-de",
-            ("there is nothing to show: give a sentence, such as",),
+            ("there is nothing to show: pass a sentence, such as",),
             1,
             setup=lambda: Path("my-model/model").rename("en-de"),
             why="A page shows a sentence. For a run, `heedful inspect my-run` without a sentence shows its training.",
@@ -612,7 +617,10 @@ GROUPS: dict[str, list[Case]] = {
             why="A misspelled format.",
         ),
         Case(
-            "a rounding", "heedful export my-model --to onnx --quantization int8", ("cannot be quantized to `int8`",), 2
+            "a rounding",
+            "heedful export my-model --to onnx --quantization int8",
+            ("onnx does not support quantization `int8`",),
+            2,
         ),
         Case(
             "no probes",
@@ -629,7 +637,10 @@ GROUPS: dict[str, list[Case]] = {
             setup=lambda: write("latin.en", "caf\xe9\n".encode("latin-1")),
         ),
         Case(
-            "an export over a model", "heedful export my-model --out my-model", ("is there already: name another",), 1
+            "an export over a model",
+            "heedful export my-model --out my-model",
+            ("already exists: choose another path",),
+            1,
         ),
     ],
     "Packages": [
@@ -762,7 +773,7 @@ def test_a_mistake_is_answered_in_words(name):
 
 
 def test_python_says_the_same():
-    with pytest.raises(HeedfulError, match=r"there is no model in .*nowhere, as there is no such folder: name"):
+    with pytest.raises(HeedfulError, match=r"there is no model in .*nowhere: the directory does not exist"):
         heedful.load("nowhere")
 
 

@@ -1,1 +1,1 @@
-"""Other toolkits, trained on the same sentences: `install` makes their environments, `run` measures them."""
+"""Other toolkits, trained on the same sentences: `install` creates their environments, `run` measures them."""

@@ -1,10 +1,10 @@
-"""The corpus of all measurements: Multi30k en-de, cut into the pieces of one vocabulary for both languages.
+"""The corpus of all measurements: Multi30k en-de, tokenized with one shared vocabulary.
 
     train.en train.de val.en val.de     pieces, separated by spaces
-    vocabulary                          a piece per line, in the order of the ids: <pad> <unk> <s> </s>, then 7,996
+    vocabulary                          one piece per line, in the order of the ids: <pad> <unk> <s> </s>, then 7,996
     spm.model                           the same vocabulary as a SentencePiece model, for heedful
 
-All peers read the same pieces, and none spends time on tokenizing.
+All peers read the same pieces, so tokenizing is not measured.
 """
 
 import gzip
@@ -19,7 +19,7 @@ RAW = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k"
 
 
 def prepare(into: Path) -> Path:
-    """The folder `into`/data, made where it is not there yet."""
+    """The directory `into`/data, created if it does not exist."""
     made = into / "data"
     if made.exists():
         return made

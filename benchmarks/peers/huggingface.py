@@ -1,4 +1,4 @@
-"""Hugging Face's Seq2SeqTrainer on a Marian model, a line per step; runs in the peer's environment.
+"""Train a Marian model with Hugging Face's Seq2SeqTrainer, logging a line per step, in the peer's environment.
 
 python huggingface.py '{"data": ..., "work": ..., "steps": ..., "layers": ..., ...}'
 """
@@ -17,7 +17,7 @@ IGNORED = -100  # where a label is padding
 
 
 def tokens(folder: Path, name: str) -> list[list[int]]:
-    """Every line's pieces as ids, and the end token."""
+    """The ids of each line's pieces, with the end token."""
     ids = {piece: number for number, piece in enumerate((folder / "vocabulary").read_text("utf-8").splitlines())}
     return [[*map(ids.__getitem__, line.split(" ")), EOS] for line in (folder / name).read_text("utf-8").splitlines()]
 
@@ -28,7 +28,7 @@ def padded(rows: list[list[int]], fill: int) -> torch.Tensor:
 
 
 class Feed(TrainerCallback):  # type: ignore[misc]
-    """Makes the batches, and says when one was trained on and how many target tokens it had."""
+    """Makes the batches, and prints each finished one with its number of target tokens."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

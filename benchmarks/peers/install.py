@@ -1,9 +1,9 @@
-"""Every peer into a virtual environment of its own, once.
+"""Install every peer into its own virtual environment.
 
     python benchmarks/peers/install.py [--into FOLDER] [PEER ...]
 
-The folder is that of the environment variable HEEDFUL_PEERS, where `run` looks too, or else ~/.cache/heedful-peers.
-What is already there in the same versions is left alone.
+The default directory is the environment variable HEEDFUL_PEERS, which `run` also uses, or else ~/.cache/heedful-peers.
+Environments with the same versions are kept.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PACKAGES = {  # the peer itself, then what it does not ask for and cannot do wit
 
 
 def home() -> Path:
-    """Where the environments and the corpus are kept."""
+    """The directory of the environments and the corpus."""
     return Path(os.environ.get("HEEDFUL_PEERS", Path.home() / ".cache" / "heedful-peers")).absolute()
 
 
@@ -32,7 +32,7 @@ def program(peer: str, name: str, into: Path | None = None) -> Path:
 
 
 def install(peer: str, into: Path) -> None:
-    """Make the environment; PyTorch is named with the peer, so that the peer cannot bring another one."""
+    """Create the environment; PyTorch is pinned, so that the peer cannot replace it."""
     packages = PACKAGES[peer] if peer == "marian" else (TORCH, *PACKAGES[peer])
     done = into / peer / "installed"
     if done.exists() and done.read_text().split() == list(packages):

@@ -1,13 +1,13 @@
 """How fast do other toolkits train the same model on the same sentences?
 
     python benchmarks/peers/install.py                                  # once
-    python benchmarks/peers/run.py PEER SIZE [--steps N] [--malloc]     # one line of JSON
+    python benchmarks/peers/run.py PEER SIZE [--steps N] [--malloc]     # prints one line of JSON
 
-Target tokens per second, end tokens included, padding not, after WARM_UP steps. SIZE is tiny (4+4 layers, width 128) or
-base (6+6, width 512). --malloc keeps glibc from giving memory back to the system between steps.
+Reports target tokens per second, with end tokens, without padding, after WARM_UP steps. SIZE is tiny (4+4 layers, width
+128) or base (6+6, width 512). --malloc stops glibc from returning memory to the system between steps.
 
-PEER is eole, huggingface (its Trainer with a Marian model), joeynmt or marian; all four run, in both sizes, on Python
-3.11 and Linux. OpenNMT-py 3.5.1 and sockeye 3.1.34 are not among them: their packages refuse torch 2.13.
+PEER is eole, huggingface (its Trainer with a Marian model), joeynmt or marian; all four run in both sizes on Python
+3.11 and Linux. OpenNMT-py 3.5.1 and sockeye 3.1.34 are missing because their packages do not support torch 2.13.
 """
 
 import argparse
@@ -47,12 +47,12 @@ class Measured:
 
 
 def measure(peer: str, size: str, *, steps: int, malloc: bool) -> float:
-    """Target tokens per second of `steps` steps after the warm-up, in a process of its own."""
+    """Target tokens per second of `steps` steps after the warm-up, in a separate process."""
     return run(peer, size, steps=steps, malloc=malloc).tokens_per_second
 
 
 def run(peer: str, size: str, *, steps: int, malloc: bool) -> Measured:
-    """The same, with what there is to say about it."""
+    """The same, with details."""
     if not program(peer, "python").exists():
         raise SystemExit(f"{peer} is not installed. Type: python benchmarks/peers/install.py {peer}")
     with tempfile.TemporaryDirectory() as work:
@@ -63,9 +63,9 @@ def run(peer: str, size: str, *, steps: int, malloc: bool) -> Measured:
 
 
 def watch(peer: Peer, job: Job, extra: dict[str, str]) -> tuple[list[tuple[float, float]], int | None]:
-    """When each step was done and its target tokens; and the most memory the peer had.
+    """The time and target tokens of each step, and the peak memory of the peer.
 
-    The clock is ours: a step is done when its line arrives. After the last one the peer is killed: what it does then,
+    The clock is ours: a step is done when its line arrives. After the last step the peer is killed, because later work,
     such as saving, is not training.
     """
     variables = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1", **extra}
@@ -104,7 +104,7 @@ def watch(peer: Peer, job: Job, extra: dict[str, str]) -> tuple[list[tuple[float
 
 
 def end(process: subprocess.Popen[str]) -> int | None:
-    """Wait for a process that was killed; the most memory it had, in MB, unless it had ended by itself."""
+    """Wait for a killed process; return its peak memory in MB, unless it had already exited."""
     if sys.platform == "win32" or process.returncode is not None:
         process.wait()
         return None

@@ -1,15 +1,15 @@
-"""What every peer is told, and how its log is read.
+"""The settings of every peer, and how its log is parsed.
 
-The same for all: the pieces of `data`, all tables tied, pre-norm, smoothing 0.1, 4,096 tokens per batch, Adam, fp32,
-two threads, a fixed seed; the peer's defaults for the rest. Where a peer has no such option, they differ:
+Equal for all: the pieces of `data`, tied embeddings, pre-norm, label smoothing 0.1, 4,096 tokens per batch, Adam, fp32,
+two threads, a fixed seed; the peer's defaults for the rest. Differences, where a peer has no such option:
 
-- what 4,096 tokens are: the longer side with its padding in eole and JoeyNMT, source tokens without padding in Marian;
-  the Trainer counts sentences, 256;
-- which sentences share a batch: those of similar length (the Trainer begins with the longest), but any in JoeyNMT;
-- the Trainer's model is post-norm, and JoeyNMT drops attention weights too.
+- batch size: eole and JoeyNMT count the longer side with padding, Marian counts source tokens without padding; the
+  Trainer counts sentences, 256
+- batching: sentences of similar length (the Trainer starts with the longest), but any sentences in JoeyNMT
+- the Trainer's model is post-norm, and JoeyNMT also applies dropout to attention weights
 
-Every peer is told to log every step, and the line says how many target tokens the step had. All four were checked by an
-epoch on val.de, which has 16,609 tokens with its end tokens: each counted exactly those, and no padding.
+Every peer logs every step with its number of target tokens. The counts of all four were checked with an epoch on
+val.de, which has 16,609 tokens with end tokens: each counted exactly those, without padding.
 """
 
 import json
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def pieces(self) -> list[str]:
-        """The vocabulary without the four special tokens, of which every peer has its own."""
+        """The vocabulary without the four special tokens, which every peer adds."""
         return (self.data / "vocabulary").read_text("utf-8").splitlines()[4:]
 
     def write(self, name: str, text: str) -> str:
@@ -52,7 +52,7 @@ class Job:
         return str(self.work / name)
 
     def settings(self, tree: dict[str, Any]) -> str:
-        """YAML, of which JSON is a part."""
+        """The settings as YAML (JSON is valid YAML)."""
         return self.write("settings.yaml", json.dumps(tree))
 
 

@@ -97,7 +97,7 @@ def test_systems_are_called_by_what_tells_them_apart(files):
         (["old.en", "new.en", "--names", "a"], "--names a: 1 names for 2 systems"),
         (["old.en", "new.en", "--names", "a,a"], "systems need different names"),
         (["old.en", "new.en", "--test", "xx"], "unknown test `xx`"),
-        (["old.en", "."], ". is a model: say which text to translate"),
+        (["old.en", "."], ". is a model: add the text to translate"),
         (["old.en", "short.en"], "short.en has 39 lines and test.en has 40"),
     ],
 )

@@ -102,10 +102,10 @@ def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["check", "train.tmx"], 2, "say which languages these are, such as: --pair en-de"),
-        (["check", "train", "--pair", "ende"], 2, "write two languages"),
+        (["check", "train.tmx"], 2, "add the language pair, such as --pair en-de"),
+        (["check", "train", "--pair", "ende"], 2, "expected two language codes"),
         (["check", "train.en", "train.dee"], 3, "there is no file train.dee; did you mean `train.de`?"),
-        (["check", "heedful.toml", "--pair", "en-de"], 2, "leave out --pair"),
+        (["check", "heedful.toml", "--pair", "en-de"], 2, "sets the languages and files: remove --pair"),
         (["prepare", "heedfull.toml"], 2, "there is no file heedfull.toml"),
         (["prepare", "heedful.toml", "--set", "tokenizer.vocab_sise=3"], 2, "did you mean `vocab_size`?"),
         (["prepare", "heedful.toml", "--workers", "0"], 1, "workers"),
@@ -193,7 +193,7 @@ def test_ctrl_c_says_that_nothing_is_lost(corpus):
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "continue from the last saved state" in said
+    assert "resume from the last saved state" in said
     assert not list(Path("prepared").rglob(".tmp-*"))
 
 

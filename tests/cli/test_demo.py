@@ -42,7 +42,8 @@ def test_the_letters_say_which_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), [(["  "], "give a sentence"), (["Bom dia", "--pair", "pt-eng"], "did you mean `pt-en`")]
+    ("given", "says"),
+    [(["  "], "the sentence is empty: pass one"), (["Bom dia", "--pair", "pt-eng"], "did you mean `pt-en`")],
 )
 def test_mistakes(given, says):
     shown = run(app, ["demo", *given, "--no-open"])

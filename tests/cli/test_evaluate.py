@@ -116,14 +116,14 @@ def test_hostile_text_is_shown_as_text(files):
         (["out.en", "test.en", "--source", "short.en"], 3, "test.en has 20 lines and short.en has 19"),
         (["empty.en", "test.en"], 3, "empty.en is empty"),
         (["oot.en", "test.en"], 3, "there is no file oot.en; did you mean `out.en`?"),
-        (["latin.en", "test.en"], 3, "latin.en:1: not UTF-8 at byte 2"),
-        (["model", "test.en"], 2, "model is a model: say which text to translate"),
+        (["latin.en", "test.en"], 3, "latin.en:1: not UTF-8 at byte 2; fix the line, or save the file as UTF-8"),
+        (["model", "test.en"], 2, "model is a model: add the text to translate"),
         (["out.en", "test.en", "--metric", "belu"], 1, "unknown metric `belu`; did you mean `bleu`?"),
         (["out.en", "test.en", "--metric", ""], 1, "unknown metric ``; known: bleu, chrf,"),
         (["out.en", "test.en", "--metric", "chrf", "--tokenize", "13b"], 1, "unknown tokenization `13b`"),
         (["out.en", "test.en", "--smooth", "expo"], 1, "unknown smoothing `expo`; did you mean `exp`?"),
-        (["out.en", "test.en", "--explain", "21"], 1, "--explain 21: there are lines 1 to 20"),
-        (["out.en", "test.en", "--explain", "0"], 1, "there are lines 1 to 20"),
+        (["out.en", "test.en", "--explain", "21"], 1, "--explain 21: choose a line from 1 to 20"),
+        (["out.en", "test.en", "--explain", "0"], 1, "choose a line from 1 to 20"),
     ],
 )
 def test_mistakes_are_one_helpful_line(files, arguments, code, says):

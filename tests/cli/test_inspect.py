@@ -118,8 +118,8 @@ def test_a_figure_in_dots(model, tmp_path):
     [
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
-        (["a", "--arithmetic", "crss"], "--arithmetic crss is unknown: use encoder, cross, decoder or all"),
-        (["--reference", "b"], "--reference belongs to one sentence: give one"),
+        (["a", "--arithmetic", "crss"], "--arithmetic crss: use encoder, cross, decoder or all"),
+        (["--reference", "b"], "--reference needs exactly one sentence"),
         (["a", "--validate"], "needs a trace"),
         (["a", "--beam", "0"], "at least 1"),
         (["a", "--against", "nowhere"], "no model in"),

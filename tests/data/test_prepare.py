@@ -289,7 +289,7 @@ def test_files_that_will_not_do(tmp_path):
     with pytest.raises(DataError, match="there are no pairs"):
         prepare(settings_for(tmp_path))
     data = {"train": [{"files": str(tmp_path / "train"), "name": "x"}, {"files": str(tmp_path / "train"), "name": "x"}]}
-    with pytest.raises(ConfigError, match="2 corpora are called `x`"):
+    with pytest.raises(ConfigError, match="2 corpora are named `x`"):
         prepare(settings_for(tmp_path, data=data))
 
 

@@ -101,10 +101,10 @@ def test_a_missing_onnx_is_named(bundle, tmp_path, monkeypatch):
 
 
 def test_nothing_is_overwritten_or_left_behind(bundle, package, tmp_path, monkeypatch):
-    with pytest.raises(HeedfulError, match=r"names end in \.argosmodel"):
+    with pytest.raises(HeedfulError, match=r"must end in \.argosmodel"):
         write(bundle, tmp_path / "model.zip")
     before = package.read_bytes()
-    with pytest.raises(HeedfulError, match="is there already"):
+    with pytest.raises(HeedfulError, match="already exists"):
         write(bundle, package)
     assert package.read_bytes() == before
     with pytest.raises(HeedfulError, match="cannot be written"):
@@ -140,7 +140,7 @@ def refused(folder: Path, what: str):
         ("words", 'tokenizer.kind = "bpe"'),
         ("characters", 'tokenizer.kind = "bpe"'),
         ("two", r"tokenizer\.shared = true"),
-        ("tags", "<2de>: train a model for one pair"),
+        ("tags", "<2de>: train a model for one language pair"),
         ("recurrent", "train a Transformer"),
     ],
 )

@@ -155,16 +155,16 @@ RECURRENT = config.ModelSettings.model_validate(
 )
 REFUSED = {
     "ctranslate2": [
-        (RECURRENT, "CTranslate2 does not support recurrent translators: heedful export --to onnx"),
+        (RECURRENT, "CTranslate2 does not support recurrent models: use heedful export --to onnx"),
         (HARD, "supports scaled dot products, softmax"),
-        (model().model_copy(update={"encoder": model("post").encoder}), "has one norm and one activation"),
-        (model(positions=None), "adds positions to every Transformer, and this one has none"),
-        (ONE_HEAD, "has one number of heads for encoder and decoder"),
+        (model().model_copy(update={"encoder": model("post").encoder}), "requires the same norm and activation"),
+        (model(positions=None), "requires positions, but this Transformer has none"),
+        (ONE_HEAD, "requires equal numbers of heads in encoder and decoder"),
     ],
     "hugging_face": [
-        (RECURRENT, "Hugging Face does not support recurrent translators"),
-        (model(positions="learned"), "have sinusoidal positions only"),
-        (model(tied="target"), 'has one table for both languages: train with model.tie_embeddings = "all"'),
+        (RECURRENT, "Hugging Face does not support recurrent models"),
+        (model(positions="learned"), "support sinusoidal positions only"),
+        (model(tied="target"), 'has one embedding table for pre-norm models: train with model.tie_embeddings = "all"'),
         (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "one activation"),
     ],
 }  # fmt: skip
@@ -338,7 +338,7 @@ def test_the_command_says_where_and_what_next(tmp_path):
     (tmp_path / "probes").write_text("\n".join(PROBES))
     run = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--probes", str(tmp_path / "probes")])
     assert run.exit_code == 0, run.output
-    assert "7 of 7 answers are the same tokens" in run.output
+    assert "7 of 7 answers have the same tokens" in run.output
     assert "Next: heedful translate" in run.output
     for wrong, says in ((["--probes", str(tmp_path / "none")], "cannot be read"), (["--quantization", "int4"], "int8")):
         run = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--out", str(tmp_path / "x"), *wrong])
@@ -413,7 +413,7 @@ def test_a_sabotaged_export_is_caught(name, tmp_path, monkeypatch):
         return weights
 
     monkeypatch.setattr(ctranslate2, "read_float_weights", read)
-    with pytest.raises(ProofError, match="does not compute what the model computes") as caught:
+    with pytest.raises(ProofError, match="the export does not match the model") as caught:
         export(bundle.folder, tmp_path / "out", probes=PROBES)
     assert caught.value.exit_code == 4
     assert not list(tmp_path.glob("*out*"))

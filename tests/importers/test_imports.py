@@ -28,6 +28,7 @@ from heedful.exporters import ctranslate2 as to_ctranslate2
 from heedful.exporters import marian as to_marian
 from heedful.importers import ctranslate2, g2p
 from heedful.importers.api import import_model
+from heedful.importers.imported_model import renumber_pieces
 from heedful.text.tokenizer import BOS, EOS, UNK, BorrowedTokenizer, load
 from heedful.training.api import train
 from heedful.training.finetune import apply_finetuning_defaults
@@ -145,7 +146,7 @@ def test_a_start_that_is_the_end_becomes_a_token_of_its_own(opus, tmp_path):
         found = [orders[1][number] for number in theirs.generate(numbers, max_new_tokens=20)[0].tolist()[1:]]
         answer = ours.engine.translate([EncodedSource((*ids, EOS), 20)], SearchOptions(beam=4))[0][0].hypothesis
         assert answer.tokens == tuple(found[: found.index(EOS)] if EOS in found else found)
-    with pytest.raises(HeedfulError, match="the same token"):
+    with pytest.raises(HeedfulError, match="one token for start and end"):
         to_marian.write(bundle, tmp_path / "out")
 
 
@@ -363,18 +364,18 @@ def test_what_a_model_bin_has_beyond_what_is_known_is_refused(spec_of, tmp_path,
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda arrays: arrays.pop("decoder/embeddings/weight"), "no table of words for its decoder"),
+        (lambda arrays: arrays.pop("decoder/embeddings/weight"), "no embeddings for its decoder"),
         (
             lambda arrays: [arrays.pop(name) for name in list(arrays) if name.startswith("encoder/layer_0")],
             "no layers for its encoder",
         ),
         (
             lambda arrays: arrays.update({"encoder/activation": np.array(77)}),
-            "no activation like CTranslate2's number 77",
+            "does not support activation 77 of CTranslate2",
         ),
         (
             lambda arrays: arrays.pop("decoder/layer_0/ffn/linear_1/weight"),
-            r"has no .*linear_1.*: heedful cannot build such a model",
+            r"has no .*linear_1.*: heedful does not support such a model",
         ),
     ],
 )
@@ -392,12 +393,14 @@ def test_what_a_model_bin_lacks_is_named(change, says, spec_of, tmp_path, monkey
 
 
 def test_vocabularies_that_are_not_there_or_do_not_fit(tmp_path):
-    with pytest.raises(HeedfulError, match="has no list of pieces for its source"):
+    with pytest.raises(HeedfulError, match="has no vocabulary for its source"):
         ctranslate2.read_vocabulary(tmp_path, "source", 3)
     (tmp_path / "source_vocabulary.txt").write_text("a\nb\n")
-    with pytest.raises(HeedfulError, match="2 different pieces in source_vocabulary, 9 in the model"):
+    with pytest.raises(HeedfulError, match="source_vocabulary has 2 different pieces, but the model has 9"):
         ctranslate2.read_vocabulary(tmp_path, "source", 9)
-    with pytest.raises(HeedfulError, match=r"put the SentencePiece model that made .*sentencepiece\.model"):
+    with pytest.raises(HeedfulError, match="the vocabulary has no </s>"):
+        renumber_pieces(["<unk>"], (None, "<unk>", None, "</s>"), tmp_path)
+    with pytest.raises(HeedfulError, match=r"the SentencePiece model is missing: copy it to .*sentencepiece\.model"):
         ctranslate2.make_tokenizer(tmp_path, "source", ["<pad>", "<unk>", "<s>", "</s>", "\u2581dog"], range(5))
 
 
@@ -446,8 +449,8 @@ def test_a_damaged_model_bin_is_refused_in_words(data):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (struct.pack("<I", 7), "has format 7 of CTranslate2; heedful reads 2 to 6"),
-        (struct.pack("<IH4sI", 6, 4, b"BERT", 1), "holds a 'BERT'; heedful reads encoder-decoder Transformers"),
+        (struct.pack("<I", 7), "has CTranslate2 format 7; heedful reads formats 2 to 6"),
+        (struct.pack("<IH4sI", 6, 4, b"BERT", 1), "is a 'BERT'; heedful imports encoder-decoder Transformers"),
     ],
 )
 def test_another_kind_of_model_bin_is_named(data, says, tmp_path):
@@ -461,7 +464,7 @@ def test_two_vocabularies_need_two_lists(opus, tmp_path):
         return  # this one has one vocabulary
     shutil.copytree(opus, tmp_path / "theirs")
     (tmp_path / "theirs" / "target_vocab.json").unlink()
-    with pytest.raises(HeedfulError, match=r"has two tables of words, but no target_vocab\.json"):
+    with pytest.raises(HeedfulError, match=r"has two embedding tables but no target_vocab\.json"):
         import_model(tmp_path / "theirs", tmp_path / "model")
 
 
@@ -471,7 +474,7 @@ def test_a_zip_bomb_is_refused(tmp_path, monkeypatch):
     (tmp_path / g2p.TARGET).write_text("\n".join(g2p.SPECIAL) + "\nA\n")
     with ZipFile(tmp_path / g2p.WEIGHTS, "w") as archive:
         archive.writestr("enc_emb.npy", b"0" * 11)
-    with pytest.raises(HeedfulError, match="holds more than 10 bytes"):
+    with pytest.raises(HeedfulError, match="contains more than 10 bytes"):
         g2p.read_model(tmp_path)
 
 
@@ -507,34 +510,34 @@ def test_what_is_missing_is_named(opus, tmp_path):
         (lambda folder: (folder / "source.spm").unlink(), "is missing"),
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda folder: (folder / "vocab.json").write_text("{"), "not JSON"),
-        (tree("vocab.json", new=7), "a number of its own"),
-        (tree("config.json", encoder_layers=3), "which config.json promises"),
+        (tree("vocab.json", new=7), "every piece to a different id"),
+        (tree("config.json", encoder_layers=3), "which config.json requires"),
         (tree("config.json", encoder_layers="3"), "not a number"),
-        (tree("config.json", activation_function="mish"), "no activation `mish`; it supports"),
-        (tree("config.json", eos_token_id=10**6), "special tokens that vocab.json does not have"),
-        (tree("config.json", normalize_embedding=True), "other places"),
-        (tree("config.json", model_type="bert"), "holds no model"),
+        (tree("config.json", activation_function="mish"), "does not support activation `mish`, only"),
+        (tree("config.json", eos_token_id=10**6), "special tokens that are not in vocab.json"),
+        (tree("config.json", normalize_embedding=True), "extra LayerNorms"),
+        (tree("config.json", model_type="bert"), "has no model"),
         (tree("config.json", model_type=[]), "cannot be imported"),
         (tree("config.json", encoder_attention_heads=3), "not a multiple"),
-        (tree("config.json", encoder_ffn_dim=23), "has the shape"),
+        (tree("config.json", encoder_ffn_dim=23), "has shape"),
         (tree("generation_config.json", num_beams=[1], length_penalty=1e999, max_length=None), None),
-        (tree("vocab.json", the=None), "a number of its own"),
-        (tree("tokenizer_config.json", source_lang="cat+oci"), "--pair"),
+        (tree("vocab.json", the=None), "every piece to a different id"),
+        (tree("tokenizer_config.json", source_lang="cat+oci"), "does not state its two languages.*--pair"),
         (tree("tokenizer_config.json", source_lang=["en"]), "--pair"),
         (lambda folder: (folder / "source.spm").write_bytes(b""), "it is empty"),
         (lambda folder: link(folder / "vocab.json", "/dev/zero"), "not a file"),
         (
             lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
-            "weights in several files: write one",
+            "weights in several files: save them as one",
         ),
-        (spoiled, "not a number"),
+        (spoiled, "NaN or infinite"),
     ):
         if says is None:
             import_model(broken(change), tmp_path / "harmless")
             continue
         with pytest.raises(HeedfulError, match=says):
             import_model(broken(change), tmp_path / "model")
-    with pytest.raises(ConfigError, match="not a folder"):
+    with pytest.raises(ConfigError, match="is not a directory"):
         import_model(tmp_path / "nowhere", tmp_path / "model")
 
 

@@ -380,7 +380,7 @@ def test_any_model_with_the_contract_may_be_asked():
 
 def test_a_model_without_a_tokenizer_wants_ids():
     silent = replace(inspected(student()), tokenize=None)
-    with pytest.raises(HeedfulError, match="this model has no tokenizer: give the ids of a source"):
+    with pytest.raises(HeedfulError, match="this model has no tokenizer: pass token ids"):
         inspect(silent, ["a"])
 
 
@@ -388,7 +388,7 @@ def test_a_model_without_a_tokenizer_wants_ids():
     ("asked", "options", "told"),
     [
         ((), {}, "nothing to show"),
-        (("a", "b"), {"reference": "x"}, "a reference belongs to one sentence"),
+        (("a", "b"), {"reference": "x"}, "a reference needs exactly one sentence"),
         (("a",), {"beam": 0}, "at least 1"),
     ],
 )

@@ -400,13 +400,13 @@ def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
     ("arguments", "says"),
     [
         (["a.en", "a.de"], "--out my-model"),
-        (["heedful.toml", "a.en", "a.de", "--out", "x"], "give only the .toml, or only the files"),
+        (["heedful.toml", "a.en", "a.de", "--out", "x"], "pass only the .toml, or only the files"),
         (["a.en", "a.de", "--out", "x", "--recipe", "transformer-tinny"], "did you mean `transformer-tiny`?"),
         (["a.en", "a.de", "--out", "x", "--time", "soon"], "a time is written like 90s, 40m"),
         (["a.en", "a.de", "--out", "x", "--time", "1h", "--steps", "3"], "--time or --steps, not both"),
         (["a.tsv.en", "--out", "x"], "--pair en-de"),
         (["a.en", "--out", "x", "--from", "m", "--recipe", "sample"], "--from uses the settings of that model"),
-        (["a.en", "a.de", "--out", "x", "--set", "model.width=8"], "the autopilot chooses the whole [model]"),
+        (["a.en", "a.de", "--out", "x", "--set", "model.width=8"], "the autopilot chooses all of [model]"),
         (["a.en", "a.de", "--out", "x"], "there is no file"),
     ],
 )

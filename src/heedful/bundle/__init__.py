@@ -1,20 +1,20 @@
-"""A model directory, written whole and verified without torch.
+"""Model directories: written atomically, verified without torch.
 
     bundle = write_bundle("runs/en-de/model", model=settings.model, weights=arrays, tokenizers=..., ...)
     bundle = open_bundle("runs/en-de")        # or the model directory itself
     model.load_state_dict({name: torch.from_numpy(array) for name, array in read_weights(bundle).items()})
 
-    config.json                what the model is: languages, vocabularies, [model], dtype, number of weights
-    model.safetensors          the weights by their names in the model, a tied table once
+    config.json                languages, vocabularies, [model], dtype, number of weights
+    model.safetensors          the weights by name; a tied table is stored once
     source.spm, target.spm     the tokenizers; characters and words: source.vocabulary.json, target.vocabulary.json
     vocab.json                 piece -> id of both sides, for other tools
     generation_config.json     the default search
-    training_statistics.json   what the training text looked like
+    training_statistics.json   statistics of the training text
     eval.json                  scores with their signatures
     README.md                  the model card
-    manifest.json              size and sha256 of all of these; written last
+    manifest.json              size and sha256 of every other file; written last
 
-No file is trusted (`verify.py`), and none can hold code: there is no pickle.
+Every file is untrusted (`verify.py`). No format can contain code: pickle is not used.
 """
 
 from heedful.bundle.card import describe_section, model_card

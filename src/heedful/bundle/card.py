@@ -1,4 +1,4 @@
-"""The model card: what the model is, how to use it, its scores, its data, its limits."""
+"""The model card: description, usage, scores, data, limits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def model_card(
     if lines:
         lines += [
             "",
-            "They hold for text like that of their corpus, and compare only with scores of the same signature.",
+            "Scores apply to text like that of the corpus. Compare them only with scores of the same signature.",
         ]
     description = describe_section(model.model_dump(exclude_defaults=True))
     return f"""---
@@ -47,12 +47,12 @@ tags: ["translation", "heedful"]
 {parameters:,} weights: {description}. Made with heedful {heedful.__version__}.
 
 ```sh
-heedful translate DIR        # where DIR is this folder
+heedful translate DIR        # where DIR is this directory
 ```
 
 ## Scores
 
-{chr(10).join(lines) or "It was not scored."}
+{chr(10).join(lines) or "The model was not scored."}
 
 ## Data
 
@@ -60,14 +60,14 @@ heedful translate DIR        # where DIR is this folder
 
 ## Limits
 
-- It knows the words, topics and style of these pairs. Expect less elsewhere, and have a person read what matters.
-- No pair had more than {max_tokens:,} tokens on a side. It translates sentence by sentence, without context.
-- It can leave out, repeat or invent, fluently. What is wrong or unfair in the data can come back.
+- It learned the words, topics and style of these pairs. Expect lower quality on other text; review important output.
+- No training pair had more than {max_tokens:,} tokens per side. It translates sentence by sentence, without context.
+- Fluent output may omit, repeat or invent content. Errors and bias of the data may reappear.
 """
 
 
 def describe_section(tree: Mapping[str, Any]) -> str:
-    """Return a section in one line, such as `width 128, encoder (kind transformer, layers 4, ...), ...`."""
+    """Return a section as one line: `width 128, encoder (kind transformer, layers 4, ...), ...`."""
     values = {
         key: f"({describe_section(value)})" if isinstance(value, Mapping) else value for key, value in tree.items()
     }

@@ -1,10 +1,10 @@
-"""An exported folder: the files of its engine, and a folder `heedful` with the rest of the model directory.
+"""An export: the engine's files, and a directory `heedful` with the rest of the model directory.
 
-    model.bin, config.json, ...     what CTranslate2 (or ONNX Runtime) reads
-    heedful/                        the model directory it came from, without its weights
+    model.bin, config.json, ...     read by CTranslate2 (or ONNX Runtime)
+    heedful/                        the original model directory, without its weights
       export.json                   the engine, the quantization, the engine's files with sizes and hashes, the proof
 
-Other tools open the folder as their own, and `heedful.load` opens it too.
+Other tools and `heedful.load` can open the directory.
 """
 
 import shutil
@@ -42,7 +42,7 @@ EXPORT_CARD = """
 
 ## Export
 
-This is the model for {}, in {}. Compared with the model directory it was made from: {}.
+Exported for {}, in {}. Compared with the original model: {}.
 """
 
 
@@ -58,7 +58,7 @@ class ExportManifest(JsonSection):
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A verified exported folder."""
+    """A verified export."""
 
     folder: Path
     bundle: Bundle
@@ -66,12 +66,11 @@ class ExportedModel:
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether a folder is an export."""
     return (folder / INNER_FOLDER / EXPORT_FILE).is_file()
 
 
 def open_export(folder: str | Path) -> ExportedModel:
-    """Verify an exported folder as a model directory is verified: the size and the hash of every file."""
+    """Verify an export like a model directory: the size and the hash of every file."""
     folder = Path(folder).resolve()
     bundle = open_bundle(folder / INNER_FOLDER, weights=False)
     path = check_file(bundle.folder, EXPORT_FILE)
@@ -84,7 +83,7 @@ def open_export(folder: str | Path) -> ExportedModel:
     for name, entry in manifest.files.items():
         file = check_file(folder, name)
         if file.stat().st_size != entry.size or file_sha256(file) != entry.sha256:
-            raise bundle_error(file, "is damaged: its size or sha256 is not that of export.json")
+            raise bundle_error(file, "is damaged: its size or sha256 differs from export.json")
     return ExportedModel(folder, bundle, manifest)
 
 
@@ -97,14 +96,14 @@ def write_inner_folder(
     proof: Mapping[str, Any],
     alignment: AlignmentMethod | None,
 ) -> None:
-    """Write the model directory without its weights beside the engine's files; `line` is the proof for the card."""
+    """Write the model directory without weights next to the engine's files; `line` is the proof for the card."""
     inner = folder / INNER_FOLDER
     inner.mkdir()
     for file in sorted(bundle.folder.iterdir()):
         if file.is_file() and file.name not in (WEIGHTS_FILE, MANIFEST):
             shutil.copyfile(file, inner / file.name)
     statistics = {**bundle.statistics, "alignment": asdict(alignment) if alignment else None}
-    contents = {  # of the current format, whatever the bundle's
+    contents = {  # in the current format, even if the bundle has an older one
         CONFIG_FILE: bundle.description.model_dump(mode="json"),
         GENERATION_FILE: bundle.generation.model_dump(mode="json"),
         STATISTICS_FILE: {key: value for key, value in statistics.items() if value is not None},

@@ -16,26 +16,26 @@ from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
 from heedful.text.tokenizer import BOS, EOS, PAD, UNK, SubwordTokenizer, Tokenizer
 
-FORMAT_VERSION = 2  # 1 had other keys: config/renamed.py
+FORMAT_VERSION = 2  # 1 had other keys, see config/renamed.py
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, CARD_FILE = "config.json", "model.safetensors", "vocab.json", "README.md"
 GENERATION_FILE, STATISTICS_FILE, SCORES_FILE = "generation_config.json", "training_statistics.json", "eval.json"
 INNER_FOLDER, EXPORT_FILE = "heedful", "export.json"  # of an export
 REQUIRED_FILES = {
     CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE, CARD_FILE, GENERATION_FILE, STATISTICS_FILE, SCORES_FILE,
 }  # fmt: skip
-MAX_PARSED_BYTES = 1 << 23  # of a file that is parsed; 256 thousand pieces take 5 million
-MAX_FILE_BYTES = {  # of files that are not parsed
+MAX_PARSED_BYTES = 1 << 23  # of a parsed file; 256 thousand pieces take 5 million
+MAX_FILE_BYTES = {  # of other files
     **dict.fromkeys((WEIGHTS_FILE, "model.bin", "encoder.onnx", "step.onnx"), 1 << 50),  # hashed in blocks
     VOCABULARY_FILE: 1 << 25,  # compared but not parsed
 }
 MAX_HEADER_BYTES = 10_000_000  # of the weights; a tensor takes about a hundred
-MAX_POSITION_NUMBERS = 1 << 28  # numbers in a table of positions, which is not stored
+MAX_POSITION_NUMBERS = 1 << 28  # in a position table, which is not stored
 TOKEN_IDS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 TARGET_TABLE, OUTPUT_WEIGHT = "decoder.embed.table.weight", "decoder.plain_projection.weight"
 
 Array = NDArray[Any]
 Side = Annotated[str, Field(pattern=r"^(source|target)$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # no path out of the folder
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # no path out of the directory
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,300}$")]
 
 
@@ -46,7 +46,7 @@ class JsonSection(config.Section):
 
     @classmethod
     def check(cls, tree: Mapping[str, Any], path: Path) -> Self:
-        """Validate plain values that were read from `path`."""
+        """Validate plain values read from `path`."""
         try:
             return cls.model_validate(tree)
         except ValidationError as failure:
@@ -69,7 +69,7 @@ class Manifest(JsonSection):
 
 
 class TensorEntry(JsonSection):
-    """A tensor in the header of the weights; strict, as safetensors is: no 8.0 or "8" for 8."""
+    """A tensor in the header of the weights; strict like safetensors: 8.0 and "8" are not 8."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     dtype: str
@@ -85,7 +85,7 @@ class WeightsHeader(JsonSection):
 
 
 class ModelDescription(JsonSection):
-    """config.json: what the model is."""
+    """config.json."""
 
     format_version: Literal[2]
     heedful_version: Annotated[str, Field(max_length=100)]
@@ -112,7 +112,7 @@ class GenerationSettings(JsonSection):
 
 
 class OpenSection(JsonSection):
-    """Part of the training statistics: unknown keys, of a newer heedful, are ignored; none is required."""
+    """Part of the training statistics: all keys are optional; unknown keys, from newer versions, are ignored."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", allow_inf_nan=False)
 
@@ -126,7 +126,7 @@ class LengthStatistics(OpenSection):
 
 
 class AlignmentStatistics(OpenSection):
-    """How to read word alignments off the attention; empty for models without attention."""
+    """How to extract word alignments from the attention; empty for models without attention."""
 
     step: Literal["naive", "shifted"] | None = None
     layer: Annotated[int, Field(ge=0)] | None = None  # None: the mean of all
@@ -134,7 +134,7 @@ class AlignmentStatistics(OpenSection):
 
 
 class TrainingStatistics(OpenSection):
-    """training_statistics.json: what inputs and outputs are compared with."""
+    """training_statistics.json: the baseline that inputs and outputs are compared with."""
 
     pairs: int | None = None
     fingerprint: str | None = None
@@ -148,7 +148,7 @@ class TrainingStatistics(OpenSection):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified model directory, without the weights: `read_weights` reads them."""
+    """A verified model directory; `read_weights` reads its weights."""
 
     folder: Path
     description: ModelDescription
@@ -163,13 +163,12 @@ class Bundle:
         return self.description.model
 
     def tokenizer(self, side: str) -> Tokenizer:
-        """Return the tokenizer of "source" or "target"."""
         return self.tokenizers[side]
 
 
 def bundle_error(path: Path, what: str) -> HeedfulError:
-    """Return the error for a damaged or wrong file."""
-    return HeedfulError(f"{path}: {what}. Fetch the whole model again from where it came, or write it again")
+    """Return the error for a damaged or inconsistent file."""
+    return HeedfulError(f"{path}: {what}. Download the whole model again, or write it again")
 
 
 def check_version(tree: Mapping[str, Any], path: Path) -> None:
@@ -177,34 +176,34 @@ def check_version(tree: Mapping[str, Any], path: Path) -> None:
     version = tree.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise HeedfulError(
-            f"{path} was made by a newer heedful: it has format {version}, heedful {heedful.__version__} reads "
-            f"up to {FORMAT_VERSION}. Type: pip install --upgrade heedful"
+            f"{path} was written by a newer heedful: it has format {version}; heedful {heedful.__version__} reads "
+            f"up to format {FORMAT_VERSION}. Type: pip install --upgrade heedful"
         )
 
 
 def dump_json(tree: Mapping[str, Any]) -> bytes:
-    """Serialize canonically: manifest.json and vocab.json are compared with it byte by byte."""
+    """Serialize canonically: manifest.json and vocab.json are compared byte by byte."""
     return (json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def sibling(folder: Path, suffix: str) -> Path:
-    """Return the path of a temporary folder beside this one: model -> .model.new"""
+    """Return the path of a temporary directory next to this one: model -> .model.new"""
     return folder.with_name(f".{folder.name}.{suffix}")
 
 
 def tied_names(model: config.ModelSettings) -> dict[str, str]:
-    """Other names of a tied table -> the name under which it is stored."""
+    """Return other name of a tied table -> stored name."""
     names = {"all": (source_table_name(model), OUTPUT_WEIGHT), "target": (OUTPUT_WEIGHT,), "none": ()}
     return dict.fromkeys(names[model.tie_embeddings], TARGET_TABLE)
 
 
 def source_table_name(model: config.ModelSettings) -> str:
-    """Return the name of the source's embedding table; a bottleneck wraps an encoder."""
+    """Return the name of the source embedding table; a bottleneck wraps an encoder."""
     return "encoder." * (2 if model.encoder.kind == "bottleneck" else 1) + "embed.table.weight"
 
 
 def piece_ids(tokenizers: Mapping[str, Tokenizer]) -> dict[str, dict[str, int]]:
-    """Return piece -> id for both sides: vocab.json."""
+    """Return the content of vocab.json: piece -> id for both sides."""
     rows = {side: tokenizers[side].pieces(range(tokenizers[side].size)) for side in SIDES}
     return {side: {piece: number for number, piece in enumerate(pieces)} for side, pieces in rows.items()}
 

@@ -1,7 +1,7 @@
-"""Open a model directory: find it, verify all of it, read its weights.
+"""Open a model directory: find it, verify it, read its weights.
 
-Nothing is trusted: every file is listed, is in the folder, has the size and the hash of the manifest, and all files
-are consistent, before anything larger than `MAX_PARSED_BYTES` is read.
+Files are untrusted. Before anything larger than `MAX_PARSED_BYTES` is read, every file is checked: it is listed in the
+manifest, is in the directory, has the listed size and hash, and is consistent with the others.
 """
 
 import json
@@ -58,9 +58,9 @@ from heedful.text.tokenizer import SPECIAL, Tokenizer, load
 
 
 def open_bundle(folder: str | Path, *, weights: bool = True) -> Bundle:
-    """Verify a model directory, or the one in a run directory; a HeedfulError says what is wrong and what to do.
+    """Verify a model directory, or the one in a run directory.
 
-    Without `weights` it need not have any: an export stores them in its own form.
+    With `weights=False` the weights may be missing: an export stores them in its own format.
     """
     try:
         return verify_bundle(find_bundle(Path(folder).resolve()).resolve(), weights=weights)
@@ -69,7 +69,7 @@ def open_bundle(folder: str | Path, *, weights: bool = True) -> Bundle:
 
 
 def read_weights(bundle: Bundle) -> dict[str, Array]:
-    """Read the weights by name, as `load_state_dict` takes them; a tied table under each of its names."""
+    """Read the weights by name for `load_state_dict`; a tied table has all of its names."""
     path = bundle.folder / WEIGHTS_FILE
     try:
         weights = load_file(path)
@@ -79,34 +79,33 @@ def read_weights(bundle: Bundle) -> dict[str, Array]:
 
 
 def read_float_weights(bundle: Bundle) -> dict[str, Array]:
-    """Read the weights in float32, in which every engine computes, whatever their stored type."""
+    """Read the weights and convert them to float32, which every engine supports."""
     return {name: array.astype(np.float32, copy=False) for name, array in read_weights(bundle).items()}
 
 
 def find_bundle(folder: Path) -> Path:
-    """Return the model directory: `folder`, its `model`, or the temporary folder that a killed writer left beside."""
+    """Return the model directory: `folder`, its `model`, or the temporary directory that a killed writer left."""
     for place in (folder, folder / "model"):
         for candidate in (place,) if place.exists() else (sibling(place, "new"), sibling(place, "old")):
             if (candidate / MANIFEST).is_file():
                 return candidate
     if (folder / INNER_FOLDER / EXPORT_FILE).is_file():
-        raise HeedfulError(f"{folder} is an export, which can only translate: name the model directory it came from")
+        raise HeedfulError(f"{folder} is an export, which can only translate: pass the original model directory")
     if folder.is_file():
-        raise HeedfulError(f"there is no model in {folder}, which is a file: name the model directory")
+        raise HeedfulError(f"there is no model in {folder}, which is a file: pass the model directory")
     if not folder.exists():
-        raise HeedfulError(f"there is no model in {folder}, as there is no such folder: name the right one")
+        raise HeedfulError(f"there is no model in {folder}: the directory does not exist; check the path")
     if (folder / "requested.json").is_file():
         raise HeedfulError(
-            f"there is no model in {folder} yet: its training is not finished. The same heedful train continues it"
+            f"there is no model in {folder} yet: training is not finished. Rerun its heedful train command to resume"
         )
     raise HeedfulError(
-        f"there is no model in {folder}: no {MANIFEST} in it, nor in a folder `model` in it. Name the right folder; "
-        "a model whose writing was interrupted before the manifest has to be written again"
+        f"there is no model in {folder}: neither it nor its subdirectory `model` has a {MANIFEST}. Check the path; "
+        "if writing the model was interrupted, write it again"
     )
 
 
 def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
-    """Return the bundle if everything in it is valid."""
     version, contents = read_listed_files(folder, REQUIRED_FILES if weights else REQUIRED_FILES - {WEIGHTS_FILE})
     description_tree, generation_tree, statistics_tree, scores = (
         parse_json(contents[name], folder / name)
@@ -130,7 +129,7 @@ def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
         raise bundle_error(folder / MANIFEST, "does not list the tokenizers")
     tokenizers = {side: load_tokenizer(folder, description, side) for side in SIDES}
     if contents[VOCABULARY_FILE] != dump_json(piece_ids(tokenizers)):
-        raise bundle_error(folder / VOCABULARY_FILE, "its pieces are not those of the tokenizers")
+        raise bundle_error(folder / VOCABULARY_FILE, "its pieces differ from the tokenizers'")
     return Bundle(folder, description, tokenizers, generation, statistics, scores)
 
 
@@ -139,19 +138,19 @@ def upgrade_keys_(tree: Any, section: str, version: int, path: Path) -> None:
     if not isinstance(tree, dict):
         return
     if key := find_key(tree, section, old=version > 1):
-        raise bundle_error(path, f"{key!r}: is not a key of format {version}")
+        raise bundle_error(path, f"{key!r} is not a key of format {version}")
     if version == 1:
         rename_keys_(tree, section)
 
 
 def read_listed_files(folder: Path, required: Set[str] = frozenset()) -> tuple[int, dict[str, bytes]]:
-    """Return the format version and the contents of the manifest's files, of verified size and hash; no weights."""
+    """Return the format version and the contents of the listed files except weights; verify sizes and hashes."""
     path = check_file(folder, MANIFEST)
     tree = parse_json(data := path.read_bytes(), path)
     check_version(tree, path)
     manifest = Manifest.check(tree, path)
-    if data != dump_json(tree):  # no hash protects this file, but it has one canonical form
-        raise bundle_error(path, "is not as heedful wrote it")
+    if data != dump_json(tree):  # it has no hash, but one canonical form
+        raise bundle_error(path, "was changed after heedful wrote it")
     if missing := required - manifest.files.keys():
         raise bundle_error(path, f"does not list {', '.join(sorted(missing))}")
     contents = {}
@@ -161,29 +160,29 @@ def read_listed_files(folder: Path, required: Set[str] = frozenset()) -> tuple[i
             raise bundle_error(path, f"has {path.stat().st_size:,} bytes, not {entry.size:,}")
         contents[name] = b"" if name == WEIGHTS_FILE else path.read_bytes()
         if (file_sha256(path) if name == WEIGHTS_FILE else sha256(contents[name]).hexdigest()) != entry.sha256:
-            raise bundle_error(path, "is damaged: its sha256 is not the manifest's")
+            raise bundle_error(path, "is damaged: its sha256 differs from the manifest")
     return manifest.format_version, contents
 
 
 def check_file(folder: Path, name: str) -> Path:
-    """Return the path of a file if it is in this folder and within its size limit."""
+    """Return the path of a file that is in this directory and within its size limit."""
     path, max_bytes = folder / name, MAX_FILE_BYTES.get(name, MAX_PARSED_BYTES)
     if not path.is_file():
-        raise bundle_error(path, "is missing, or not a file")
+        raise bundle_error(path, "is missing or not a file")
     if path.resolve().parent != folder:
-        raise bundle_error(path, "is a link that leads out of the folder")
+        raise bundle_error(path, "is a link to a file outside the directory")
     if path.stat().st_size > max_bytes:
         raise bundle_error(path, f"is larger than {max_bytes:,} bytes")
     return path
 
 
 def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight: 8 bytes of header length, then JSON, then tensors without gap or overlap."""
+    """Return the shape of every weight. Format: 8 bytes of header length, JSON, tensors without gap or overlap."""
     itemsize, size = np.dtype(dtype).itemsize, path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(MAX_HEADER_BYTES, size - 8):
-            raise bundle_error(path, f"says that its header has {length:,} bytes")
+            raise bundle_error(path, f"claims that its header has {length:,} bytes")
         tree = parse_json(file.read(length), path)
     metadata = tree.pop("__metadata__", {})
     tensors = WeightsHeader.check({"metadata": metadata, "tensors": tree}, path).tensors
@@ -192,7 +191,7 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
         if tensor.dtype != f"F{8 * itemsize}":
             raise bundle_error(path, f"{name} is {tensor.dtype[:20]!a}, but {CONFIG_FILE} says {dtype}")
         if tensor.data_offsets != [end, end + prod(tensor.shape) * itemsize]:
-            raise bundle_error(path, f"{name} is not where its shape and the tensors before it put it")
+            raise bundle_error(path, f"{name} has offsets that do not fit its shape and the tensors before it")
         end = tensor.data_offsets[1]
     if 8 + length + end != size:
         raise bundle_error(path, f"its tensors end at byte {8 + length + end:,} of {size:,}")
@@ -200,7 +199,7 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
 
 
 def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that config.json fits the weights, and that the model it describes is not larger than they are."""
+    """Check that config.json fits the weights and does not describe a larger model."""
     model, aliases = description.model, tied_names(description.model)
     for name, side in ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target")):
         expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
@@ -213,11 +212,11 @@ def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str
         )
     position_numbers = model.max_positions * model.width if model.positions else 0
     if min_parameters(model) > total or position_numbers > MAX_POSITION_NUMBERS:
-        raise bundle_error(folder / CONFIG_FILE, f"`model` describes one with far more than the {total:,} weights")
+        raise bundle_error(folder / CONFIG_FILE, f"`model` describes a model with far more than {total:,} weights")
 
 
 def min_parameters(model: config.ModelSettings) -> int:
-    """Return a lower bound of the number of weights: the largest matrices, counted without building them."""
+    """Return a lower bound of the number of weights, from the largest matrices, without building them."""
     width, encoder, decoder = model.width, model.encoder, model.decoder
     total = 0
     for part in (encoder, decoder):
@@ -235,7 +234,7 @@ def min_parameters(model: config.ModelSettings) -> int:
 
 
 def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> Tokenizer:
-    """Load and check the tokenizer of one side. SentencePiece >= 0.2.2 rejects the files that crashed it before."""
+    """Load and check the tokenizer of one side. SentencePiece < 0.2.2 crashed on some files."""
     path, size = folder / description.files[side], description.vocabulary[side]
     try:
         tokenizer = load(path)
@@ -244,13 +243,11 @@ def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> To
             tokenizer.tag_id(tag)
     except (HeedfulError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise bundle_error(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
-    expected_kind = description.tokenizer if side == "source" else kind  # the target's may be of another kind
+    expected_kind = description.tokenizer if side == "source" else kind  # the target may have another kind
     if (kind, len(pieces), len(set(pieces))) != (expected_kind, size, size):
         raise bundle_error(path, f"is {kind[:20]!a} of {len(set(pieces)):,} pieces, not {expected_kind} of {size:,}")
     if tuple(pieces[: len(SPECIAL)]) != SPECIAL or description.tokens != TOKEN_IDS:
-        raise bundle_error(
-            path, f"begins with other tokens than {' '.join(SPECIAL)}, or {CONFIG_FILE} gives them other ids"
-        )
+        raise bundle_error(path, f"does not start with {' '.join(SPECIAL)}, or {CONFIG_FILE} has other ids for them")
     return tokenizer
 
 
@@ -267,7 +264,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
 
     try:
         tree = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=reject)
-        json.dumps(tree, ensure_ascii=False).encode()  # fails for lone surrogates, which JSON can spell
+        json.dumps(tree, ensure_ascii=False).encode()  # fails for lone surrogates, which JSON can contain
     except (ValueError, RecursionError) as error:
         raise bundle_error(path, f"is not JSON ({str(error)[:200]!a})") from None
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Write a model directory: whole or not at all."""
+"""Write a model directory atomically."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -53,15 +53,14 @@ def write_bundle(
     statistics: Mapping[str, Any] | None = None,
     scores: Mapping[str, Any] | None = None,
 ) -> Bundle:
-    """Write a model directory beside its place, verify it, rename it; a model in its place is replaced.
+    """Write a model directory next to `folder`, verify it and rename it; replaces a previous model.
 
-    `weights` are those of `state_dict()` as arrays, all float16, float32 or float64; of a tied table, any one of its
-    names is enough. `open_bundle(folder)` finds a whole model at any time, even if the writer is killed: this one, or
-    the previous one.
+    `weights` are the arrays of `state_dict()`, all float16, float32 or float64; a tied table needs only one of its
+    names. If the writer is killed, `open_bundle(folder)` still finds a complete model: this one or the previous one.
     """
     folder = Path(folder).resolve()
     if folder.exists() and not (folder / WEIGHTS_FILE).is_file() and (folder.is_file() or any(folder.iterdir())):
-        raise HeedfulError(f"{folder} exists and is not a model, so it is not replaced. Name another folder")
+        raise HeedfulError(f"{folder} exists and is not a model, so it is not overwritten. Choose another directory")
     stored = stored_weights(model, weights)
     files = {
         side: f"{side}.{'vocabulary.json' if tokenizer_kind(tokenizers[side]) in JSON_KINDS else 'spm'}"
@@ -93,22 +92,20 @@ def write_bundle(
             (new / name).write_bytes(data)
         for side in SIDES:
             tokenizers[side].save(new / files[side])
-        save_file(stored, new / WEIGHTS_FILE, metadata={"format": "pt"})  # which some tools require
-        (new / WEIGHTS_FILE).chmod(
-            (new / CONFIG_FILE).stat().st_mode
-        )  # safetensors makes it readable by its owner only
+        save_file(stored, new / WEIGHTS_FILE, metadata={"format": "pt"})  # some tools require this
+        (new / WEIGHTS_FILE).chmod((new / CONFIG_FILE).stat().st_mode)  # safetensors makes it private to the owner
         write_manifest(new)
         bundle = verify_bundle(new)
         replace_folder(new, folder)
     except (OSError, SafetensorError) as error:
-        raise HeedfulError(f"{folder} cannot be written: {error}. A previous model in it is still whole") from None
+        raise HeedfulError(f"{folder} cannot be written: {error}. A previous model there is unchanged") from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return replace(bundle, folder=folder)
 
 
 def write_manifest(folder: Path) -> None:
-    """Write manifest.json for all files of a folder, and flush everything to the disk."""
+    """Write manifest.json for all files of a directory, and flush everything to disk."""
     entries = {path.name: manifest_entry(path) for path in sorted(folder.iterdir())}
     for name in entries:
         sync_path(folder / name)
@@ -118,15 +115,14 @@ def write_manifest(folder: Path) -> None:
 
 
 def manifest_entry(path: Path) -> dict[str, Any]:
-    """Return the entry of a file in a manifest."""
     return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Rename the old folder away and the new one in, then remove the old; `find_bundle` copes with any interruption."""
+    """Rename the old directory, move the new one in, remove the old; `find_bundle` handles interruptions."""
     old = sibling(folder, "old")
     if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)  # of a writer that was killed before its last line
+        shutil.rmtree(old, ignore_errors=True)  # left by a killed writer
         folder.rename(old)
     new.rename(folder)
     sync_path(folder.parent)
@@ -134,7 +130,7 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 
 def stored_weights(model: config.ModelSettings, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Return each weight once, a tied table under one name, contiguous, all of one type."""
+    """Return each weight once, contiguous, with one dtype; a tied table has one name."""
     aliases, arrays = tied_names(model), dict[str, Array]()
     for name, array in weights.items():
         stored = aliases.get(name, name)
@@ -144,5 +140,5 @@ def stored_weights(model: config.ModelSettings, weights: Mapping[str, Array]) ->
             )
         arrays[stored] = np.asarray(array, order="C")
     if len(dtypes := {array.dtype.name for array in arrays.values()}) != 1:
-        raise ValueError(f"weights have one type, not {', '.join(sorted(dtypes)) or 'none'}")
+        raise ValueError(f"weights must have one dtype, not {', '.join(sorted(dtypes)) or 'none'}")
     return arrays

@@ -1,4 +1,4 @@
-"""The command line: the table of commands, and error handling for all of them."""
+"""The `heedful` command: its subcommands, and error handling for all of them."""
 
 import errno
 import re
@@ -32,19 +32,19 @@ ERRNO_ADVICE = {
     errno.EACCES: "no permission to read or write there; choose another path",
     errno.EPERM: "no permission to read or write there; choose another path",
     errno.EROFS: "the file system is read-only; choose another path",
-    errno.ENOSPC: "free some space and repeat the command",
-    errno.EDQUOT: "free some space and repeat the command",
-    errno.EISDIR: "give a file",
-    errno.ENOTDIR: "give a folder",
+    errno.ENOSPC: "free some space and rerun the command",
+    errno.EDQUOT: "free some space and rerun the command",
+    errno.EISDIR: "use a file instead",
+    errno.ENOTDIR: "use a directory instead",
     errno.EEXIST: "choose another path",
-    errno.ENOENT: "give a path that exists",
+    errno.ENOENT: "use a path that exists",
 }
 EXTRA_ARGUMENT_ADVICE = {
     "inspect": "put the sentence in quotes",
-    "prepare": "give one heedful.toml, which names the files",
+    "prepare": "pass one heedful.toml, which lists the files",
     "translate": "pipe the text in: echo TEXT | heedful translate MODEL",
 }
-RESUMABLE_COMMANDS = {"prepare", "train", "--bulk"}  # repeating these continues where they were interrupted
+RESUMABLE_COMMANDS = {"prepare", "train", "--bulk"}  # rerunning these resumes them
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # click.UsageError, also where typer has its own copy of click
 
 app = typer.Typer(
@@ -56,19 +56,19 @@ app = typer.Typer(
     help="""Sequence-to-sequence learning with attention.
 
 \b
-  heedful demo                       try the built-in translator and see its attention
-  heedful init first --sample pt-en  create a folder to train in, from your files or a sample
+  heedful demo                       try a built-in translator and see its attention
+  heedful init first --sample pt-en  set up training from your files or a sample
   heedful check train.en train.de    find problems in a corpus and how to fix them
-  heedful prepare heedful.toml       read, clean, deduplicate, shuffle and tokenize
+  heedful prepare heedful.toml       clean, deduplicate, shuffle and tokenize
   heedful train heedful.toml         train a translator
   heedful translate my-model < in.en translate line by line
   heedful evaluate new test.de       score translations
   heedful compare test.de old new    compare systems with significance tests
-  heedful inspect my-model "A dog."  write a page that shows attention and search
-  heedful serve my-model             serve a model over HTTP, with a page to try it
-  heedful export my-model            export for other engines and verify the output
+  heedful inspect my-model "A dog."  show attention and search in a web page
+  heedful serve my-model             serve a model over HTTP, with a web page
+  heedful export my-model            export to another format and verify it
   heedful import opus-mt-en-de       import a model to inspect or fine-tune it
-  heedful info --markdown            list what is installed, for a bug report
+  heedful info --markdown            list installed packages for a bug report
 """,
 )
 app.command("demo")(demo)
@@ -102,10 +102,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the command; an error of the user is one line on stderr and the error's exit code, without a traceback."""
+    """Run the command. A user error prints one line on stderr, without a traceback, and sets the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
+            stream.reconfigure(errors="replace")  # question marks on a terminal without Unicode
     try:
         code = app(None if sys.argv[1:] else ["--help"], prog_name="heedful", standalone_mode=False)
     except UsageError as error:
@@ -119,9 +119,9 @@ def main() -> None:
     except KeyboardInterrupt:  # raised before typer handles it
         code = INTERRUPTED_EXIT_CODE
     except MemoryError:
-        exit_with_error("out of memory: process less at a time, or close other programs", 1)
+        exit_with_error("out of memory: process less data at a time, or close other programs", 1)
     if code == INTERRUPTED_EXIT_CODE:
-        resume = "; repeat the command to continue from the last saved state"
+        resume = "; rerun the command to resume from the last saved state"
         exit_with_error(
             "interrupted" if RESUMABLE_COMMANDS.isdisjoint(sys.argv) else f"interrupted{resume}", INTERRUPTED_EXIT_CODE
         )
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def describe_usage_error(error: Any) -> str:
-    """What is wrong with the arguments, and how to get help."""
+    """The error message for wrong arguments, ending with the --help command."""
     text = error.format_message().rstrip(".")
     command = error.ctx.command.name if error.ctx else None
     option = getattr(error, "option_name", None)

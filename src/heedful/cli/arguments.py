@@ -1,4 +1,4 @@
-"""Settings from arguments of the command line: a heedful.toml, or the files of a corpus."""
+"""Settings from command-line arguments: a heedful.toml, or the files of a corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,19 +20,17 @@ def settings_from_arguments(
     recipe: str | None = None,
     out: str | None = None,
 ) -> "Settings":
-    """Settings from one .toml, or from files and a pair of languages such as "en-de"."""
+    """Settings from one .toml, or from files and a language pair such as "en-de"."""
     from heedful.config import assign, load, parse_settings
 
     if is_settings_file(files):
         if pair or validation or test:
-            raise ConfigError(
-                "the .toml says which languages and files there are: leave out --pair, --validation and --test"
-            )
+            raise ConfigError("the .toml sets the languages and files: remove --pair, --validation and --test")
         return load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
     if len(files) > 2:
         raise ConfigError(
-            f"{len(files)} files: a corpus is two files, or one that holds both languages. Several corpora go into a "
-            "heedful.toml; an option takes one file, so repeat it: --validation val.en --validation val.de"
+            f"{len(files)} files: a corpus is two files, or one file with both languages. List several corpora in a "
+            "heedful.toml. An option takes one file; repeat it for two: --validation val.en --validation val.de"
         )
     source, target = find_languages(files, pair)
     data = {"train": [{"files": list(files)}]} | {
@@ -51,7 +49,7 @@ def settings_from_arguments(
 def is_settings_file(files: Sequence[str]) -> bool:
     """Whether the files are one heedful.toml and not a corpus."""
     if len(files) > 1 and any(file.endswith(".toml") for file in files):
-        raise ConfigError("the .toml names the corpora: give only the .toml, or only the files")
+        raise ConfigError("the .toml lists the corpora: pass only the .toml, or only the files")
     return files[0].endswith(".toml")
 
 
@@ -60,7 +58,7 @@ def find_languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
     if pair:
         source, dash, target = pair.partition("-")
         if not (source and dash and target):
-            raise ConfigError(f"--pair {pair}: write two languages, such as en-de")
+            raise ConfigError(f"--pair {pair}: expected two language codes, such as en-de")
         return source, target
     from heedful.corpus.readers import pair_format
     from heedful.corpus.text_files import strip_compression_suffix
@@ -68,14 +66,14 @@ def find_languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
     paths = [Path(file) for file in files]
     for path in paths:
         if path.is_dir():
-            raise ConfigError(f"{path} is a folder: give the files in it, such as: train.en train.de")
+            raise ConfigError(f"{path} is a directory: pass the files in it, such as train.en train.de")
     suffixes = [strip_compression_suffix(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
     if len(paths) == 1 and pair_format(paths[0]) == ".tsv":
         return "source", "target"
     if len(paths) == 1 and not pair_format(paths[0]) and paths[0].is_file():
-        raise ConfigError(f"{paths[0]} is one file of a pair: give both, such as: train.en train.de")
+        raise ConfigError(f"{paths[0]} is one text file: pass one per language, such as train.en train.de")
     if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
-        raise ConfigError(f"both files end in .{suffixes[0]}: say which languages these are, such as: --pair en-de")
-    raise ConfigError("say which languages these are, such as: --pair en-de")
+        raise ConfigError(f"both files end in .{suffixes[0]}: add the language pair, such as --pair en-de")
+    raise ConfigError("the file names do not show the languages: add the language pair, such as --pair en-de")

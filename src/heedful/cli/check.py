@@ -1,4 +1,4 @@
-"""`heedful check`: problems of a corpus, where they are, their likely cause and how to fix them."""
+"""`heedful check`: report the problems of a corpus, with place, likely cause and fix."""
 
 import json
 import shlex
@@ -36,18 +36,22 @@ LEVEL_MARKS = {"error": ("✖", "x", "bold red"), "warning": ("!", "!", "yellow"
 
 def check(
     files: list[str] = typer.Argument(
-        ["heedful.toml"], help="A heedful.toml; or two files, or one .tsv, .jsonl, .tmx or .parquet."
+        ["heedful.toml"], help="A heedful.toml; or two text files, or one .tsv, .jsonl, .tmx or .parquet."
     ),
-    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, if not in the file names."),
+    pair: str | None = typer.Option(
+        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
+    ),
     validation: list[str] = typer.Option(
-        [], "--validation", help="Validation files, to find overlaps (repeat for two)."
+        [], "--validation", help="Validation file, to find overlap; repeat for a second."
     ),
-    test: list[str] = typer.Option([], "--test", help="Test files, to find overlaps (repeat for two)."),
-    sets: list[str] = typer.Option([], "--set", help="Override a setting, such as clean.max_words=100."),
-    fix: bool = typer.Option(False, "--fix", help="Write a cleaned copy next to the original files."),
+    test: list[str] = typer.Option([], "--test", help="Test file, to find overlap; repeat for a second."),
+    sets: list[str] = typer.Option([], "--set", help="Override a setting, such as clean.max_words=100; repeatable."),
+    fix: bool = typer.Option(False, "--fix", help="Write a cleaned copy next to each original file."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Find problems in a corpus before training on it. The exit code is 3 if there are errors.
+    """Find problems in a corpus before training on it.
+
+    Exits with code 3 if there are errors.
 
     \b
       heedful check train.en train.de --validation valid.en --validation valid.de
@@ -92,14 +96,13 @@ def check(
 
 
 def next_step(files: list[str], has_errors: bool, is_fixed: bool) -> str:
-    """What the user can do next."""
     if is_fixed:
-        return "check the cleaned files and put their names into your heedful.toml"
+        return "check the cleaned files and list them in your heedful.toml"
     if has_errors:
         return f"fix the errors, or: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
     if files[0].endswith(".toml"):
         return shlex.join(["heedful", "prepare", files[0]])
-    return "put the file names into a heedful.toml, then: heedful prepare heedful.toml"
+    return "list the files in a heedful.toml, then: heedful prepare heedful.toml"
 
 
 def print_report(console: "Console", settings: "Settings", report: "Report") -> None:
@@ -119,14 +122,14 @@ def print_report(console: "Console", settings: "Settings", report: "Report") -> 
     if report.tokens:
         source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))
         console.print(
-            f"  [dim]with such a vocabulary: {source:.2f} tokens per word of {settings.source}, {target:.2f} of "
-            f"{settings.target}; {unknown:.2%} of them unknown or spelled in bytes[/]",
+            f"  [dim]with a vocabulary of these settings: {source:.2f} tokens per word of {settings.source}, "
+            f"{target:.2f} of {settings.target}; {unknown:.2%} of them unknown or spelled in bytes[/]",
             soft_wrap=True,
         )
 
 
 def print_finding(console: "Console", finding: "Finding", has_unicode: bool) -> None:
-    """Print a finding with its place, a sample, the cause and the fix; a note takes one line."""
+    """Print place, sample, cause and fix of a finding; a note is one line."""
     from rich.markup import escape
     from rich.padding import Padding
 

@@ -1,4 +1,4 @@
-"""`heedful compare`: scores of several systems, significance tests, and the lines that differ most."""
+"""`heedful compare`: scores, significance tests, and the lines that differ most."""
 
 import json
 import shlex
@@ -21,24 +21,26 @@ MAX_BAR_CHARACTERS = 40
 
 
 def compare(
-    reference: str = typer.Argument(..., help="The reference translation; add others with --reference."),
-    systems: list[str] = typer.Argument(..., help="Files of translations, or models; the first is the baseline."),
-    references: list[str] = typer.Option([], "--reference", help="Another reference (repeatable)."),
-    source: str | None = typer.Option(None, "--source", help="The source text, which models translate."),
-    names: str | None = typer.Option(None, "--names", help="Names of the systems: old,new (default: the file names)."),
+    reference: str = typer.Argument(..., help="Reference translations, one per line; add more with --reference."),
+    systems: list[str] = typer.Argument(..., help="Translation files or model directories; the first is the baseline."),
+    references: list[str] = typer.Option([], "--reference", help="Another reference file; repeatable."),
+    source: str | None = typer.Option(None, "--source", help="Source text; required if a system is a model."),
+    names: str | None = typer.Option(None, "--names", help="System names, such as old,new (default: the file names)."),
     metrics: list[str] = typer.Option(["bleu,chrf"], "--metric", help=METRIC_HELP),
     test: str = typer.Option("bs", "--test", help="bs: paired bootstrap; ar: approximate randomization."),
-    samples: int | None = typer.Option(None, "--samples", help="Samples of the test (default: bs 1,000; ar 10,000)."),
+    samples: int | None = typer.Option(None, "--samples", help="Resamplings (default: 1,000 for bs, 10,000 for ar)."),
     tokenize: str = typer.Option(
-        "13a", "--tokenize", help="Tokenization for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+        "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
-    smooth: str = typer.Option("exp", "--smooth", help="Smoothing for BLEU: exp, floor, add-k, none."),
-    num_lines: int = typer.Option(5, "--most", metavar="N", min=0, help="Lines with the largest gains and losses."),
-    out: str | None = typer.Option(None, "--out", help="Also write an HTML page, such as compare.html."),
+    smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
+    num_lines: int = typer.Option(5, "--most", metavar="N", min=0, help="Show the N largest gains and losses."),
+    out: str | None = typer.Option(None, "--out", help="Also write an HTML report, such as compare.html."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Compare translations of the same text: scores, p-values, wins and losses, and the lines that differ most.
+    """Compare systems on the same text, with significance tests.
+
+    Reports scores, p-values, wins and losses, and the lines that differ most.
 
     \b
       heedful compare test.de old.hypotheses new.hypotheses --source test.en --out compare.html
@@ -80,19 +82,18 @@ def compare(
 
 
 def name_systems(systems: Sequence[str], names: str | None) -> list[str]:
-    """The names from --names, or else the file names, with folders if the file names are not unique."""
+    """The names from --names, else the file names, else the paths if the file names are not unique."""
     unique_names = names.split(",") if names is not None else [Path(path).name or path for path in systems]
     if names is None and len(set(unique_names)) < len(unique_names):
         unique_names = list(systems)
     if len(unique_names) != len(systems):
-        raise ConfigError(f"--names {names}: {len(unique_names)} names for {len(systems)} systems")
+        raise ConfigError(f"--names {names}: {len(unique_names)} names for {len(systems)} systems; pass one for each")
     if len(set(unique_names)) < len(unique_names) or not all(unique_names):
-        raise ConfigError("systems need different names: give them, such as --names old,new")
+        raise ConfigError("systems need different names: set them, such as --names old,new")
     return unique_names
 
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, object]:
-    """The content of --json."""
     rivals = [
         {
             "name": system.name,
@@ -106,7 +107,7 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, object]:
 
 
 def score_lines(comparison: Comparison, significance_test: str) -> Iterator[StyledLine]:
-    """A table for each metric with a row for each system; then the signatures."""
+    """One table per metric with a row per system, then the signatures."""
     baseline_scores = [score for score in comparison.scores if score.system == comparison.baseline]
     width = max(len(text) for score in comparison.scores for text in (score.system, METRICS[score.name].title))
     for score in comparison.scores:

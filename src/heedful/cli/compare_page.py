@@ -1,4 +1,4 @@
-"""compare.html: a comparison as one HTML file without scripts, in the style of a run's report.html."""
+"""compare.html: a comparison as one HTML file without scripts, styled like a run's report.html."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,12 +31,10 @@ SCALE_HEIGHT, MIN_SYSTEM_HEIGHT = 24, 28  # pixels
 
 
 def write_page(path: Path, comparison: Comparison, texts: ScoredTexts, test: str, warnings: Sequence[str]) -> None:
-    """Write the HTML file atomically."""
     write_html(path, render_page(comparison, texts, test, warnings))
 
 
 def render_page(comparison: Comparison, texts: ScoredTexts, test: str, warnings: Sequence[str]) -> str:
-    """The HTML of a comparison."""
     title = f"{', '.join(system.name for system in comparison.compared)} against {comparison.baseline}"
     parts = (
         page_header(title, comparison, texts),
@@ -78,7 +76,6 @@ def page_header(title: str, comparison: Comparison, texts: ScoredTexts) -> Html:
 
 
 def first_metric_scores(comparison: Comparison) -> list[PairedScore]:
-    """The scores of all systems by the first metric."""
     return [score for score in comparison.scores if score.name == comparison.scores[0].name]
 
 
@@ -107,7 +104,6 @@ def score_tables(comparison: Comparison, test: str) -> Iterator[Html]:
 
 
 def model_table(texts: ScoredTexts) -> Iterator[Html]:
-    """Size and speed of the models."""
     rows = [
         (name, f"{summary['weights']:,}", f"{summary['megabytes']:,}", f"{summary['lines_a_second']:,}", "")
         for name, summary in ((name, model.summary) for name, model in texts.models.items())
@@ -161,7 +157,6 @@ def figure(title: str, shapes: Sequence[Html], description: str, height: float =
 
 
 def draw_gain_histogram(system: ComparedSystem) -> Html:
-    """A histogram of the gains and losses of the sentences."""
     histogram = system.gain_histogram
     bar_height, largest = (HEIGHT - 2 * TOP) / len(histogram), max(1, *histogram.values())
     shapes = []

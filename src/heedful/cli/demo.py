@@ -23,12 +23,14 @@ DEFAULT_PAGE = "demo.html"
 
 
 def demo(
-    sentence: str | None = typer.Argument(None, help="A sentence in Portuguese or Russian."),
-    pair: str | None = typer.Option(None, "--pair", help=f"{' or '.join(PAIRS)} (default: by the alphabet)."),
-    out: str = typer.Option(DEFAULT_PAGE, "--out", help="The page to write."),
+    sentence: str | None = typer.Argument(None, help="Sentence in Portuguese or Russian (default: a sample of each)."),
+    pair: str | None = typer.Option(None, "--pair", help=f"{' or '.join(PAIRS)} (default: guessed from the alphabet)."),
+    out: str = typer.Option(DEFAULT_PAGE, "--out", help="HTML file to write."),
     show: bool = typer.Option(True, "--open/--no-open", help="Open the page in the browser."),
 ) -> None:
-    """Translate with a small built-in model and look inside it. Needs no network and no preparation.
+    """Translate with a small built-in model and show its attention.
+
+    Works offline, without training or downloads.
 
     \b
       heedful demo
@@ -36,7 +38,7 @@ def demo(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("torch", extra="train", whose="heedful demo")
     if sentence is not None and not sentence.strip():
-        raise ConfigError('give a sentence to translate, such as: heedful demo "Onde está o meu carro?"')
+        raise ConfigError('the sentence is empty: pass one, such as heedful demo "Onde está o meu carro?"')
     pairs = [pair] if pair else [guess_pair(sentence)] if sentence else list(PAIRS)
     models = [model(name) for name in pairs]
     from rich.console import Console
@@ -47,7 +49,7 @@ def demo(
     console = Console(highlight=False)
     sentences = []
     for name, folder in zip(pairs, models, strict=True):
-        with Console(stderr=True).status("translating, and measuring the importance of each head"):
+        with Console(stderr=True).status("translating and measuring the importance of each head"):
             page = inspect(folder, [sentence or SENTENCES[name]], title="heedful demo")
         for traced in page.trace.sentences:
             print_translation(console, name, traced)
@@ -59,7 +61,7 @@ def demo(
 
 
 def guess_pair(sentence: str) -> str:
-    """The sample pair by the alphabet: Cyrillic is Russian, anything else Portuguese."""
+    """ru-en for a sentence with Cyrillic letters, else pt-en."""
     return "ru-en" if re.search("[а-яё]", sentence, re.IGNORECASE) else "pt-en"
 
 

@@ -1,4 +1,4 @@
-"""`heedful evaluate`: score translations, with intervals, signatures and explanations of the scores."""
+"""`heedful evaluate`: scores with intervals, signatures and explanations."""
 
 import json
 import shlex
@@ -30,29 +30,31 @@ METRIC_HELP = f"Metrics, separated by commas: {', '.join(METRICS)}."
 
 def evaluate(
     hypotheses: str = typer.Argument(
-        ..., help="The translations, one per line (.gz and .zst too); or a model, with --source."
+        ..., help="Translations, one per line (plain, .gz or .zst); or a model, with --source."
     ),
-    references: list[str] = typer.Argument(None, help="The reference translations, one or more files."),
-    source: str | None = typer.Option(None, "--source", help="The source text, which a model translates."),
+    references: list[str] = typer.Argument(None, help="Reference translations, one or more files."),
+    source: str | None = typer.Option(None, "--source", help="Source text; required if a model is scored."),
     metrics: list[str] = typer.Option(["bleu,chrf,ter"], "--metric", help=METRIC_HELP),
     tokenize: str = typer.Option(
-        "13a", "--tokenize", help="Tokenization for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+        "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
-    smooth: str = typer.Option("exp", "--smooth", help="Smoothing for BLEU: exp, floor, add-k, none."),
-    samples: int = typer.Option(DEFAULT_SAMPLES, "--samples", help="Bootstrap samples for the intervals."),
+    smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
+    samples: int = typer.Option(DEFAULT_SAMPLES, "--samples", help="Bootstrap resamplings for the intervals."),
     explain: int | None = typer.Option(
-        None, "--explain", metavar="LINE", help="Show only how the scores of this line are computed."
+        None, "--explain", metavar="LINE", help="Show how the scores of this line are computed, and nothing else."
     ),
-    worst: int = typer.Option(0, "--worst", metavar="N", min=0, help="Show the N lines with the lowest chrF."),
-    by_length: bool = typer.Option(False, "--by-length", help="Show scores by sentence length."),
+    worst: int = typer.Option(0, "--worst", metavar="N", min=0, help="Also show the N lines with the lowest chrF."),
+    by_length: bool = typer.Option(False, "--by-length", help="Also show scores by sentence length."),
     gold: str | None = typer.Option(
-        None, "--gold", help="Gold alignments (0-0 1p2): print the error rate of alignments, or of a model's attention."
+        None, "--gold", help="Gold alignment file (0-0 1p2): print the error rate of an alignment file or a model."
     ),
-    first: int = typer.Option(0, "--first", min=0, max=1, help="With --gold: the number of the first word, 0 or 1."),
+    first: int = typer.Option(0, "--first", min=0, max=1, help="With --gold: index of the first word, 0 or 1."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Score translations against one or more references: sacreBLEU's scores with 95 % intervals and signatures.
+    """Score translations against one or more references.
+
+    Prints sacreBLEU's scores with 95 % intervals and signatures.
 
     \b
       heedful evaluate test.hypotheses test.de --source test.en --worst 10
@@ -64,7 +66,7 @@ def evaluate(
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
         return
     if not references:
-        raise ConfigError(f"give the reference translations: heedful evaluate {hypotheses} test.de")
+        raise ConfigError(f"no reference translations: pass them, such as heedful evaluate {hypotheses} test.de")
     texts = read_texts({SYSTEM_NAME: hypotheses}, references, source)
     model = texts.models.get(SYSTEM_NAME)
     if explain is not None:
@@ -114,7 +116,7 @@ def evaluate(
 
 
 def perplexity(translator: "Translator", texts: ScoredTexts) -> float | None:
-    """exp(-log p of the first reference / its tokens, ends included); None where a line is too long for the model."""
+    """exp(-log p of the first reference / its tokens, ends included); None if a line is too long for the model."""
     try:
         scored = [result.hypothesis for result in translator.score_targets(texts.sources or [], texts.references[0])]
     except HeedfulError as error:
@@ -127,12 +129,12 @@ def perplexity(translator: "Translator", texts: ScoredTexts) -> float | None:
 def print_alignment_errors(
     hypotheses: str, references: Sequence[str], source: str | None, gold: str, first: int, as_json: bool
 ) -> None:
-    """Print the error rate of an alignment file, or of every method that reads links off a model's attention."""
+    """Print the error rate of an alignment file, or of each method to extract links from a model's attention."""
     gold_alignments = [parse_gold(line, first=first) for line in read_lines(gold)]
     if not Path(hypotheses).is_dir():
         alignments = {hypotheses: [parse_links(line) for line in read_lines(hypotheses)]}
     elif not source or len(references) != 1:
-        raise ConfigError(f"{hypotheses} is a model: give the two texts to align, such as test.de --source test.en")
+        raise ConfigError(f"{hypotheses} is a model: pass the two texts to align, such as test.de --source test.en")
     else:
         from heedful.alignment import STEP_CHOICES
         from heedful.translation.translator import load
@@ -160,7 +162,7 @@ def print_explanations(texts: ScoredTexts, line: int, options: MetricOptions, as
     """Print one line, and how each of its scores is computed."""
     outputs = texts.systems[SYSTEM_NAME]
     if not 1 <= line <= len(outputs):
-        raise HeedfulError(f"--explain {line}: there are lines 1 to {len(outputs):,}")
+        raise HeedfulError(f"--explain {line}: choose a line from 1 to {len(outputs):,}")
     references = [lines[line - 1] for lines in texts.references]
     explanations = explain_scores(outputs[line - 1], references, options=options)
     if as_json:
@@ -172,7 +174,7 @@ def print_explanations(texts: ScoredTexts, line: int, options: MetricOptions, as
 
 
 def print_lines(rows: Iterable[StyledLine]) -> None:
-    """Print lines without wrapping them at the width of the terminal."""
+    """Print lines without wrapping."""
     from rich.console import Console
     from rich.text import Text
 
@@ -182,7 +184,7 @@ def print_lines(rows: Iterable[StyledLine]) -> None:
 
 
 def score_lines(scores: Sequence[Interval]) -> Iterator[StyledLine]:
-    """A row for each score with its interval, then the signatures."""
+    """One row per score with its interval, then the signatures."""
     width = max(len(METRICS[score.name].title) for score in scores)
     yield f"  {'':{width}}  {'score':>7}   95 % interval", "dim"
     for score in scores:
@@ -193,7 +195,6 @@ def score_lines(scores: Sequence[Interval]) -> Iterator[StyledLine]:
 
 
 def length_lines(buckets: Sequence[LengthBucket]) -> Iterator[StyledLine]:
-    """A table with a row for each bucket of sentence lengths."""
     widths = {name: max(7, len(METRICS[name].label)) for bucket in buckets for name in bucket.scores}
     if buckets:
         labels = "".join(f"  {METRICS[name].label:>{width}}" for name, width in widths.items())
@@ -206,7 +207,6 @@ def length_lines(buckets: Sequence[LengthBucket]) -> Iterator[StyledLine]:
 
 
 def poor_lines(texts: ScoredTexts, worst_lines: Sequence[PoorLine]) -> Iterator[StyledLine]:
-    """The lines with the lowest scores, each with source, references and translation."""
     for line in worst_lines:
         yield "", ""
         yield f"  line {line.line:,}   chrF {line.chrf:.2f}", "bold"

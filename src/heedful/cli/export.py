@@ -10,19 +10,22 @@ from heedful.errors import ConfigError
 
 
 def export(
-    model: str = typer.Argument(..., help="A model directory, or the run that wrote it."),
-    to: str = typer.Option("ctranslate2", "--to", help="ctranslate2, hugging_face, onnx or argos."),
-    out: str | None = typer.Option(None, "--out", help="Where to write (default: next to the model, with its name)."),
+    model: str = typer.Argument(..., help="A model directory or a run directory."),
+    to: str = typer.Option("ctranslate2", "--to", help="Format: ctranslate2, hugging_face, onnx or argos."),
+    out: str | None = typer.Option(None, "--out", help="Output path (default: next to the model, named after it)."),
     quantization: str | None = typer.Option(
         None,
         "--quantization",
-        help="float32; for ctranslate2 and argos also int8, int8_float32, bfloat16 or float16.",
+        help="float32; ctranslate2 and argos also: int8, int8_float32, bfloat16 or float16 (default: int8 for argos, "
+        "else float32).",
     ),
     probes: str | None = typer.Option(
-        None, "--probes", help="Sentences to verify the export with, one per line (default: the validation set)."
+        None, "--probes", help="File of source sentences to verify the export with (default: the validation set)."
     ),
 ) -> None:
-    """Export a model for other tools and verify that it translates the same; otherwise nothing is written.
+    """Export a model to another format and verify its output.
+
+    If the export does not translate like the model, it is not written.
 
     \b
       heedful export my-model --to ctranslate2 --quantization int8
@@ -36,7 +39,7 @@ def export(
     if probes is not None:
         sentences = [line for line in read_probes(probes) if line.strip()]
         if not sentences:
-            raise ConfigError(f"{probes} contains no sentences")
+            raise ConfigError(f"--probes {probes} contains no sentences; add some, one per line")
     export_format = find_format(to)
     quantization = quantization or export_format.quantizations[0]
     bundle = open_bundle(model)
@@ -58,7 +61,6 @@ def export(
 
 
 def read_probes(file: str) -> list[str]:
-    """The lines of the file of --probes."""
     try:
         return Path(file).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
@@ -68,6 +70,5 @@ def read_probes(file: str) -> list[str]:
 
 
 def format_size(path: Path) -> str:
-    """The size of a file or folder in megabytes."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"

@@ -1,4 +1,4 @@
-"""`heedful import`: convert a model of another toolkit to a model directory."""
+"""`heedful import`: convert another toolkit's model to a model directory."""
 
 import shlex
 
@@ -9,12 +9,14 @@ from heedful.cli.arguments import find_languages
 
 def import_model(
     folder: str = typer.Argument(
-        ..., help="A folder of Hugging Face's Marian (such as OPUS-MT), of CTranslate2, or of g2p_en."
+        ..., help="Directory of a Hugging Face Marian (such as OPUS-MT), CTranslate2 or g2p_en model."
     ),
-    out: str = typer.Option(..., "--out", help="The model directory to write."),
-    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, if the folder lacks them."),
+    out: str = typer.Option(..., "--out", help="Model directory to write."),
+    pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the model)."),
 ) -> None:
-    """Import a model of another toolkit, such as OPUS-MT, to translate with, inspect, fine-tune or serve it.
+    """Import another toolkit's model, such as OPUS-MT.
+
+    The result is a model directory to translate with, inspect, fine-tune or serve.
 
     \b
       heedful import opus-mt-en-de --out en-de

@@ -1,4 +1,4 @@
-"""`heedful info`: which packages are installed and what they are for."""
+"""`heedful info`: installed packages and their purpose."""
 
 import platform
 from typing import NamedTuple
@@ -33,8 +33,8 @@ PACKAGES = (
 )
 
 
-def info(markdown: bool = typer.Option(False, "--markdown", help="Print a table for a bug report.")) -> None:
-    """List the installed packages, and the commands that install the missing ones.
+def info(markdown: bool = typer.Option(False, "--markdown", help="Print a Markdown table for a bug report.")) -> None:
+    """List installed packages, and commands to install missing ones.
 
     \b
       heedful info
@@ -56,13 +56,12 @@ def info(markdown: bool = typer.Option(False, "--markdown", help="Print a table 
 
 
 def describe_purpose(package: Package) -> str:
-    """The purpose of a package, and how to install it if it is missing."""
     is_missing = installed_version(package.name) is None and package.extra is not None
     return f"{package.purpose}: pip install 'heedful[{package.extra}]'" if is_missing else package.purpose
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package, without importing it."""
+    """The version, or None; the package is not imported."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""`heedful init`: write a heedful.toml for the files of a corpus."""
+"""`heedful init`: write a heedful.toml for a corpus."""
 
 import shlex
 import sys
@@ -19,18 +19,30 @@ MAX_EXAMINED_BYTES = 100_000_000  # larger corpora are left to `heedful check`
 
 
 def init(
-    folder: str = typer.Argument(..., help="The folder to create, such as my-translator."),
-    files: list[str] = typer.Argument(None, help="Two files, or one .tsv, .jsonl, .tmx or .parquet."),
+    folder: str = typer.Argument(..., help="Directory to create, such as my-translator."),
+    files: list[str] = typer.Argument(None, help="Two text files, or one .tsv, .jsonl, .tmx or .parquet."),
     sample: str | None = typer.Option(
-        None, "--sample", help=f"A built-in corpus instead of files: {', '.join(PAIRS)}."
+        None, "--sample", help=f"Use a built-in corpus instead of files: {' or '.join(PAIRS)}."
     ),
-    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, if not in the file names."),
-    validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: held-out pairs)."),
-    test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
-    time: str | None = typer.Option(None, "--time", help=f"How long to train (default: {DEFAULT_TIME})."),
-    recipe: str | None = typer.Option(None, "--recipe", help="A recipe, instead of the autopilot's choice."),
+    pair: str | None = typer.Option(
+        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
+    ),
+    validation: list[str] = typer.Option(
+        [], "--validation", help="Validation file; repeat for a second (default: hold out pairs)."
+    ),
+    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second."),
+    time: str | None = typer.Option(
+        None,
+        "--time",
+        help=f"Training time, such as 1h30m (default: {DEFAULT_TIME}; {DEFAULT_SAMPLE_TIME} for a sample).",
+    ),
+    recipe: str | None = typer.Option(
+        None, "--recipe", help="Recipe, such as transformer-tiny (default: chosen by the autopilot)."
+    ),
 ) -> None:
-    """Examine your files and write a heedful.toml for them; asks for what is missing.
+    """Create a directory with a heedful.toml for your files.
+
+    Examines the files and reports problems. On a terminal, prompts for missing values.
 
     \b
       heedful init captions train.en train.de --time 40m
@@ -40,19 +52,17 @@ def init(
     from heedful.cli.arguments import find_languages
 
     if (file := Path(folder) / scaffold.SETTINGS_FILE).exists():
-        raise ConfigError(f"{file} already exists: train with it, or choose another folder")
+        raise ConfigError(f"{file} already exists: train with it, or choose another directory")
     is_interactive = can_prompt()
     files = list(files or ())
     if not files and not sample:
         if not is_interactive:
             raise ConfigError(
-                f"say which files hold your pairs: heedful init {folder} train.en train.de; "
-                f"or try a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
+                f"no files with sentence pairs: pass them, such as heedful init {folder} train.en train.de, "
+                f"or use a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
             )
-        files = shlex.split(
-            prompt("Which files hold your pairs? Two files, or one .tsv, .jsonl, .tmx (empty: a sample)", "")
-        )
-        sample = None if files else prompt(f"Which sample? {' or '.join(PAIRS)}", PAIRS[0])
+        files = shlex.split(prompt("Files with sentence pairs: two, or one .tsv, .jsonl or .tmx (empty: a sample)", ""))
+        sample = None if files else prompt(f"Sample: {' or '.join(PAIRS)}", PAIRS[0])
     languages = None
     if not sample:
         try:
@@ -60,10 +70,10 @@ def init(
         except ConfigError:
             if not is_interactive:
                 raise
-            languages = find_languages(files, prompt("Which languages? Source first, such as en-de"))
+            languages = find_languages(files, prompt("Languages, source first, such as en-de"))
     default_time = DEFAULT_SAMPLE_TIME if sample else DEFAULT_TIME
     if is_interactive and time is None:
-        time = prompt("How long may training take?", default_time)
+        time = prompt("Training time", default_time)
     path = scaffold.init(
         folder,
         files,
@@ -78,12 +88,11 @@ def init(
 
 
 def can_prompt() -> bool:
-    """Whether a user at a terminal can answer questions."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def prompt(question: str, default: str | None = None) -> str:
-    """The user's answer; an empty one selects the default."""
+    """The user's answer, or the default if it is empty."""
     return str(typer.prompt(question, default=default, show_default=bool(default), err=True)).strip()
 
 
@@ -104,7 +113,7 @@ def print_summary(path: Path) -> None:
 
 def describe_corpora(settings: "Settings") -> list[str]:
     """The number of pairs, a sample pair, and the findings of `heedful check`."""
-    require("polars", extra="corpus", whose="heedful init, to look at the files,")
+    require("polars", extra="corpus", whose="heedful init, to examine the files,")
     from heedful.config import name_corpora
     from heedful.corpus.check import examine_corpora, make_report
     from heedful.corpus.readers import read_pairs, resolve_files
@@ -115,7 +124,7 @@ def describe_corpora(settings: "Settings") -> list[str]:
     first_block = next(read_pairs(settings.data.train[0].files, *languages))
     sample = [f"{first_block.source[0]}  |  {first_block.target[0]}"] if first_block.source else []
     if num_bytes > MAX_EXAMINED_BYTES:
-        return [*sample, f"{num_bytes / 1e9:,.1f} GB: too large to examine here; use heedful check"]
+        return [*sample, f"{num_bytes / 1e9:,.1f} GB: too large to examine now; run heedful check"]
     corpus_report = make_report(settings, examine_corpora(settings))
     counts = ", ".join(f"{pairs:,} {name}" for name, pairs in corpus_report.pairs.items())
     problems = [

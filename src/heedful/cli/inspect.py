@@ -1,4 +1,4 @@
-"""`heedful inspect`: write a page that shows what a model does with a sentence."""
+"""`heedful inspect`: show how a model translates a sentence."""
 
 import os
 import sys
@@ -15,27 +15,31 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: str = typer.Argument(..., help="A model directory, a run, or a trace (.json)."),
-    sentence: str | None = typer.Argument(None, help="The sentence; for several use --file."),
-    file: str | None = typer.Option(None, "--file", help="A file of sentences, one per line."),
-    reference: str | None = typer.Option(None, "--reference", help="The correct translation, to find search errors."),
-    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: from the model)."),
-    against: str | None = typer.Option(None, "--against", help="Another model, side by side."),
-    against_beam: int | None = typer.Option(None, "--against-beam", help="The same model with this beam size."),
+    model: str = typer.Argument(..., help="A model directory, a run directory, or a trace (.json)."),
+    sentence: str | None = typer.Argument(None, help="Sentence to translate; for several, use --file."),
+    file: str | None = typer.Option(None, "--file", help="File with one sentence per line."),
+    reference: str | None = typer.Option(None, "--reference", help="Correct translation, to detect search errors."),
+    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: the model's)."),
+    against: str | None = typer.Option(None, "--against", help="Another model to compare with."),
+    against_beam: int | None = typer.Option(
+        None, "--against-beam", help="Compare with the same model at this beam size."
+    ),
     arithmetic: str | None = typer.Option(
-        None, "--arithmetic", help="Include the vectors of every score, for: cross, encoder, decoder or all."
+        None, "--arithmetic", help="Include the vectors of each attention score: cross, encoder, decoder or all."
     ),
     importance: bool = typer.Option(True, help="Measure the importance of each head by masking it."),
-    out: str | None = typer.Option(None, "--out", help="The page to write (default: inspect.html)."),
-    as_json: str | None = typer.Option(None, "--json", help="Write the trace (docs/trace-format.md)."),
-    svg: str | None = typer.Option(None, "--svg", help="Write one attention map as SVG."),
-    png: str | None = typer.Option(None, "--png", help="Write one attention map as PNG."),
-    terminal: bool = typer.Option(False, "--terminal", help="Draw the attention map in the terminal."),
-    pieces: bool = typer.Option(False, "--pieces", help="In maps, show subword pieces instead of words."),
-    validate: bool = typer.Option(False, "--validate", help="Only check whether the trace is valid."),
+    out: str | None = typer.Option(None, "--out", help="HTML file to write (default: inspect.html)."),
+    as_json: str | None = typer.Option(None, "--json", help="Write the trace as JSON (see docs/trace-format.md)."),
+    svg: str | None = typer.Option(None, "--svg", help="Write the first attention map as SVG."),
+    png: str | None = typer.Option(None, "--png", help="Write the first attention map as PNG."),
+    terminal: bool = typer.Option(False, "--terminal", help="Draw attention maps in the terminal."),
+    pieces: bool = typer.Option(False, "--pieces", help="Show subword pieces instead of words in maps."),
+    validate: bool = typer.Option(False, "--validate", help="Only check that the trace is valid."),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
-    """Look inside a model: attention, search and probabilities, in one self-contained HTML file.
+    """Show a model's attention, search and probabilities.
+
+    Writes one self-contained HTML file.
 
     \b
       heedful inspect my-model "Two dogs run through the snow." --open
@@ -49,7 +53,7 @@ def inspect(
             return
     else:
         if validate:
-            raise ConfigError("--validate needs a trace: heedful inspect trace.json --validate")
+            raise ConfigError("--validate needs a trace file, such as heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
         page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance)
     messages = [svg and write_file(svg, page.svg(pieces=pieces).encode())]
@@ -63,7 +67,7 @@ def inspect(
         from heedful.inspection.figure import render_terminal as render_chart
 
         if not page.trace.sentences:
-            raise ConfigError("there is no sentence to draw: give one")
+            raise ConfigError("there is no sentence to draw: pass one")
         for traced in page.trace.sentences:
             Console(highlight=False).print(render_chart(traced, pieces=pieces))
     if as_json:
@@ -79,17 +83,17 @@ def inspect(
 
 
 def open_page(path: Path) -> str:
-    """Open a page in the browser if there is a screen; returns a message that says whether it did."""
+    """Open a page in the browser if there is a screen; return a status message."""
     has_screen = sys.platform in {"win32", "darwin"} or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
-    if has_screen and webbrowser.open(path.resolve().as_uri()):  # without a screen, text browsers take the terminal
+    if has_screen and webbrowser.open(path.resolve().as_uri()):  # without a screen, a text browser would start
         return "opened in the browser"
-    return "there is no screen here: open it in a browser"
+    return "no screen found: open it in a browser"
 
 
 def read_sentences(sentence: str | None, file: str | None) -> list[str]:
-    """The sentence, or the lines of the file of --file that are not blank."""
+    """The sentence, or the nonblank lines of --file."""
     if sentence is not None and file is not None:
-        raise ConfigError("give a sentence or a --file of them, not both")
+        raise ConfigError("pass a sentence or --file, not both")
     if file is None:
         return [] if sentence is None else [sentence]
     from heedful.corpus.text_files import suggest_path
@@ -100,11 +104,10 @@ def read_sentences(sentence: str | None, file: str | None) -> list[str]:
     try:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8 at byte {error.start + 1}") from None
+        raise DataError(f"{file} is not UTF-8 at byte {error.start + 1}: save it as UTF-8") from None
 
 
 def read_trace(file: str) -> "Page":
-    """The page of a trace file."""
     from heedful.corpus.text_files import suggest_path
     from heedful.inspection.api import Page
     from heedful.trace import parse_trace
@@ -125,17 +128,17 @@ def inspect_sentences(
     arithmetic: str | None,
     importance: bool,
 ) -> "Page":
-    """One page for all sentences; on a terminal it shows the progress."""
+    """One page for all sentences, with progress on a terminal."""
     from rich.console import Console
 
     from heedful.inspection.api import Page, inspect, open_model
     from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:
-        raise ConfigError("--reference belongs to one sentence: give one")
+        raise ConfigError("--reference needs exactly one sentence")
     places = PLACES if arithmetic == "all" else (arithmetic,) if arithmetic else ()
     if not set(places) <= set(PLACES):
-        raise ConfigError(f"--arithmetic {arithmetic} is unknown: use {', '.join(PLACES)} or all")
+        raise ConfigError(f"--arithmetic {arithmetic}: use {', '.join(PLACES)} or all")
     pages = []
     with Console(stderr=True).status("opening the model") as status:
         first_model = open_model(model)
@@ -159,6 +162,6 @@ def inspect_sentences(
 
 
 def write_file(path: str, data: bytes) -> str:
-    """Write a file; returns a message with its name and size."""
+    """Write a file; return a message with its name and size."""
     Path(path).write_bytes(data)
     return f"{path} ({len(data) / 1000:,.0f} kB)"

@@ -1,4 +1,4 @@
-"""`heedful prepare`: turn corpora into tokens, ready for training."""
+"""`heedful prepare`: turn corpora into token shards for training."""
 
 import shlex
 import time
@@ -19,21 +19,25 @@ if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback as ProgressHandler
     from heedful.data.prepare import StageProgress
 
-MAX_DROPPED_SHARE = 0.2  # of the pairs; a rule that drops more gives a warning
-SECONDS_BETWEEN_LINES = 10.0  # of progress, where there is no terminal
+MAX_DROPPED_SHARE = 0.2  # of the pairs; warn if a rule drops more
+SECONDS_BETWEEN_LINES = 10.0  # of progress, without a terminal
 
 
 def prepare(
-    config: str = typer.Argument("heedful.toml", help="The settings, a heedful.toml."),
+    config: str = typer.Argument("heedful.toml", help="Settings file."),
     workers: int | None = typer.Option(
-        None, "--workers", help="Processes on this machine (default: 1; one per core above 128 MB of text)."
+        None, "--workers", help="Local processes (default: 1; one per core above 128 MB of text)."
     ),
     cluster: str | None = typer.Option(
-        None, "--cluster", help="A Ray cluster: ray://host:10001, host:6379, or just ray."
+        None, "--cluster", help="Ray cluster: ray (the one of this machine), host:6379 or ray://host:10001."
     ),
-    sets: list[str] = typer.Option([], "--set", help="Override a setting, such as tokenizer.vocab_size=4000."),
+    sets: list[str] = typer.Option(
+        [], "--set", help="Override a setting, such as tokenizer.vocab_size=4000; repeatable."
+    ),
 ) -> None:
-    """Read, clean, deduplicate, shuffle and tokenize. Repeat the command to continue after an interruption.
+    """Clean, deduplicate, shuffle and tokenize a corpus.
+
+    Rerun the command to resume after an interruption.
 
     \b
       heedful prepare heedful.toml
@@ -70,7 +74,7 @@ def prepare(
 
 @contextmanager
 def show_stages(console: "Console") -> Iterator["ProgressHandler"]:
-    """Yields a progress handler that draws a bar for each stage, or prints lines where there is no terminal."""
+    """Yield a progress handler that draws a bar per stage, or prints lines without a terminal."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -107,7 +111,7 @@ def show_stages(console: "Console") -> Iterator["ProgressHandler"]:
 
 
 def path_from_here(path: str | Path) -> Path:
-    """The path relative to the working directory if it is inside, else as it is."""
+    """The path, relative to the working directory if it is inside."""
     path, here = Path(path), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -115,7 +119,7 @@ def path_from_here(path: str | Path) -> Path:
 def summarize_counts(
     settings: "Settings", counts: Mapping[str, int], tokenizers: Mapping[str, Mapping[str, object]]
 ) -> list[tuple[str, str]]:
-    """(label, text) of each line about the pairs that were read, changed, dropped and kept."""
+    """(label, text) lines about the pairs read, changed, dropped and kept."""
     read = " · ".join(
         f"{counts[f'{split}.read']:,} {split}" for split in ("train", "validation", "test") if f"{split}.read" in counts
     )
@@ -145,7 +149,7 @@ def summarize_counts(
 
 
 def drop_warnings(dropped: Mapping[str, int], pairs: int) -> list[tuple[str, str]]:
-    """A warning line for each rule that dropped suspiciously many pairs."""
+    """A warning for each rule that dropped more than MAX_DROPPED_SHARE of the pairs."""
     return [
         ("!", f"[yellow]{name} dropped {number / pairs:.0%} of the pairs: run heedful check to see why[/]")
         for name, number in dropped.items()

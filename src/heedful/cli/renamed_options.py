@@ -1,4 +1,4 @@
-"""Options and environment variables that were renamed, so that the old name is answered with the new one."""
+"""Renamed options and environment variables: the error for an old name suggests the new one."""
 
 import os
 
@@ -19,13 +19,13 @@ RENAMED_VARIABLES = {"HEEDFUL_ANYONE": "HEEDFUL_NO_AUTH", "HEEDFUL_ROUNDING": "H
 
 
 def renamed_option_message(command: str | None, option: str) -> str | None:
-    """The error message for an old option of a command; None if it was not renamed."""
+    """The error message for an old option, or None if it was not renamed."""
     new_option = RENAMED_OPTIONS.get((command or "", option))
     return new_option and f"unknown option `{option}`; it is now `{new_option}`"
 
 
 def check_environment() -> None:
-    """Raise an error if an environment variable has an old name: without its setting the server would differ."""
+    """Raise an error for an old environment variable: ignoring it would change how the server behaves."""
     for name, new_name in RENAMED_VARIABLES.items():
         if name in os.environ:
             raise ConfigError(f"unknown environment variable `{name}`; it is now `{new_name}`")

@@ -15,12 +15,12 @@ from heedful.text.normalize import escape_invisible
 if TYPE_CHECKING:
     from heedful.translation.translator import Translator
 
-WINDOW_LINES = 500  # that a model translates between two reports of progress
+WINDOW_LINES = 500  # translated between two progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class UsedModel:
-    """A model that was given instead of a file, and its translations."""
+    """A system that is a model, and its translations."""
 
     translator: "Translator"
     translations: list[str]
@@ -28,7 +28,6 @@ class UsedModel:
 
     @property
     def summary(self) -> dict[str, float]:
-        """The size of the model, and its speed on this machine."""
         num_bytes = sum(file.stat().st_size for file in self.translator.location.rglob("*") if file.is_file())
         return {
             "weights": self.translator.bundle.description.parameters,
@@ -38,7 +37,6 @@ class UsedModel:
 
     @property
     def size_and_speed(self) -> str:
-        """The summary as text."""
         weights, megabytes, speed = self.summary.values()
         return f"{weights:,} weights, {megabytes:,} MB; {speed:,} lines per second on this machine"
 
@@ -53,7 +51,7 @@ class ScoredTexts:
     models: dict[str, UsedModel] = field(default_factory=dict)  # the systems that are models
 
     def labeled_line(self, number: int, *systems: str) -> list[tuple[str, str]]:
-        """(label, text) of source, references and the translations by `systems` for a line, counted from 1."""
+        """(label, text) of source, references and translations by `systems` of line `number`, counted from 1."""
         rows = [("source", self.sources[number - 1])] if self.sources else []
         for index, lines in enumerate(self.references, 1):
             rows.append((f"reference {index}" if len(self.references) > 1 else "reference", lines[number - 1]))
@@ -61,7 +59,7 @@ class ScoredTexts:
 
 
 def read_texts(systems: Mapping[str, str], references: Sequence[str], source: str | None) -> ScoredTexts:
-    """Read files, and translate the source with the systems that are models; all must have as many lines."""
+    """Read files and run models on the source; all texts must have the same number of lines."""
     source_lines = read_lines(source) if source else None
     reference_lines = [read_lines(path) for path in references]
     texts = dict(zip(references, reference_lines, strict=True))
@@ -79,20 +77,18 @@ def read_texts(systems: Mapping[str, str], references: Sequence[str], source: st
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
-    """Raise an error if texts have different numbers of lines."""
     (first_name, first_lines), *others = texts.items()
     for name, lines in others:
         if len(lines) != len(first_lines):
             raise DataError(
-                f"{first_name} has {len(first_lines):,} lines and {name} has {len(lines):,}: line N of one must belong "
-                "to line N of the other; is a line missing, or is one of them from another test set?"
+                f"{first_name} has {len(first_lines):,} lines and {name} has {len(lines):,}, but line N of one must "
+                "match line N of the other: look for a missing line, or a file from another test set"
             )
 
 
 def translate_source(folder: str, sources: Sequence[str] | None) -> UsedModel:
-    """Load a model and translate the source text with it."""
     if sources is None:
-        raise ConfigError(f"{folder} is a model: say which text to translate, such as --source test.en")
+        raise ConfigError(f"{folder} is a model: add the text to translate, such as --source test.en")
     from heedful.cli.translate import ProgressReporter
     from heedful.translation.translator import TranslationOptions, load
 
@@ -106,29 +102,28 @@ def translate_source(folder: str, sources: Sequence[str] | None) -> UsedModel:
 
 
 def read_lines(file: str) -> list[str]:
-    """The lines of a text file (plain, .gz or .zst); raises an error if a line cannot be read."""
+    """The lines of a text file (plain, .gz or .zst)."""
     from heedful.corpus.readers import reject_reason
     from heedful.corpus.text_files import MAX_LINE_BYTES, iterate_lines, suggest_path
 
     path, texts = Path(file), []
     if path.is_dir():
         raise ConfigError(
-            f"{file} is a folder, but a text file is expected here. A model comes first in heedful evaluate MODEL "
+            f"{file} is a directory, but a text file is expected here. Put the model first in heedful evaluate MODEL "
             "test.de --source test.en, and last in heedful compare test.de MODEL --source test.en"
         )
     if not path.is_file():
         raise DataError(f"there is no file {file}{suggest_path(path)}")
     for number, line in enumerate(iterate_lines(path), 1):
         if problem := reject_reason(line, MAX_LINE_BYTES):
-            raise DataError(f"{file}:{number}: {problem}; correct it, or save the file as UTF-8")
+            raise DataError(f"{file}:{number}: {problem}; fix the line, or save the file as UTF-8")
         texts.append(line.decode())
     if not texts:
-        raise DataError(f"{file} is empty; is it the right file?")
+        raise DataError(f"{file} is empty: check that it is the right file")
     return texts
 
 
 def print_warnings(texts: Sequence[str]) -> None:
-    """Print warnings on standard error."""
     for text in texts:
         typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
@@ -136,7 +131,7 @@ def print_warnings(texts: Sequence[str]) -> None:
 def parse_metrics(
     metrics: Sequence[str], tokenize: str, lowercase: bool, smooth: str
 ) -> tuple[list[str], MetricOptions]:
-    """The metric names (["a,b", "c"] are three) and options; raises an error if one is unknown."""
+    """The metric names (["a,b", "c"] are three) and options, all validated."""
     names = list(dict.fromkeys(name for value in metrics for name in value.split(",")))
     options = MetricOptions(tokenize, lowercase, smooth)
     make_bleu(options)

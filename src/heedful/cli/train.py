@@ -11,24 +11,32 @@ from heedful.errors import ConfigError, require
 
 def train(
     files: list[str] = typer.Argument(
-        ["heedful.toml"], help="A heedful.toml; or two files, or one .tsv, .jsonl, .tmx or .parquet."
+        ["heedful.toml"], help="A heedful.toml; or two text files, or one .tsv, .jsonl, .tmx or .parquet."
     ),
-    out: str | None = typer.Option(
-        None, "--out", help="The folder of the run and its model (default: from the .toml)."
+    out: str | None = typer.Option(None, "--out", help="Run directory to write (default: from the .toml)."),
+    time: str | None = typer.Option(None, "--time", help="Total time, such as 40m or 1h30m."),
+    steps: int | None = typer.Option(None, "--steps", help="Number of updates, instead of --time."),
+    recipe: str | None = typer.Option(
+        None, "--recipe", help="Recipe, such as transformer-tiny (default: chosen by the autopilot)."
     ),
-    time: str | None = typer.Option(None, "--time", help="Time limit from start to end, such as 40m or 1h30m."),
-    steps: int | None = typer.Option(None, "--steps", help="Number of updates, instead of a time limit."),
-    recipe: str | None = typer.Option(None, "--recipe", help="Start from a recipe, such as transformer-tiny."),
-    start: str | None = typer.Option(None, "--from", help="Fine-tune this model directory."),
-    pair: str | None = typer.Option(None, "--pair", help="The languages, such as en-de, if not in the file names."),
-    validation: list[str] = typer.Option([], "--validation", help="Files to validate on (default: held-out pairs)."),
-    test: list[str] = typer.Option([], "--test", help="Files to score at the end."),
-    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also log for TensorBoard, in the run's folder."),
-    sets: list[str] = typer.Option([], "--set", help="Override a setting, such as train.batch_tokens=8192."),
+    start: str | None = typer.Option(None, "--from", help="Model directory to fine-tune."),
+    pair: str | None = typer.Option(
+        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
+    ),
+    validation: list[str] = typer.Option(
+        [], "--validation", help="Validation file; repeat for a second (default: hold out pairs)."
+    ),
+    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second."),
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard logs to the run directory."),
+    sets: list[str] = typer.Option(
+        [], "--set", help="Override a setting, such as train.batch_tokens=8192; repeatable."
+    ),
 ) -> None:
-    """Train a translator. Repeat the command to resume an interrupted run; the result is the same to the bit.
+    """Train a translator.
 
-    Without a .toml and a --recipe, the autopilot chooses the model and the training settings by the size of the corpus
+    Rerun the command to resume an interrupted run; the result is bit-identical.
+
+    Without a .toml or a --recipe, the autopilot chooses the model and the training settings from the size of the corpus
     and the speed of this machine. It prints its reasons and writes the settings to autopilot.toml in --out.
 
     \b
@@ -40,13 +48,13 @@ def train(
     require("torch", extra="train", whose="heedful train")
     require("polars", extra="train", whose="heedful train")
     if not out and not is_settings_file(files):
-        raise ConfigError("say where to write the run and its model, such as: --out my-model")
+        raise ConfigError("no run directory: add one, such as --out my-model")
     if start and recipe:
-        raise ConfigError("--from uses the settings of that model: leave out --recipe")
+        raise ConfigError("--from uses the settings of that model: remove --recipe")
     if not recipe and not start and not is_settings_file(files) and any(text.startswith("model.") for text in sets):
         raise ConfigError(
-            "the autopilot chooses the whole [model]. Start from a recipe: --recipe transformer-tiny --set ...; "
-            "or let it choose, change the autopilot.toml that it writes, and train with that"
+            "the autopilot chooses all of [model], so --set model.* needs a recipe: add --recipe transformer-tiny; "
+            "or train without it, edit the autopilot.toml in --out, and train with that file"
         )
     init_from = [f"init_from={Path(start).absolute().as_posix()}"] if start else []
     sets = [*option_settings(out, time, steps), *init_from, *sets]
@@ -71,7 +79,7 @@ def train(
 def option_settings(out: str | None, time: str | None, steps: int | None) -> list[str]:
     """The options --time, --steps and --out as settings such as `train.steps=10`."""
     if time is not None and steps is not None:
-        raise ConfigError("give --time or --steps, not both")
+        raise ConfigError("use --time or --steps, not both")
     settings = [f"train.time={time}"] if time is not None else []
     settings += [f"train.steps={steps}"] if steps is not None else []
     return [*settings, *([f"train.output_dir={Path(out).absolute().as_posix()}"] if out else [])]

@@ -1,8 +1,7 @@
-"""The display of a training run: a live picture on a terminal, lines with timestamps anywhere else.
+"""The display of a training run: a live picture on a terminal, timestamped lines elsewhere.
 
-Every event is folded into a `DisplayState`; picture and lines are functions of the state and the time. Decisions and
-warnings are printed above the picture and stay in the terminal's history. Sentences are untrusted and escaped before
-they are shown.
+Each event updates a `DisplayState`; picture and lines are functions of the state and the time. Decisions and warnings
+are printed above the picture and stay in the terminal's history. Sentences are untrusted, so they are escaped.
 """
 
 import shlex
@@ -40,7 +39,7 @@ from heedful.training.report import LABELS, REPORT, mark_matches
 if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback, StageProgress
 
-MAX_VALIDATION_ROWS = 4  # in the table, and the best one if it is older
+MAX_VALIDATION_ROWS = 4  # plus the best one if it is older
 MAX_SPARKLINE_POINTS = 40
 MAX_SENTENCE_CHARACTERS = 240
 MAX_SHOWN_LINES = 5  # of a skipped batch
@@ -48,7 +47,7 @@ MAX_FORECAST_SECONDS = 1e9  # a longer forecast is not shown as a date
 
 
 class Symbols(NamedTuple):
-    """The special characters that a console can show."""
+    """Special characters, for consoles with and without Unicode."""
 
     arrow: str
     dot: str
@@ -60,20 +59,19 @@ UNICODE, ASCII = Symbols("→", " · ", "▁▂▃▄▅▆▇█"), Symbols("->
 
 @dataclass(frozen=True)
 class DisplayState:
-    """What the display shows of the events so far."""
+    """The events so far, as far as the display shows them."""
 
     began: Began | None = None
     stepped: Stepped | None = None
-    updated: datetime = datetime.min  # the time of the later of these two
+    updated: datetime = datetime.min  # when the later of these two arrived
     steps: int = 0  # the planned last step
     saved_step: int = 0
     validations: tuple[Validated, ...] = ()
     samples: tuple[SampleTranslation, ...] = ()
-    previous_samples: tuple[SampleTranslation, ...] = ()  # of the validation before
+    previous_samples: tuple[SampleTranslation, ...] = ()  # of the previous validation
     ended: Ended | None = None
 
     def after(self, event: Event, now: datetime) -> Self:
-        """The state after one more event."""
         match event:
             case Began():
                 return replace(self, began=event, updated=now, steps=event.steps)
@@ -101,18 +99,16 @@ class DisplayState:
 
     @property
     def best(self) -> Validated | None:
-        """The best validation so far."""
         return next((validated for validated in reversed(self.validations) if validated.best), None)
 
     @property
     def end_time(self) -> datetime | None:
-        """When training will end, if that is known."""
+        """The expected end of training, if known."""
         seconds = self.stepped.remaining if self.stepped else self.began.seconds if self.began else None
         return self.updated + timedelta(seconds=seconds) if seconds and seconds < MAX_FORECAST_SECONDS else None
 
     @property
     def total_epochs(self) -> float:
-        """The number of epochs at the end of training."""
         if self.stepped:
             return self.stepped.epoch * self.steps / self.stepped.step
         return self.began.passes if self.began else 0.0
@@ -193,7 +189,7 @@ def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class Picture:
-    """The part of the display that is redrawn; it shows as many samples as fit the height of the terminal."""
+    """The redrawn part of the display, with as many samples as fit the terminal."""
 
     state: DisplayState
     now: datetime
@@ -220,7 +216,6 @@ class Picture:
                 yield part
 
     def progress_bar(self, width: int) -> RenderableType:
-        """A bar with the number of steps."""
         last = self.state.stepped or self.state.began
         step, steps = last.step if last else 0, max(1, self.state.steps)
         text = Text(f"{step / steps:4.0%}  step {step:,} of {steps:,}", no_wrap=True)
@@ -230,7 +225,6 @@ class Picture:
         return row
 
     def status(self) -> str:
-        """The elapsed time, the forecast, the epoch and the last saved step."""
         state, parts = self.state, [forecast(self.state, self.now)]
         if state.ended:
             parts = [f"{format_duration(state.ended.elapsed)} elapsed", state.ended.why]
@@ -259,7 +253,7 @@ class Picture:
 
 
 def step_numbers(event: Stepped, width: int) -> Iterator[Text]:
-    """A row of names above a row of values; several such pairs on a narrow terminal."""
+    """A row of names above a row of values, wrapped on a narrow terminal."""
     cells = {
         "loss": f"{event.loss:.3f}",
         "perplexity": format_perplexity(event.perplexity),
@@ -305,7 +299,7 @@ def render_sample(now: SampleTranslation, previous: SampleTranslation | None) ->
 
 
 class TrainingDisplay:
-    """Shows events. It prints nothing before the first one, because only one of several processes gets events."""
+    """Shows events. It prints nothing before the first one, because only rank 0 receives events."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
         self.settings, self.console = settings, console
@@ -317,18 +311,15 @@ class TrainingDisplay:
         self.live = Live(console=console, get_renderable=self.picture, refresh_per_second=1, redirect_stdout=False)
 
     def picture(self) -> Picture:
-        """The picture of the current state."""
         return Picture(self.state, datetime.now(), self.symbols)
 
     def handle_preparation(self, step: "StageProgress") -> None:
-        """Show the progress of the preparation."""
         if self.show_stage is None:
             self.print_header()
             self.show_stage = self.stages.enter_context(show_stages(self.console))
         self.show_stage(step)
 
     def __call__(self, event: Event) -> None:
-        """Show an event of the training."""
         self.print_header()
         self.stages.close()
         self.show_stage = None
@@ -346,10 +337,10 @@ class TrainingDisplay:
             self.console.print(Padding(Text.assemble((what, style), colon, why), (0, 0, 0, 2)))
         if self.is_live and isinstance(event, Began):
             self.live.start()
-            self.console.show_cursor(True)  # a second Ctrl-C exits at once and must leave the cursor escape_invisible
+            self.console.show_cursor(True)  # a second Ctrl-C exits immediately and must leave the cursor visible
 
     def print_header(self) -> None:
-        """Print the languages and the folder of the run, once."""
+        """Print the languages and the run directory, once."""
         if not self.has_header:
             self.has_header = True
             languages = f"{self.settings.source} {self.symbols.arrow} {self.settings.target}"
@@ -362,7 +353,6 @@ class TrainingDisplay:
         self.console.print(Text(date + text, style), soft_wrap=True)
 
     def close(self) -> None:
-        """Stop drawing; the last picture stays in the terminal."""
         self.stages.close()
         self.live.stop()
 
@@ -374,7 +364,7 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
         console.print(Text(text, style), soft_wrap=True)
 
     if ended is None:
-        print_line("This run is already finished; use another --out for a new one.")
+        print_line("This run is already finished; use another --out to start a new one.")
     else:
         duration = format_duration(ended.elapsed)
         print_line(f"Done: {ended.why}, after {ended.step:,} steps in {duration}.", "bold")
@@ -394,7 +384,7 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
 
 @contextmanager
 def show_training(settings: Settings) -> Iterator[tuple[EventHandler, "ProgressCallback"]]:
-    """Yields handlers of training events and of the preparation's progress; prints a summary after success."""
+    """Yield handlers for training events and preparation progress; print a summary after success."""
     display = TrainingDisplay(settings, Console(stderr=True, highlight=False))
     try:
         yield display, display.handle_preparation

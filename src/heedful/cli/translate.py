@@ -22,67 +22,81 @@ if TYPE_CHECKING:
     from heedful.translation.translator import TranslationOptions, Translator
     from heedful.types import Translation
 
-MAX_WINDOW_LINES = 2000  # sorted by length and translated together, if that many are waiting
-FIRST_WINDOW_LINES = 32  # a small first window, so that output starts soon; each next one is twice as large
-READ_BYTES = 1 << 18  # requested at once; a pipe returns what it has
-PROGRESS_SECONDS = 10.0  # between two lines about the progress
-MAX_SHOWN_WARNINGS = 20  # about single lines; the rest is counted
-NOT_IN_BULK = {  # what cannot be combined with --bulk -> advice
-    "FILE": "it reads IN and writes OUT, leave FILE out",
-    "--ensemble": "each worker has one model, leave it out",
-    "--tmx": "one process fills a translation memory, leave one of them out",
-    "--nbest": "each line gives one line, leave it out (--json has scores)",
-    "--alignment": "only a single process writes links, leave it out",
-    "--sample": "repeating a piece must give the same result, leave it out",
-    "--device": "workers run on CPU cores, leave it out",
-    "--threads": "each worker has one thread, use --workers N instead",
+MAX_WINDOW_LINES = 2000  # sorted by length and translated together
+FIRST_WINDOW_LINES = 32  # small, so that output starts soon; the next ones double
+READ_BYTES = 1 << 18  # at most; a pipe returns what it has
+PROGRESS_SECONDS = 10.0  # between two progress lines
+MAX_SHOWN_WARNINGS = 20  # the rest is counted
+NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
+    "FILE": "it reads IN and writes OUT; remove FILE",
+    "--ensemble": "each worker has one model; remove it",
+    "--tmx": "one process fills a translation memory; remove one of them",
+    "--nbest": "each input line gives one output line; remove it (--json has scores)",
+    "--alignment": "only a single process writes links; remove it",
+    "--sample": "a resumed run must give the same result; remove it",
+    "--device": "workers run on CPU cores; remove it",
+    "--threads": "each worker has one thread; use --workers N instead",
 }
 
 
 def translate(
-    model: str = typer.Argument(..., help="A model directory, the run that wrote it, or an export."),
-    file: str = typer.Argument("-", help="The text, one sentence or paragraph per line; - is standard input."),
+    model: str = typer.Argument(..., help="A model directory, a run directory, or an export."),
+    file: str = typer.Argument("-", help="Text file, one sentence or paragraph per line; - is standard input."),
     others: list[str] = typer.Option(
-        [], "--ensemble", metavar="MODEL", help="Add a model with the same vocabulary to an ensemble. Repeatable."
+        [], "--ensemble", metavar="MODEL", help="Another model with the same vocabulary, for an ensemble; repeatable."
     ),
-    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: from the model)."),
-    nbest: int | None = typer.Option(None, "--nbest", help="Print the N best translations in Marian's format."),
+    beam: int | None = typer.Option(None, "--beam", help="Beam size (default: the model's)."),
+    nbest: int | None = typer.Option(
+        None, "--nbest", help="Print the N best translations of each line, in Marian's format."
+    ),
     alignment: str | None = typer.Option(
-        None, "--alignment", help="Add word links such as 0-0 1-2, by the method naive, shifted or best."
+        None, "--alignment", help="Append word links such as 0-0 1-2; method: naive, shifted or best."
     ),
     alignment_threshold: float | None = typer.Option(
         None,
         "--alignment-threshold",
-        help="With --alignment: all links with at least this share of a word's attention, not only the strongest.",
+        help="With --alignment: print links with at least this share of a word's attention, not only the strongest.",
     ),
     soft: bool = typer.Option(
-        False, "--soft", help="With --alignment: attention weights of words instead of links, in Marian's format."
+        False, "--soft", help="With --alignment: print attention weights instead of links, in Marian's format."
     ),
-    as_json: bool = typer.Option(False, "--json", help="One JSON object per line, with scores, tokens and flags."),
-    sample: bool = typer.Option(False, "--sample", help="Sample instead of beam search."),
-    temperature: float = typer.Option(1.0, "--temperature", help="With --sample: below 1 sharper, above 1 flatter."),
-    top_k: int | None = typer.Option(None, "--top-k", help="With --sample: only the k most probable tokens."),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print one JSON object per line, with scores, tokens and flags."
+    ),
+    sample: bool = typer.Option(False, "--sample", help="Sample instead of running beam search."),
+    temperature: float = typer.Option(
+        1.0, "--temperature", help="With --sample: below 1 sharpens the distribution, above 1 flattens it."
+    ),
+    top_k: int | None = typer.Option(None, "--top-k", help="With --sample: draw from the k most probable tokens."),
     top_p: float | None = typer.Option(
-        None, "--top-p", help="With --sample: only the most probable tokens with total probability p."
+        None, "--top-p", help="With --sample: draw from the most probable tokens with total probability p."
     ),
-    seed: int = typer.Option(0, "--seed", help="With --sample: the random seed."),
-    length_penalty: float | None = typer.Option(None, "--length-penalty", help="Above 1 longer, below 1 shorter."),
-    prefix: str = typer.Option("", "--prefix", help="How every translation must begin."),
-    tag: str | None = typer.Option(None, "--tag", help="A tag of the model to put before every source."),
+    seed: int = typer.Option(0, "--seed", help="With --sample: random seed."),
+    length_penalty: float | None = typer.Option(
+        None, "--length-penalty", help="Above 1 favors long output, below 1 short (default: the model's)."
+    ),
+    prefix: str = typer.Option("", "--prefix", help="Text that every translation must start with."),
+    tag: str | None = typer.Option(
+        None, "--tag", help="Tag to put before every source, one the model was trained with."
+    ),
     tmx: tuple[str, str] | None = typer.Option(
-        None, "--tmx", metavar="IN OUT", help="Fill a translation memory: translate the units without a target."
+        None, "--tmx", metavar="IN OUT", help="Translate the units of a translation memory that have no target."
     ),
     bulk: tuple[str, str] | None = typer.Option(
-        None, "--bulk", metavar="IN OUT", help="A file of any size, by several workers; repeat the command to resume."
+        None, "--bulk", metavar="IN OUT", help="Translate a large file with several workers; rerun to resume."
     ),
     workers: int | None = typer.Option(None, "--workers", help="With --bulk: local processes (default: one per core)."),
     cluster: str | None = typer.Option(
-        None, "--cluster", help="With --bulk: a Ray cluster: ray://host:10001, host:6379, or ray."
+        None,
+        "--cluster",
+        help="With --bulk: Ray cluster: ray (the one of this machine), host:6379 or ray://host:10001.",
     ),
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
-    threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: PyTorch's choice)."),
+    threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: chosen by PyTorch)."),
 ) -> None:
-    """Translate text, line by line. Blank lines stay blank; warnings go to standard error.
+    """Translate text line by line.
+
+    Blank lines stay blank. Warnings go to standard error.
 
     \b
       heedful translate my-model < news.en > news.de
@@ -90,34 +104,30 @@ def translate(
       heedful translate my-model --bulk crawl.en crawl.de --workers 16
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
-        raise ConfigError("--temperature, --top-k, --top-p and --seed belong to --sample: add it, or leave them out")
+        raise ConfigError("--temperature, --top-k, --top-p and --seed need --sample: add it, or remove them")
     if (soft or alignment_threshold is not None) and not alignment:
-        raise ConfigError(
-            "--alignment-threshold and --soft belong to --alignment: add --alignment shifted, or leave them out"
-        )
+        raise ConfigError("--alignment-threshold and --soft need --alignment: add --alignment shifted, or remove them")
     if soft and alignment_threshold is not None:
         raise ConfigError("--alignment-threshold selects links, but --soft prints weights instead: use one of them")
     if tmx and (file != "-" or as_json or nbest is not None or alignment):
-        raise ConfigError(
-            "--tmx reads and writes translation memories: leave out FILE, --json, --nbest and --alignment"
-        )
+        raise ConfigError("--tmx reads and writes translation memories: remove FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
-        raise ConfigError("--beam and --length-penalty belong to beam search: leave them out, or leave out --sample")
+        raise ConfigError("--beam and --length-penalty need beam search: remove them, or remove --sample")
     if bulk:
         conflicts = {
             "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
             "--alignment": alignment, "--sample": sample, "--device": device, "--threads": threads is not None,
         }  # fmt: skip
         for name in (name for name, is_present in conflicts.items() if is_present):
-            raise ConfigError(f"{name} does not go with --bulk: {NOT_IN_BULK[name]}")
+            raise ConfigError(f"{name} cannot be combined with --bulk: {NOT_IN_BULK[name]}")
         search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
         translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
     if workers is not None or cluster is not None:
-        raise ConfigError("--workers and --cluster belong to --bulk IN OUT: add it, or leave them out")
+        raise ConfigError("--workers and --cluster need --bulk IN OUT: add it, or remove them")
     if file == "-" and not tmx and sys.stdin.isatty():
         typer.echo(
-            "heedful: type a line, or end with Ctrl-D; to translate a file: heedful translate MODEL FILE", err=True
+            "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
         )
     from heedful.engines.base import SamplingOptions
     from heedful.translation.translator import TranslationOptions, load
@@ -147,7 +157,7 @@ def translate(
             for number, translation in enumerate(translator.stream(windows, options)):
                 reporter.count_line(number, translation)
                 write_line(format_translation(number, translation, nbest, as_json))
-    except BrokenPipeError:  # the reader has closed the pipe, such as `head`
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     reporter.finish()
@@ -156,7 +166,7 @@ def translate(
 def fill_translation_memory(
     translator: "Translator", tmx_in: str, tmx_out: str, options: "TranslationOptions", reporter: "ProgressReporter"
 ) -> None:
-    """Translate the units of a .tmx that have no target, and print how many there were."""
+    """Translate the units of a .tmx that have no target, and print the counts."""
     from heedful.corpus.tmx import fill_memory
 
     languages = translator.bundle.description
@@ -189,7 +199,7 @@ def translate_in_bulk(
     cluster: str | None,
     workers: int | None,
 ) -> None:
-    """Translate a whole file in pieces by several workers, and print a summary."""
+    """Translate a file in pieces with several workers, and print a summary."""
     from rich.console import Console
 
     from heedful.cli.prepare import show_stages
@@ -203,11 +213,15 @@ def translate_in_bulk(
             model, file_in, file_out, **search, as_json=as_json, launcher=worker_launcher, progress=handle_progress
         )
     seconds = time.monotonic() - start
-    counts = {"blank": done.blank, "not UTF-8, and replaced": done.replaced, "from before": done.lines - done.new_lines}
+    counts = {
+        "blank": done.blank,
+        "with invalid UTF-8 replaced": done.replaced,
+        "already done": done.lines - done.new_lines,
+    }
     details = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     flags = ", ".join(f"{number:,} {name}" for name, number in done.flags.items())
     following = (
-        "see docs/flags.md for their meaning, and use --json to see which lines have them"
+        "docs/flags.md explains the flags; --json shows the lines that have them"
         if flags and not as_json
         else shlex.join(["head", "-n", "3", file_out])
     )
@@ -219,7 +233,6 @@ def translate_in_bulk(
 
 
 def open_input(file: str) -> BinaryIO:
-    """Open a text file or standard input for reading bytes."""
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
@@ -227,7 +240,7 @@ def open_input(file: str) -> BinaryIO:
     from heedful.corpus.tmx import ARCHIVE_SUFFIXES
 
     if path.is_dir():
-        raise ConfigError(f"{file} is a folder; give a file in it")
+        raise ConfigError(f"{file} is a directory: pass a file in it")
     if not path.is_file():
         pipe = f"; to translate a text, pipe it in: echo {shlex.quote(file)} | heedful translate MODEL"
         raise ConfigError(f"there is no file {file}{suggest_path(path) or pipe}")
@@ -248,8 +261,8 @@ def open_input(file: str) -> BinaryIO:
 
 
 def read_windows(stream: BinaryIO, reporter: "ProgressReporter") -> Iterator[list[str]]:
-    """The lines that are available so far: one by one from a keyboard, many at once from a file."""
-    partial_line: list[bytes] = []  # the parts of a line whose end has not arrived
+    """Windows of the lines available so far: single lines from a keyboard, many from a file."""
+    partial_line: list[bytes] = []  # parts of a line whose end has not arrived
     number, max_lines = 0, FIRST_WINDOW_LINES
     while data := stream.read1(READ_BYTES):  # type: ignore[attr-defined]
         first, *others = data.split(b"\n")
@@ -268,7 +281,7 @@ def read_windows(stream: BinaryIO, reporter: "ProgressReporter") -> Iterator[lis
 
 
 def decode_input_line(line: bytes, number: int, reporter: "ProgressReporter") -> str:
-    """The text without the line end; replaces bytes that are not UTF-8, with a warning."""
+    """The text without the line end; warn if invalid UTF-8 is replaced."""
     text, is_valid = decode_line(line)
     if not is_valid:
         reporter.warn(f"line {number:,} is not UTF-8; invalid bytes are replaced")
@@ -276,7 +289,7 @@ def decode_input_line(line: bytes, number: int, reporter: "ProgressReporter") ->
 
 
 def format_translation(number: int, translation: "Translation", nbest: int | None, as_json: bool) -> str:
-    """One line of output, or one line for each of the n best."""
+    """One line of output, or one per n-best translation."""
     if as_json:
         return json.dumps(translation_to_dict(translation), ensure_ascii=False)
     if nbest is None:
@@ -288,7 +301,7 @@ def format_translation(number: int, translation: "Translation", nbest: int | Non
 
 
 def text_with_links(translation: "Translation") -> str:
-    """The text, followed by its word links or attention weights if the translation has them."""
+    """The text, followed by its word links or attention weights, if any."""
     from heedful.alignment import format_pharaoh
 
     if translation.alignment is None:
@@ -300,32 +313,30 @@ def text_with_links(translation: "Translation") -> str:
 
 
 def write_line(text: str) -> None:
-    """Write a line to standard output and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 class ProgressReporter:
-    """Prints warnings and the progress of a translation on standard error."""
+    """Prints warnings and progress on standard error."""
 
     def __init__(self) -> None:
         self.warnings, self.lines = 0, 0
         self.start = self.last_report = time.monotonic()
 
     def warn(self, text: str) -> None:
-        """Print the first warnings, and count the others."""
+        """Print the first MAX_SHOWN_WARNINGS warnings, and count the others."""
         self.warnings += 1
         if self.warnings <= MAX_SHOWN_WARNINGS:
             typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
 
     def count_line(self, number: int, translation: "Translation") -> None:
-        """Count a translated line, and warn about its flags."""
         self.lines += 1
         for flag in translation.flags:
             self.warn(f"line {number + 1:,}: {flag.side} {flag.name}: {flag.detail}")
 
     def report_between(self, windows: Iterable[list[str]]) -> Iterator[list[str]]:
-        """The same windows; prints the progress between them every PROGRESS_SECONDS."""
+        """Yield the windows, and print progress between them every PROGRESS_SECONDS."""
         for window in windows:
             yield window
             now = time.monotonic()
@@ -335,6 +346,5 @@ class ProgressReporter:
                 typer.echo(f"heedful: {self.lines:,} lines, {speed:,.0f} per second", err=True)
 
     def finish(self) -> None:
-        """Print the number of warnings that were not shown."""
         if (more := self.warnings - MAX_SHOWN_WARNINGS) > 0:
             typer.echo(f"heedful: {more:,} more warnings; --json has the flags of each line", err=True)

@@ -1,8 +1,9 @@
-"""heedful.toml: the keys a user may write, validated when loaded.
+"""heedful.toml: its keys, loaded and validated.
 
     settings = load("heedful.toml", assignments=["tokenizer.vocab_size=4000"])
 
-TOML, because YAML reads Norwegian's `no` as False and `1e-4` as a string. `to_toml` writes the resolved form.
+The format is TOML because YAML reads Norwegian's `no` as False and `1e-4` as a string. `to_toml` writes the resolved
+settings.
 """
 
 from heedful.config.load import (

@@ -2,8 +2,8 @@
 
     settings = load("heedful.toml", assignments=["tokenizer.vocab_size=4000"])
 
-Precedence: `--set a.b=c` > file > its recipe > default. Paths are relative to the file that names them. An unknown key
-is an error with its place and a suggestion.
+Precedence: `--set a.b=c` > file > its recipe > default. Paths are relative to the file that names them. The error
+for an unknown key has its place and a suggestion.
 """
 
 import json
@@ -29,9 +29,9 @@ def load(path: str | Path, assignments: Iterable[str] = ()) -> Settings:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows may write a byte order mark
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}; name the right one, or create one: heedful init") from None
+        raise ConfigError(f"there is no file {path}: check the path, or create the file with heedful init") from None
     except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; name the heedful.toml inside it") from None
+        raise ConfigError(f"{path} is a directory: pass the heedful.toml in it") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -45,12 +45,12 @@ def load(path: str | Path, assignments: Iterable[str] = ()) -> Settings:
 
 
 def as_settings(settings: Settings | str | Path) -> Settings:
-    """Return settings unchanged; load them if a path is given."""
+    """Return settings unchanged; load them from a path."""
     return settings if isinstance(settings, Settings) else load(settings)
 
 
 def parse_settings(tree: Mapping[str, Any], *, where: str = "the configuration", root: Path | None = None) -> Settings:
-    """Validate a tree of plain values; a ConfigError names the key. Paths become absolute, relative to `root`."""
+    """Validate a tree of plain values. Relative paths are resolved from `root`."""
     if isinstance(name := tree.get("recipe"), str):
         tree = merge_trees(read_recipe(name), tree)
     try:
@@ -89,7 +89,7 @@ def merge_trees(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[st
 
 
 def with_absolute_paths(settings: Settings, root: Path) -> Settings:
-    """Return the settings with every relative path taken from `root`."""
+    """Return the settings with relative paths resolved from `root`."""
 
     def absolute(path: str) -> str:
         return (root / path).absolute().as_posix()
@@ -121,16 +121,16 @@ def name_corpora(settings: Settings) -> list[tuple[str, str, CorpusSettings]]:
     ]
     for name, times in Counter(name.casefold() for name, _, _ in corpora).items():  # file systems may ignore case
         if times > 1:
-            raise ConfigError(f"{times} corpora are called `{name}`; give each its own name")
+            raise ConfigError(f"{times} corpora are named `{name}`: set a different `name` for each")
     return corpora
 
 
 def assign(tree: dict[str, Any], assignment: str) -> None:
-    """Write `a.b.0.c=value` into a tree; the value is TOML, or else a plain string."""
+    """Apply `a.b.0.c=value` to a tree; the value is TOML, or else a plain string."""
     key, equals, value = assignment.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"--set {assignment}: write key=value, such as tokenizer.vocab_size=4000")
+        raise ConfigError(f"--set {assignment}: expected key=value, such as tokenizer.vocab_size=4000")
     here: Any = tree
     for part in parts[:-1]:
         try:
@@ -158,7 +158,7 @@ def parse_value(text: str) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------- errors
 
-# What pydantic puts into the location of a key that may have several types.
+# Parts that pydantic adds to the location of a key with several types.
 _UNION_TAGS = ("transformer", "recurrent", "bottleneck", "constrained-float", "constrained-int", "literal[False]")
 
 
@@ -174,7 +174,6 @@ def _explain_all(failure: ValidationError) -> list[str]:
 
 
 def explain(error: Mapping[str, Any]) -> str:
-    """Explain one of pydantic's errors."""
     location: Location = error["loc"]
     key, kind, value = _dotted(location), error["type"], error["input"]
     last = key.split(".")[-1]
@@ -217,7 +216,7 @@ def _dotted(location: Location) -> str:
 
 
 def _new_name(error: Mapping[str, Any]) -> str | None:
-    """Return the current name of an unknown key if it is an old one."""
+    """Return the new name of a renamed key, or None."""
     return RENAMED_KEYS.get(_dotted(error["loc"][:-1]), {}).get(str(error["loc"][-1]))
 
 
@@ -238,7 +237,7 @@ def keys_of(location: Location) -> list[str]:
 
 
 def all_keys() -> list[str]:
-    """List "section.key" of every section that occurs once; not those in lists or of one kind."""
+    """List "section.key" of the sections that are neither in lists nor specific to a `kind`."""
     return [
         f"{name}.{key}"
         for name, field in Settings.model_fields.items()

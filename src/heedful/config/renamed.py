@@ -1,7 +1,7 @@
-"""Keys that have a new name: of heedful.toml, and of model directories since format 2.
+"""Renamed keys: of heedful.toml, and of model directories since format 2.
 
-An old key in a heedful.toml or `--set` is an error that gives the new name. A model directory of format 1 is read
-through the same table.
+The error for an old key in a heedful.toml or `--set` suggests the new name. Model directories of format 1 are read
+with the same table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ RENAMED_KEYS: dict[str, dict[str, str]] = {
 
 
 def rename_keys_(tree: dict[str, Any], root: str) -> None:
-    """Give the keys of format 1 their current names, in place; `tree` is the section `root`."""
+    """Rename the keys of format 1, in place; `tree` is the section `root`."""
     for _, names, table in _tables(tree, root):
         for old, new in names.items():
             if old in table:
@@ -57,7 +57,7 @@ def rename_keys_(tree: dict[str, Any], root: str) -> None:
 
 
 def find_key(tree: Mapping[str, Any], root: str, *, old: bool) -> str | None:
-    """Return the first renamed key in a tree, by its old or its new name, if there is any."""
+    """Return the first renamed key in a tree, by its old or new name, or None."""
     for section, names, table in _tables(tree, root):
         for key in names if old else names.values():
             if key in table:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 class Section(BaseModel):
-    """A table of heedful.toml: frozen; unknown keys are an error."""
+    """A table of heedful.toml: immutable; unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -48,7 +48,7 @@ Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$"), AfterValidator(_check_tag)]
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration = Annotated[str, BeforeValidator(str), AfterValidator(_check_duration)]
-Off = Literal[False]  # `clip_norm = false` switches off what a recipe switches on
+Off = Literal[False]  # `clip_norm = false` disables what a recipe enables
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 ScoreName = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
 NormalizerName = Literal["soft", "hard"]
@@ -64,7 +64,7 @@ class CorpusSettings(Section):
     files   two line-aligned files, or their common part ("data/train" for train.en and train.de), or one .tsv, .jsonl,
             .tmx or .parquet file; .gz and .zst are decompressed
     tag     a token put before every source of this corpus, such as "<2de>" or "<captions>"
-    weight  how often it is read compared with the others; without weights, every pair counts the same
+    weight  how often its pairs are sampled relative to other corpora; without weights, all pairs count equally
     """
 
     files: Paths
@@ -74,7 +74,7 @@ class CorpusSettings(Section):
 
 
 class DataSettings(Section):
-    """The corpora, and the folder for the prepared data."""
+    """The corpora, and the directory for the prepared data."""
 
     train: Annotated[tuple[CorpusSettings, ...], Field(min_length=1)]
     validation: tuple[CorpusSettings, ...] = ()
@@ -89,9 +89,9 @@ class DataSettings(Section):
     def _check_weights(self) -> Self:
         weighted = [corpus.weight is not None for corpus in self.train]
         if self.temperature is not None and any(weighted):
-            raise ValueError("give either `temperature` or a `weight` for every corpus, not both")
+            raise ValueError("set either `temperature` or a `weight` for every corpus, not both")
         if any(weighted) and not all(weighted):
-            raise ValueError("give every corpus of `train` a `weight`, or none of them")
+            raise ValueError("set a `weight` for every corpus of `train`, or for none")
         return self
 
 
@@ -122,7 +122,7 @@ class TokenizerSettings(Section):
     shared: bool = True  # one vocabulary for both languages
     byte_fallback: bool = True  # encode characters outside the vocabulary as bytes instead of <unk>
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # share of characters with a token
-    training_pairs: PositiveInt = 1_000_000  # the most pairs it is trained on
+    training_pairs: PositiveInt = 1_000_000  # maximum number of pairs to train it on
     subword_regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's alpha
     files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
 
@@ -195,7 +195,7 @@ class ModelSettings(Section):
 
 
 class TrainSettings(Section):
-    """How the model is trained. Missing keys are measured or derived, and recorded before step 1.
+    """How the model is trained. Missing keys are measured or derived, and saved before step 1.
 
     Either `steps` or `time` sets the length. With `time`, steps and schedule are fitted to the wall clock; the fits are
     recorded in `refits`, and a file with `refits` instead of `time` repeats such a run exactly.
@@ -209,7 +209,7 @@ class TrainSettings(Section):
 
     batch_tokens: PositiveInt = 4096  # per update: of the longer side, padding included
     micro_batches: PositiveInt | None = None  # per update; a multiple of the number of processes
-    exact: bool = False  # bitwise equal results on any number of processes
+    exact: bool = False  # bit-identical results on any number of processes
     parallel: Literal["ddp", "fsdp"] = "ddp"  # replicated or sharded model
 
     optimizer: OptimizerName = "adamw"
@@ -231,7 +231,7 @@ class TrainSettings(Section):
     precision: Literal["fp32", "bf16"] | None = None
 
     validate_every: PositiveInt | None = None  # steps
-    validate_pairs: PositiveInt = 1_000  # at most this many are decoded; and held out if there is no validation set
+    validate_pairs: PositiveInt = 1_000  # maximum to decode; also the number held out if there is no validation set
     best_by: Literal["chrf", "bleu", "loss"] = "chrf"  # the metric that selects the best checkpoint
     show_samples: Annotated[int, Field(ge=0, le=20)] = 3  # sentences shown at every validation
     save_every: PositiveInt | None = None  # steps
@@ -241,9 +241,9 @@ class TrainSettings(Section):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.refits and (self.time or not self.steps):
-            raise ValueError("`refits` repeat a finished run: give its `steps`, and no `time`")
+            raise ValueError("`refits` repeat a finished run: set its `steps`, and remove `time`")
         if self.exact and self.parallel == "fsdp":
-            raise ValueError('`exact` needs parallel = "ddp"')
+            raise ValueError('`exact` requires parallel = "ddp"')
         return self
 
 

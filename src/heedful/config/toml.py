@@ -1,4 +1,4 @@
-"""Write settings as TOML: the resolved form, which is saved with everything that is made from it."""
+"""Write resolved settings as TOML, to save them with the results."""
 
 import json
 from collections.abc import Mapping
@@ -29,5 +29,5 @@ def _table_lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
 def _toml_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
-    # JSON's strings, numbers and booleans are TOML's too, but for this character.
+    # JSON's strings, numbers and booleans are valid TOML, except for this character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

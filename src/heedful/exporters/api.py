@@ -1,10 +1,10 @@
-"""`heedful.export(...)`: a model in the format of another engine, with a proof that it computes the same.
+"""`heedful.export(...)`: convert a model to another engine's format and verify its output.
 
     proof = heedful.export("runs/en-de", "en-de.ct2", to="ctranslate2", quantization="int8")
     print(proof.summary)
 
-An export is written to a temporary place, opened by its own engine, compared with the model on held-out sentences, and
-only then moved to its destination. If it does not compute the same, nothing is written.
+An export is written to a temporary directory, opened by its own engine, compared with the model on held-out sentences,
+and then moved to its destination. If the results differ, nothing is written.
 """
 
 import shutil
@@ -26,15 +26,13 @@ MAX_PROBES = 200  # sentences
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A format of FORMATS: how to write it, and which engine opens it for the proof."""
+    """An entry of FORMATS: how to write a format, and which engine opens it for the proof."""
 
-    write: Callable[
-        [Bundle, Path, str], AlignmentMethod | None
-    ]  # returns how to align words by what its engine returns
+    write: Callable[[Bundle, Path, str], AlignmentMethod | None]  # returns how to align words in its engine's output
     quantizations: Sequence[str]  # the default first
     engine: str
-    stopping: str = "likely"  # the rule by which its engine ends a search
-    suffix: str = ""  # of an export that is one file, such as .argosmodel
+    stopping: str = "likely"  # the stopping rule of its engine's search
+    suffix: str = ""  # of a single-file export, such as .argosmodel
     next_command: str = "heedful translate {}"  # suggested after the export
 
 
@@ -61,7 +59,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Probes:
-    """Sentences to compare an export on, with their translations if they are known."""
+    """Sentences to compare an export on, with references if known."""
 
     sources: Sequence[str]
     references: Sequence[str] | None = None
@@ -76,20 +74,21 @@ def export(
     probes: Probes | Sequence[str] | None = None,
     on_progress: Callable[[str], None] = lambda _message: None,
 ) -> Proof:
-    """Write the model in another format, prove on `probes` that it computes the same, and move it to `out`."""
+    """Write the model in another format, verify it on `probes`, and move it to `out`."""
     export_format = find_format(to)
     quantization = quantization or export_format.quantizations[0]
     if quantization not in export_format.quantizations:
         raise ConfigError(
-            f"{to} cannot be quantized to `{quantization}`" + did_you_mean(quantization, export_format.quantizations)
+            f"{to} does not support quantization `{quantization}`"
+            + did_you_mean(quantization, export_format.quantizations)
         )
     require("torch", extra="train", whose="the proof of an export")
     out = Path(out).resolve()
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise HeedfulError(f"{out} is there already: name another place")
+        raise HeedfulError(f"{out} already exists: choose another path")
     if export_format.suffix and out.suffix != export_format.suffix:
         raise ConfigError(
-            f"{to} reads files whose names end in {export_format.suffix}: name it {out.name}{export_format.suffix}"
+            f"a file for {to} must end in {export_format.suffix}: use --out {out.name}{export_format.suffix}"
         )
     bundle = open_bundle(model)
     new = sibling(out, "made")
@@ -102,7 +101,7 @@ def export(
             probes = validation_probes(bundle)
         elif not isinstance(probes, Probes):
             probes = Probes(probes)
-        on_progress(f"comparing the translations of {min(MAX_PROBES, len(probes.sources))} sentences")
+        on_progress(f"comparing translations of {min(MAX_PROBES, len(probes.sources))} sentences")
         exported = Translator(bundle, ENGINES[export_format.engine](bundle, new))
         proof = prove(
             load(bundle.folder),
@@ -113,9 +112,7 @@ def export(
             is_quantized=quantization != "float32",
         )
         if proof.faults:
-            raise ProofError(
-                f"the export does not compute what the model computes: {'; '.join(proof.faults)}. Nothing was written"
-            )
+            raise ProofError(f"the export does not match the model: {'; '.join(proof.faults)}. Nothing was written")
         if export_format.suffix:
             argos.pack(bundle, new, out, proof_section=EXPORT_CARD.format(to, quantization, proof.summary))
         else:
@@ -129,14 +126,13 @@ def export(
 
 
 def find_format(to: str) -> ExportFormat:
-    """The format of FORMATS with this name."""
     if to not in FORMATS:
         raise ConfigError(f"unknown format `{to}`" + did_you_mean(to, FORMATS))
     return FORMATS[to]
 
 
 def default_export_path(bundle: Bundle, to: str, quantization: str) -> Path:
-    """The default destination: beside the run or the model, and named after it."""
+    """The default destination: next to the run or the model, and named after it."""
     folder = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
     suffix = "" if quantization == "float32" else f"-{quantization}"
     return folder.with_name(f"{folder.name}-{to}{suffix}{find_format(to).suffix}")
@@ -152,8 +148,8 @@ def validation_probes(bundle: Bundle) -> Probes:
         prepared = open_prepared(tomllib.loads(text)["data"]["prepared_dir"])
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
-            f"{bundle.folder} is not in the folder of the run that trained it, or its prepared corpus is gone, so "
-            "there is nothing to prove the export with: give --probes FILE, a file with one source sentence per line"
+            f"no validation sentences to verify the export with: {bundle.folder} is not in its run directory, or the "
+            "prepared corpus was deleted. Add --probes FILE, a file with one source sentence per line"
         ) from None
     _, validation = split_validation(prepared, MAX_PROBES)
     return Probes(validation.texts, validation.references)

@@ -1,16 +1,16 @@
-"""`NAME.argosmodel`: a model as Argos Translate, and so LibreTranslate, installs it.
+"""`NAME.argosmodel`: a package for Argos Translate and LibreTranslate.
 
     ctranslate2.write(bundle, folder, "int8")
     pack(bundle, folder, Path("en-de.argosmodel"))
 
     heedful-en_de/
       metadata.json            the two languages, versions
-      model/                   what CTranslate2 reads
-      sentencepiece.model      the tokenizer of both sides, which normalizes text as heedful does
-      minisbd/rules.onnx       rules for sentence boundaries, so that nothing is downloaded after the installation
+      model/                   the CTranslate2 model
+      sentencepiece.model      the tokenizer of both sides, with heedful's normalization
+      minisbd/rules.onnx       rules for sentence boundaries, so that no download is needed after installation
       README.md                the model card, and how Argos Translate searches
 
-The file is an uncompressed zip without time stamps: the same model gives the same bytes.
+The file is an uncompressed zip without timestamps: the same model gives the same bytes.
 """
 
 import json
@@ -29,8 +29,8 @@ from heedful.text.tokenizer import SubwordTokenizer
 
 SUFFIX = ".argosmodel"
 QUANTIZATIONS = ("int8", *(kind for kind in ctranslate2.QUANTIZATIONS if kind != "int8"))  # Argos computes in int8
-BEAM, LENGTH_PENALTY = 4, 0.2  # how Argos Translate searches: the first is a setting, the second is fixed
-LANGUAGE_NAMES = {  # of frequent languages; others are called by their code
+BEAM, LENGTH_PENALTY = 4, 0.2  # Argos Translate's search; only the beam is a setting
+LANGUAGE_NAMES = {  # others are shown by their code
     "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
     "en": "English", "es": "Spanish", "fi": "Finnish", "fr": "French", "hi": "Hindi", "hu": "Hungarian",
     "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish",
@@ -40,12 +40,12 @@ LANGUAGE_NAMES = {  # of frequent languages; others are called by their code
 
 
 def pack(bundle: Bundle, folder: Path, path: Path, *, proof_section: str = "") -> None:
-    """Pack a folder that CTranslate2 reads into an .argosmodel; `proof_section` is appended to its README."""
+    """Pack a CTranslate2 model into an .argosmodel; `proof_section` is appended to its README."""
     tokenizer = check_supported(bundle)
     if path.suffix != SUFFIX:
-        raise HeedfulError(f"Argos Translate installs files whose names end in {SUFFIX}, not {path.name}")
+        raise HeedfulError(f"Argos Translate only installs files that end in {SUFFIX}: rename {path.name}")
     if path.exists():
-        raise HeedfulError(f"{path} is there already: name another file")
+        raise HeedfulError(f"{path} already exists: choose another file name")
     source, target = bundle.description.source, bundle.description.target
     contents: dict[str, bytes | Path] = {
         f"model/{file.name}": file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")
@@ -70,35 +70,37 @@ def pack(bundle: Bundle, folder: Path, path: Path, *, proof_section: str = "") -
 
 
 def check_supported(bundle: Bundle) -> SubwordTokenizer:
-    """Raise an error unless Argos Translate can run the model; returns the tokenizer of both sides."""
+    """Return the tokenizer of both sides; raise an error if Argos Translate cannot run the model."""
     require("onnx", extra="export", whose="heedful export --to argos")
     source, target = (bundle.tokenizer(side) for side in ("source", "target"))
     if not (isinstance(source, SubwordTokenizer) and isinstance(target, SubwordTokenizer)):
         raise HeedfulError(
-            f"Argos Translate reads SentencePiece's vocabularies, not {bundle.description.tokenizer}: "
+            f"Argos Translate supports SentencePiece vocabularies only, not {bundle.description.tokenizer}: "
             'train with tokenizer.kind = "bpe" or "unigram"'
         )
     if source.model != target.model:
         raise HeedfulError(
-            "Argos Translate has one tokenizer for both languages, and this model has two: train with "
+            "Argos Translate uses one tokenizer for both languages, but this model has two: train with "
             "tokenizer.shared = true"
         )
     if bundle.description.tags:
         raise HeedfulError(
-            f"Argos Translate puts no tags before a source, and this model knows {' '.join(bundle.description.tags)}: "
-            "train a model for one pair of languages, without tags"
+            f"Argos Translate does not support tags, but this model uses {' '.join(bundle.description.tags)}: "
+            "train a model for one language pair, without tags"
         )
     if not all(isinstance(part, config.TransformerSettings) for part in (bundle.model.encoder, bundle.model.decoder)):
-        raise HeedfulError("Argos Translate runs CTranslate2, which knows no recurrent models: train a Transformer")
+        raise HeedfulError(
+            "Argos Translate runs CTranslate2, which does not support recurrent models: train a Transformer"
+        )
     return source
 
 
 def make_metadata(source: str, target: str) -> bytes:
-    """metadata.json, in ASCII, since Argos Translate reads it in the encoding of the system."""
+    """metadata.json in ASCII, because Argos Translate reads it in the system's encoding."""
     metadata = {
         "type": "translate",
         "package_version": "1.0",
-        "argos_version": "1.11",  # the first version seen to read minisbd/; nothing checks it
+        "argos_version": "1.11",  # the first version known to read minisbd/; not checked by Argos
         "from_code": source, "from_name": language_name(source),
         "to_code": target, "to_name": language_name(target),
     }  # fmt: skip
@@ -106,13 +108,12 @@ def make_metadata(source: str, target: str) -> bytes:
 
 
 def language_name(code: str) -> str:
-    """The English name of a language: German for de, Portuguese (pt-BR) for pt-BR, gsw for gsw."""
+    """German for de, Portuguese (pt-BR) for pt-BR, gsw for gsw."""
     name = LANGUAGE_NAMES.get(code.lower().replace("_", "-").split("-")[0], code)
     return name if len(code) == 2 or name == code else f"{name} ({code})"
 
 
 def make_readme(bundle: Bundle) -> str:
-    """The model card, and how Argos Translate uses the model."""
     card = (bundle.folder / CARD_FILE).read_text(encoding="utf-8").rstrip()
     generation, description = bundle.generation, bundle.description
     return f"""{card}
@@ -126,13 +127,13 @@ package.install_from_path("NAME{SUFFIX}")
 translate.translate("...", "{description.source}", "{description.target}")
 ```
 
-- Remove another package for the same two languages first: the one that the file system lists first would be used.
-- It searches with a beam of {BEAM} (the setting ARGOS_BEAM_SIZE) and a length penalty of {LENGTH_PENALTY}, which is \
-fixed; this model was scored with {generation.beam} and {generation.length_penalty}.
-- Argos Translate computes in 8 bits where the processor can, whatever the file holds, unless \
-ARGOS_COMPUTE_TYPE=default; LibreTranslate computes in what the file holds.
-- LibreTranslate, when told to update its models, replaces a package whose version is lower than that of its own.
-- It translates sentence by sentence, cut by the rules in minisbd/, and turns every _ of an answer into a space.
+- Remove other packages for the same language pair first. Otherwise the one that the file system lists first is used.
+- Argos Translate searches with a beam of {BEAM} (set by ARGOS_BEAM_SIZE) and a fixed length penalty of \
+{LENGTH_PENALTY}; this model was scored with {generation.beam} and {generation.length_penalty}.
+- Argos Translate computes in int8 if the processor supports it, whatever the type of the weights, unless \
+ARGOS_COMPUTE_TYPE=default; LibreTranslate computes in the type of the weights.
+- When LibreTranslate updates its models, it replaces packages with a lower version than its own.
+- Text is split into sentences by the rules in minisbd/, and every _ in the output becomes a space.
 """
 
 
@@ -143,6 +144,6 @@ def add_file(archive: ZipFile, name: str, content: bytes | Path) -> None:
     if isinstance(content, bytes):
         archive.writestr(info, content)
         return
-    info.file_size = content.stat().st_size  # so that files above 2 GB get zip64 fields
+    info.file_size = content.stat().st_size  # files above 2 GB need zip64 fields
     with content.open("rb") as file, archive.open(info, "w") as packed:
         shutil.copyfileobj(file, packed, 1 << 20)

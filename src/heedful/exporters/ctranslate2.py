@@ -1,7 +1,7 @@
-"""A Transformer as CTranslate2 reads it, straight from the weights of a model directory: no PyTorch.
+"""Write a Transformer for CTranslate2 from the weights of a model directory, without PyTorch.
 
-CTranslate2 returns one map of cross-attention: the mean of the first heads of one layer. So the head that aligns words
-best is moved to the front (heads may be in any order, as long as all four matrices agree) and returned alone.
+CTranslate2 returns one cross-attention map: the mean of the first heads of one layer. So the head that aligns words
+best becomes the first head (any order works if all four matrices agree), and only its map is returned.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ QUANTIZATIONS = ("float32", "int8", "int8_float32", "bfloat16", "float16")
 
 
 def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> AlignmentMethod | None:
-    """Write model.bin, config.json and the vocabularies; returns how to align words by the map that it will return."""
+    """Write model.bin, config.json and the vocabularies; return how to align words with the engine's map."""
     require("ctranslate2", extra="export", whose="heedful export --to ctranslate2")
     alignment = bundle.statistics.get("alignment")
     reading = AlignmentMethod(**alignment) if alignment else None
@@ -36,7 +36,7 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> Alignm
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL[token] for token in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIAL[BOS]
     spec.config.add_source_bos = False
-    spec.config.add_source_eos = bundle.description.source_ends  # so that callers need not add the end token
+    spec.config.add_source_eos = bundle.description.source_ends  # the engine adds the end token
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,17 +47,19 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> Alignm
 def build_spec(
     model: config.ModelSettings, weights: Mapping[str, Array], reading: AlignmentMethod | None = None
 ) -> Any:
-    """A `TransformerSpec` with the weights of a model, which returns the map of the head of `reading`."""
+    """A `TransformerSpec` with the weights of a model that returns the map of the head of `reading`."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
     encoder, decoder = require_standard_transformer(model, "CTranslate2")
     if model.positions is None:
         raise HeedfulError(
-            "CTranslate2 adds positions to every Transformer, and this one has none: heedful export --to onnx"
+            "CTranslate2 requires positions, but this Transformer has none: use heedful export --to onnx"
         )
     if encoder.heads != decoder.heads:
-        raise HeedfulError("CTranslate2 has one number of heads for encoder and decoder: heedful export --to onnx")
+        raise HeedfulError(
+            "CTranslate2 requires equal numbers of heads in encoder and decoder: use heedful export --to onnx"
+        )
     activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
     layer, head = (reading.layer, reading.head) if reading else (None, None)
     if layer is not None and head is not None:
@@ -102,7 +104,7 @@ def build_spec(
 
 
 def move_head_first(weights: Mapping[str, Array], name: str, heads: int, head: int) -> dict[str, Array]:
-    """The same weights with `head` as the first head of the cross-attention `name`."""
+    """The weights with `head` as the first head of the cross-attention `name`."""
     order = [head, *(other for other in range(heads) if other != head)]
 
     def reorder(array: Array, blocks: int = 1) -> Array:

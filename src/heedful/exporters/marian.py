@@ -1,11 +1,11 @@
-"""A Transformer as Hugging Face's Marian classes read it; `importers/marian.py` reads it back.
+"""Write a Transformer for Hugging Face's Marian classes; `importers/marian.py` reads it back.
 
     model.safetensors, config.json, generation_config.json      MarianMTModel.from_pretrained(folder)
     source.spm, target.spm, vocab.json, tokenizer_config.json   MarianTokenizer.from_pretrained(folder)
 
-Marian is post-norm. A pre-norm model is written as Pegasus, which has the same names and a last LayerNorm. Both have
-all sines first and then all cosines; our `sinusoidal` positions interleave them. The columns of the residual stream can
-be in any order as long as every matrix that reads or writes it agrees, so they are written in their order.
+Marian is post-norm. A pre-norm model is written as Pegasus, which has the same names and a final LayerNorm. Their
+positions have all sines first and then all cosines; our `sinusoidal` positions interleave them. The columns of the
+residual stream may be in any order if all matrices that read or write it agree, so they are reordered to match.
 """
 
 import json
@@ -44,7 +44,7 @@ Axis = Literal["reads", "writes", "neither"]  # whether a weight reads or writes
 
 @dataclass(frozen=True, slots=True)
 class WeightName:
-    """A weight and its name on both sides; `ours` is the concatenation of `theirs`."""
+    """A weight's names; `ours` is the concatenation of `theirs`."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -77,7 +77,7 @@ def weight_names(model: config.ModelSettings) -> Iterator[WeightName]:
 
 
 def linear_names(ours: str, theirs: Sequence[str], axis: Axis) -> Iterator[WeightName]:
-    """A matrix and its bias; the bias of a matrix that only reads the residual stream is not in its space."""
+    """A matrix and its bias; the bias belongs to the residual stream only if the matrix writes to it."""
     yield WeightName(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), axis)
     yield WeightName(
         f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), "writes" if axis == "writes" else "neither"
@@ -85,7 +85,6 @@ def linear_names(ours: str, theirs: Sequence[str], axis: Axis) -> Iterator[Weigh
 
 
 def norm_names(ours: str, theirs: str) -> Iterator[WeightName]:
-    """Two vectors of the residual stream's width."""
     for part in ("weight", "bias"):
         yield WeightName(f"{ours}.{part}", (f"{theirs}.{part}",), "writes")
 
@@ -107,7 +106,7 @@ def reorder_columns(array: Array, axis: Axis, columns: Array) -> Array:
 
 
 def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:  # noqa: ARG001  # the signature of all formats
-    """Write what `from_pretrained` reads: the model, its tokenizer, the generation settings and the model card."""
+    """Write the files for `from_pretrained`: model, tokenizer, generation settings and model card."""
     model = bundle.model
     check_supported(model)
     tokenizers = [bundle.tokenizer(side) for side in SIDES]
@@ -116,7 +115,7 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None: 
     save_file(
         convert_weights(model, read_float_weights(bundle), *orders), folder / "model.safetensors", {"format": "pt"}
     )
-    # save_file makes it readable by the owner only
+    # save_file makes it private to the owner
     (folder / "model.safetensors").chmod((bundle.folder / CARD_FILE).stat().st_mode)
     write_json(folder / "config.json", make_config(bundle, *tokenizers))
     write_json(folder / "generation_config.json", make_generation_config(bundle, tokenizers[1]))
@@ -125,14 +124,16 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None: 
 
 
 def check_supported(model: config.ModelSettings) -> None:
-    """Raise an error if their classes cannot compute the model."""
+    """Raise an error if Hugging Face's classes do not support the model."""
     encoder, _ = require_standard_transformer(model, "Hugging Face")
     if model.positions not in ("sinusoidal", "sinusoidal_halves"):
-        raise HeedfulError("their Marian and Pegasus have sinusoidal positions only: heedful export --to onnx")
+        raise HeedfulError(
+            "Hugging Face's Marian and Pegasus support sinusoidal positions only: use heedful export --to onnx"
+        )
     if encoder.norm == "pre" and model.tie_embeddings != "all":
         raise HeedfulError(
-            'the class for pre-norm models has one table for both languages: train with model.tie_embeddings = "all", '
-            'or with norm = "post"; or use heedful export --to ctranslate2'
+            'Hugging Face has one embedding table for pre-norm models: train with model.tie_embeddings = "all" or '
+            'norm = "post", or use heedful export --to ctranslate2'
         )
 
 
@@ -162,18 +163,17 @@ def convert_weights(
 
 
 def special_token_ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """Their ids of the special tokens; a borrowed vocabulary starts with its pad."""
+    """Their ids of the special tokens; an imported vocabulary uses its pad as the start token."""
     ids = {ours: theirs for theirs, ours in enumerate(own_ids_of_foreign(tokenizer))}
     if BOS not in ids:
         raise HeedfulError(
-            "this model was borrowed from one that starts and ends with the same token; here it has two, and their "
-            "list has no place for the other: heedful export --to ctranslate2"
+            "the original of this imported model uses one token for start and end, so its vocabulary has no start "
+            "token: use heedful export --to ctranslate2"
         )
     return {"bos": ids[BOS], "eos": ids[EOS], "pad": ids.get(PAD, ids[BOS])}
 
 
 def make_config(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[str, Any]:
-    """config.json."""
     model, special = bundle.model, special_token_ids(target)
     encoder, decoder = require_standard_transformer(model, "Hugging Face")
     kind, architecture = CLASSES[encoder.norm]
@@ -197,10 +197,12 @@ def make_config(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> dict[st
 
 
 def make_generation_config(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
-    """generation_config.json: the same search, as far as they support it."""
+    """generation_config.json: the same search, as far as Hugging Face supports it."""
     generation, special = bundle.generation, special_token_ids(target)
     if generation.length_rule not in ("power", "none"):
-        raise HeedfulError(f"their search does not support the length rule `{generation.length_rule}`")
+        raise HeedfulError(
+            f"Hugging Face does not support the length rule `{generation.length_rule}`: use heedful export --to onnx"
+        )
     return {
         "num_beams": generation.beam,
         "length_penalty": generation.length_penalty if generation.length_rule == "power" else 0.0,
@@ -213,15 +215,18 @@ def make_generation_config(bundle: Bundle, target: Tokenizer) -> dict[str, Any]:
 
 
 def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> None:
-    """Write what MarianTokenizer reads: two SentencePiece models and the id of every piece."""
+    """Write the files of MarianTokenizer: two SentencePiece models and the id of every piece."""
     vocabularies = []
     for side, tokenizer in zip(SIDES, tokenizers, strict=True):
         if not isinstance(tokenizer, SubwordTokenizer | BorrowedTokenizer):
-            raise HeedfulError("their tokenizer is made of SentencePiece models; this model reads characters or words")
+            raise HeedfulError(
+                "Hugging Face's MarianTokenizer needs SentencePiece models, but this model reads characters or words: "
+                'train with tokenizer.kind = "bpe" or "unigram"'
+            )
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
         pieces = tokenizer.pieces(own_ids_of_foreign(tokenizer))
         if isinstance(tokenizer, BorrowedTokenizer) and tokenizer.order:
-            pieces[special_token_ids(tokenizer)["pad"]] = SPECIAL[PAD]  # theirs uses one token for both
+            pieces[special_token_ids(tokenizer)["pad"]] = SPECIAL[PAD]  # they use one token for both
         vocabularies.append({piece: number for number, piece in enumerate(pieces)})
     separate = bundle.model.tie_embeddings != "all"
     write_json(folder / "vocab.json", vocabularies[0])
@@ -239,5 +244,4 @@ def write_tokenizers(bundle: Bundle, folder: Path, *tokenizers: Tokenizer) -> No
 
 
 def write_json(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write JSON as their library does."""
     path.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,11 +1,11 @@
-r"""A SentencePiece model that also normalizes text, for programs that do not normalize before tokenizing.
+r"""Add heedful's normalization to a SentencePiece model, for programs that do not normalize.
 
     model = add_normalizer(model)
     sentencepiece.SentencePieceProcessor(model_proto=model).encode("a\u200bb  c")        # as for "ab c"
 
-Heedful normalizes before it tokenizes (`text/normalize.py`), other programs do not; but a SentencePiece model can hold
-a table of replacements. This table does what `normalize` does, except where the context decides: joiners, which matter
-in some scripts only, and Korean syllables written in parts, which are too many.
+Heedful normalizes text before tokenizing (`text/normalize.py`); other programs do not, but a SentencePiece model can
+contain a table of replacements. The table does the same as `normalize`, with two exceptions: joiners, which depend on
+the context, and decomposed Korean syllables, which are too many.
 """
 
 import sys
@@ -23,16 +23,16 @@ SURROGATES = range(0xD800, 0xE000)
 
 def add_normalizer(model: bytes) -> bytes:
     """The SentencePiece model with the same pieces and heedful's normalization."""
-    from sentencepiece import sentencepiece_model_pb2  # needs protobuf, which comes with onnx
+    from sentencepiece import sentencepiece_model_pb2  # needs protobuf, which onnx installs
 
     spec = sentencepiece_model_pb2.NormalizerSpec.FromString(normalizer_spec())
-    # Concatenated messages are one message, in which later fields win.
+    # Concatenated protobuf messages are one message; later fields win.
     return model + bytes(sentencepiece_model_pb2.ModelProto(normalizer_spec=spec).SerializeToString())
 
 
 @cache
 def normalizer_spec() -> bytes:
-    """SentencePiece's compiled replacement table; merging and stripping spaces is a flag of its own."""
+    """SentencePiece's compiled replacement table; a flag merges and strips spaces."""
     sentencepiece.set_min_log_level(2)
     normalizer = sentencepiece.SentencePieceNormalizer(
         norm_map=replacements(), add_dummy_prefix=True, escape_whitespaces=True, remove_extra_whitespaces=True
@@ -59,5 +59,5 @@ def replacements() -> list[tuple[str, str]]:
 
 
 def normalize_inside(text: str) -> str:
-    """`normalize` a text as if it were inside another, so that spaces at its ends stay."""
-    return normalize(f"|{text}|")[0][1:-1]  # no combining mark joins this character
+    """`normalize` a text but keep the spaces at its ends."""
+    return normalize(f"|{text}|")[0][1:-1]  # combining marks do not combine with |

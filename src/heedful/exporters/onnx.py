@@ -1,12 +1,12 @@
-"""Any model as two ONNX graphs: the encoder, and one step of the decoder.
+"""Write any model as two ONNX graphs: the encoder, and one decoder step.
 
     write(open_bundle("runs/en-de"), Path("export"))            # encoder.onnx, step.onnx
 
     encoder.onnx    tokens [B, S], mask [B, S]            ->  source.0 .. and past.0 ..: State after `start`
     step.onnx       token [B], source.0 .., past.0 ..     ->  log_probs [B, V], next.0 .., attention [B, L, H, S]
 
-The state of a decoder is a tree of tensors; its leaves, in order, are the inputs and outputs. next.i is past.i after
-the token. A past that starts empty, such as the keys and values of a Transformer, starts with 0 steps.
+The decoder state is a tree of tensors; its leaves, in order, are the inputs and outputs. next.i is past.i after the
+token. A past that starts empty, such as a Transformer's keys and values, has 0 steps.
 """
 
 import io
@@ -31,7 +31,7 @@ from heedful.text.tokenizer import BOS
 QUANTIZATIONS = ("float32",)
 OPSET = 17
 MAX_GRAPH_BYTES = 1 << 31  # with its weights
-# The sizes of two examples: an axis whose size differs is dynamic. No size is 1, which could be a broadcast.
+# Sizes of two examples: an axis whose size differs is dynamic. No size is 1, to exclude broadcasting.
 EXAMPLE_SIZES = {"rows": (2, 3), "slots": (4, 6), "steps": (3, 4)}
 DynamicAxes = Mapping[str, Mapping[int, str]]  # axis -> name, for each input or output
 
@@ -43,7 +43,7 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:
     weights = read_float_weights(bundle)
     if sum(4 * array.size for array in weights.values()) > MAX_GRAPH_BYTES:
         raise HeedfulError(
-            "an ONNX graph holds 2 GB at most, and this model is larger: heedful export --to ctranslate2"
+            "an ONNX graph is limited to 2 GB, but this model is larger: use heedful export --to ctranslate2"
         )
     model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
@@ -53,7 +53,7 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:
 
 
 class Example(NamedTuple):
-    """A source, the state of the decoder after some tokens, and the inputs and outputs of one more step."""
+    """A source, the decoder state after some tokens, and the inputs and outputs of one more step."""
 
     source: tuple[Tensor, ...]
     state: State
@@ -127,15 +127,14 @@ class DecoderStep(nn.Module):
         output = output_projection(self.decoder)
         if not isinstance(output, nn.Linear) or output.bias is not None:
             return self.decoder.project(states)
-        # With a bias, even of zeros, the graph uses a tied table as stored; without, it stores a transposed copy.
+        # With a bias, even of zeros, the graph reuses a tied table; without one, it stores a transposed copy.
         return nn.functional.linear(states, output.weight, torch.zeros(output.out_features))
 
 
 def make_example(model: Seq2Seq, index: int) -> Example:
-    """The first or the second example of EXAMPLE_SIZES."""
     rows, slots, steps = (sizes[index] for sizes in EXAMPLE_SIZES.values())
     tokens, mask = torch.full((rows, slots), BOS), torch.ones(rows, slots, dtype=torch.bool)
-    with torch.enable_grad():  # as while tracing, a mask is kept even if it hides nothing
+    with torch.enable_grad():  # keeps an all-true mask, as during tracing
         start = model.decoder.start(model.encoder(tokens, mask))
         _, state = model.decoder(torch.full((rows, steps), BOS), start)
     state = map_tensors(state, Tensor.detach)
@@ -162,7 +161,7 @@ def find_dynamic_axes(names: Sequence[str], first: Sequence[Tensor], second: Seq
 
 
 def map_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    """The same tree with `change` applied to every tensor, in the order of the leaves."""
+    """The tree with `change` applied to every tensor, in the order of the leaves."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, tuple):
@@ -174,7 +173,6 @@ def map_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
 
 
 def list_tensors(tree: Tree) -> list[Tensor]:
-    """Every tensor of a tree."""
     tensors: list[Tensor] = []
 
     def collect(tensor: Tensor) -> Tensor:
@@ -186,20 +184,20 @@ def list_tensors(tree: Tree) -> list[Tensor]:
 
 
 def replace_tensors(tree: Tree, tensors: Iterator[Tensor]) -> Tree:
-    """The tree with every tensor replaced by the next one of `tensors`."""
+    """The tree with its tensors replaced by `tensors`, in order."""
     return map_tensors(tree, lambda _: next(tensors))
 
 
 def trace_to_onnx(
     module: nn.Module, inputs: tuple[Tensor, ...], input_axes: DynamicAxes, output_axes: DynamicAxes
 ) -> bytes:
-    """A module as an ONNX graph, without paths and source lines of this machine."""
+    """A module as an ONNX graph, without local paths and source lines."""
     import onnx
 
     file = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        # Tracing is deprecated and warns of every data-dependent branch. The new exporter fixes the length that
-        # recurrent layers saw, and takes ten times as long; the proof of an export checks the branches.
+        # Tracing is deprecated and warns about data-dependent branches, which the proof of an export checks. The new
+        # exporter fixes the length of recurrent layers and is ten times slower.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),

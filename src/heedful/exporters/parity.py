@@ -1,11 +1,10 @@
-"""The proof of an export: does it compute what the model computes?
+"""The proof of an export: a comparison of its output with the model's.
 
     proof = prove(ours, theirs, texts)        # Proof(sentences=200, same=200, largest=2e-6, ...)
 
-Both translate the same sentences, and both score our answers: answers must have the same tokens (except ties), and
-log-probabilities must be the same numbers. A wrong matrix, a swapped special token or a missing scale changes the
-numbers at once, even if the first words are right. Both also score nonsense that contains every piece of both
-vocabularies: otherwise two swapped words would go unnoticed until somebody uses them.
+Both translate the same sentences, and both score our answers. The answers must have the same tokens (except ties) and
+equal log-probabilities: a wrong matrix, a swapped special token or a missing scale changes the numbers even if the
+first words are right. Both also score nonsense with every piece of both vocabularies, to detect swapped pieces.
 """
 
 from collections.abc import Sequence
@@ -21,15 +20,15 @@ from heedful.translation.translator import TranslationOptions, Translator, make_
 
 MIN_SAME_SHARE = 0.995  # of answers with the same tokens, in float32
 MAX_DIFFERENCE = 1e-3  # of log p of a token, in float32
-MIN_QUANTIZED_BLEU = 80.0  # against the model's own answers
+MIN_QUANTIZED_BLEU = 80.0  # against the model's answers
 MAX_QUANTIZED_DIFFERENCE = 0.1  # mean difference of log p of a token
-MAX_QUANTIZED_NONSENSE_DIFFERENCE = 0.5  # the same in nonsense, where a model is less certain
+MAX_QUANTIZED_NONSENSE_DIFFERENCE = 0.5  # the same in nonsense, where models are less certain
 NONSENSE_PIECES = 30  # per line
 TIE_THRESHOLD = 1e-3  # two answers whose scores differ by less are a tie
 
 
 class ProofError(HeedfulError):
-    """An export that does not compute what the model computes."""
+    """An export whose output differs from the model's."""
 
     exit_code = 4
 
@@ -40,21 +39,21 @@ class Proof:
 
     sentences: int
     same: int  # answers with the same tokens
-    ties: int  # other answers, whose scores by our model differ by less than TIE_THRESHOLD
+    ties: int  # different answers whose scores by our model differ by less than TIE_THRESHOLD
     largest: float  # difference of log p of a token, in our answers and in nonsense
     mean: float  # difference of log p of a token in our answers
     own: float  # BLEU of their answers against ours: 100 if they are the same
     rounded: bool  # whether the weights are quantized
     strange: float = 0.0  # mean difference of log p of a token in nonsense
-    usual: int | None = None  # same answers if our search ends by its own rule, not by theirs
-    bleu: tuple[float, float] | None = None  # of ours and of theirs against the references, if there are any
+    usual: int | None = None  # same answers if our search uses its own stopping rule, not theirs
+    bleu: tuple[float, float] | None = None  # ours and theirs against the references, if any
 
     @property
     def faults(self) -> list[str]:
-        """The reasons to reject the export; empty if there are none. Each comparison fails for NaN."""
+        """The reasons to reject the export. Each comparison fails for NaN."""
         if self.rounded:
             checks = {
-                f"BLEU against the model's own answers is {self.own:.1f}": self.own >= MIN_QUANTIZED_BLEU,
+                f"BLEU against the model's output is {self.own:.1f}": self.own >= MIN_QUANTIZED_BLEU,
                 f"log p of a token differs by {self.mean:.2g} on average": self.mean <= MAX_QUANTIZED_DIFFERENCE,
                 f"log p of a token in nonsense differs by {self.strange:.2g} on average": (
                     self.strange <= MAX_QUANTIZED_NONSENSE_DIFFERENCE
@@ -74,14 +73,14 @@ class Proof:
     def summary(self) -> str:
         """One line for the model card and the terminal."""
         ties = f" ({self.ties} more are ties)" if self.ties else ""
-        parts = [f"{self.same} of {self.sentences} answers are the same tokens{ties}"]
+        parts = [f"{self.same} of {self.sentences} answers have the same tokens{ties}"]
         if self.usual is not None:
-            parts.append(f"{self.usual} where each search ends by its own rule")
+            parts.append(f"{self.usual} if each search uses its own stopping rule")
         parts.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")
         if self.own < 99.995:
-            parts.append(f"BLEU against the model's own answers {self.own:.2f}")
+            parts.append(f"BLEU against the model's output {self.own:.2f}")
         if self.bleu:
-            parts.append(f"BLEU {self.bleu[1]:.2f}, the model's own {self.bleu[0]:.2f}")
+            parts.append(f"BLEU {self.bleu[1]:.2f}, the model's {self.bleu[0]:.2f}")
         return "; ".join(parts)
 
 
@@ -94,14 +93,14 @@ def prove(
     stopping: str = "likely",
     is_quantized: bool = False,
 ) -> Proof:
-    """Compare two translators of the same model; `stopping` is the rule by which theirs ends a search."""
+    """Compare two translators of the same model; `stopping` is the stopping rule of their search."""
     search_options = replace(
         ours.search_options(TranslationOptions()), stopping=stopping, renormalize=stopping == "ctranslate2"
     )
     lines = ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0)
     questions = [segment.source for line in lines for segment in line]
     if not questions:
-        raise ConfigError("there is nothing to prove it with: the probes are empty")
+        raise ConfigError("the probes are empty: add sentences to verify the export with")
     our_answers, their_answers = (
         [candidates[0].hypothesis.tokens for candidates in translator.translate_sources(questions, search_options)]
         for translator in (ours, theirs)
@@ -137,7 +136,7 @@ def prove(
 
 
 def make_nonsense(translator: Translator) -> tuple[list[EncodedSource], list[list[int]]]:
-    """Sources and targets in which every piece occurs; neighbors in the vocabulary are not neighbors here."""
+    """Sources and targets with every piece; neighbors in the vocabulary are not neighbors here."""
     vocabularies = [[UNK, *range(len(SPECIAL), side.size)] for side in (translator.source, translator.target)]
     count = max(1, *(-(-len(vocabulary) // NONSENSE_PIECES) for vocabulary in vocabularies))
     sources, targets = ([vocabulary[row::count] for row in range(count)] for vocabulary in vocabularies)
@@ -171,7 +170,7 @@ def is_tie(
     second: Sequence[int],
     search_options: SearchOptions,
 ) -> bool:
-    """Whether the model scores two targets nearly the same, so that rounding decided between them."""
+    """Whether the model scores two targets nearly the same, so rounding decides between them."""
     scores = [
         answer.hypothesis.log_probability
         / max(1, len(answer.hypothesis.log_probabilities)) ** search_options.length_penalty

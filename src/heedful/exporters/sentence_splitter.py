@@ -1,12 +1,12 @@
-"""Rules for sentence boundaries as an ONNX network that MiniSBD runs: Argos Translate calls it before translating.
+"""Sentence boundary rules as an ONNX network for MiniSBD, which Argos Translate runs before translating.
 
     Path("rules.onnx").write_bytes(make_sentence_splitter("en"))
     minisbd.SBDetect("rules.onnx").sentences("Dr. Who? Yes.")        # ["Dr. Who?", "Yes."]
 
-MiniSBD numbers characters by a vocabulary stored in the file, adds what Python's `str` knows of each (capital? digit?)
-and asks for a class per character: nothing (0), the end of a word (1) or the end of a sentence (2). Here the number of
-a character gives its kinds, and a rule is a neuron: it fires when everything it requires around a position is there and
-nothing that it forbids. Nothing is learned and nothing needs to be downloaded.
+MiniSBD maps characters to ids with a vocabulary stored in the file, adds two features (capital, digit), and expects a
+class per character: nothing (0), end of a word (1) or end of a sentence (2). Here the id of a character selects its
+kinds, and each rule is a neuron: it fires if all required kinds and no forbidden kinds are around a position. Nothing
+is learned or downloaded.
 """
 
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float32]
 Pattern = tuple[tuple[int, str], ...]  # (offset from the position, kind of character)
 
-LETTERS = range(0x600)  # the code points searched for lowercase letters; later scripts have hardly any
+LETTERS = range(0x600)  # code points to search for lowercase letters; higher ones have few
 OPENERS = "([{\u00ab\u201c\u2018\u201e\u201a\"'\u00bf\u00a1\u2013\u2014-/"
 KINDS = {
     "end": frozenset(ENDS),
@@ -36,17 +36,17 @@ KINDS = {
     "consonant": frozenset("bcdfghjklmnpqrstvwxzBCDFGHJKLMNPQRSTVWXZ"),
     "small": frozenset(letter for letter in map(chr, LETTERS) if letter.islower()),
 }
-BETWEEN = frozenset(" ." + OPENERS)  # before the first letter of a word
+BETWEEN = frozenset(" ." + OPENERS)  # may precede the first letter of a word
 FEATURES = {"capital": "capitalized", "digit": "numeric"}  # MiniSBD's names
 CHANNELS = [*KINDS, "inner", *FEATURES]
-BEFORE, AFTER = 4, 2  # characters that a rule can see
-MAX_CHARACTERS = 1000  # per run; MiniSBD's own minimum
+BEFORE, AFTER = 4, 2  # context of a rule, in characters
+MAX_CHARACTERS = 1000  # per run; MiniSBD's minimum
 IR_VERSION, OPSET = 8, 13  # readable by ONNX Runtime 1.10
 
 
 @dataclass(frozen=True)
 class BoundaryRule:
-    """The characters that must be around a position, and those that must not."""
+    """Characters required and forbidden around a position."""
 
     required: Pattern
     forbidden: Pattern = ()
@@ -70,7 +70,7 @@ ABBREVIATIONS = (  # J. Smith, z. B., U.S. -- St. Petersburg, Dr. Who -- am 31. 
 
 
 def make_sentence_splitter(language: str) -> bytes:
-    """The ONNX file; the rules are the same for every language."""
+    """The ONNX file; all languages have the same rules."""
     require("onnx", extra="export", whose="heedful export --to argos")
     from onnx import helper
 

@@ -1,4 +1,4 @@
-"""Shared by the formats for Transformers: check that other engines support a model, and sinusoidal positions."""
+"""Shared by the Transformer formats: a check for unsupported models, and sinusoidal positions."""
 
 from typing import Any
 
@@ -12,18 +12,19 @@ from heedful.errors import HeedfulError
 def require_standard_transformer(
     model: config.ModelSettings, engine: str
 ) -> tuple[config.TransformerSettings, config.TransformerSettings]:
-    """The settings of encoder and decoder; raises an error if the model is not a standard Transformer."""
+    """The settings of encoder and decoder; raise an error if the model is not a standard Transformer."""
     encoder, decoder = model.encoder, model.decoder
     if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
-        raise HeedfulError(f"{engine} does not support recurrent translators: heedful export --to onnx")
+        raise HeedfulError(f"{engine} does not support recurrent models: use heedful export --to onnx")
     for part in (encoder, decoder):
         if (part.score, part.normalizer, part.combine) != ("scaled_dot", "soft", "concat"):
             raise HeedfulError(
-                f"{engine} supports scaled dot products, softmax and concatenated heads only: heedful export --to onnx"
+                f"{engine} supports scaled dot products, softmax and concatenated heads only: "
+                "use heedful export --to onnx"
             )
     if (encoder.norm, encoder.activation) != (decoder.norm, decoder.activation):
         raise HeedfulError(
-            f"{engine} has one norm and one activation for encoder and decoder: heedful export --to onnx"
+            f"{engine} requires the same norm and activation in encoder and decoder: use heedful export --to onnx"
         )
     return encoder, decoder
 

@@ -1,1 +1,1 @@
-"""Imports of models that other toolkits trained, as model directories."""
+"""Convert models of other toolkits to model directories."""

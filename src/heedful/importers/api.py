@@ -1,8 +1,8 @@
-"""`heedful.import_model(...)`: a model of another toolkit as a model directory to inspect, fine-tune and serve.
+"""`heedful.import_model(...)`: convert another toolkit's model to a model directory.
 
-    bundle = heedful.import_model("opus-mt-en-de", "en-de")        # a folder as Hugging Face publishes it
+    bundle = heedful.import_model("opus-mt-en-de", "en-de")        # as published on Hugging Face
 
-The files of a folder tell its format: see IMPORT_FORMATS.
+The format is detected from the file names: see IMPORT_FORMATS.
 """
 
 import re
@@ -21,13 +21,13 @@ from heedful.importers import ctranslate2, g2p, marian
 from heedful.importers.imported_model import ImportedModel
 
 LANGUAGE = re.compile(config.LANGUAGE_PATTERN)
-# What reading an arbitrary folder may raise; a HeedfulError is none of these.
+# Errors of reading arbitrary files; HeedfulError is not among them.
 READ_ERRORS = (OSError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RuntimeError, BadZipFile)
 
 
 @dataclass(frozen=True)
 class ImportFormat:
-    """How to recognize and read the models of another toolkit."""
+    """How to detect and read the models of a toolkit."""
 
     matches: Callable[[Path], bool]
     read_model: Callable[[Path], ImportedModel]
@@ -46,15 +46,15 @@ IMPORT_FORMATS = {
 
 
 def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, str] | None = None) -> Bundle:
-    """Read a model of another toolkit and write it as a model directory."""
+    """Read another toolkit's model and write it as a model directory."""
     folder = Path(folder).resolve()
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; name the one that holds the model's files")
+        raise ConfigError(f"{folder} is not a directory: pass the directory with the model's files")
     try:
         import_format = next((known for known in IMPORT_FORMATS.values() if known.matches(folder)), None)
         if import_format is None:
             formats = "; ".join(f"{name} ({known.expected_files})" for name, known in IMPORT_FORMATS.items())
-            raise HeedfulError(f"{folder} holds no model that heedful can import: {formats}")
+            raise HeedfulError(f"{folder} has no model that heedful can import; supported: {formats}")
         imported = import_format.read_model(folder)
         check_weights(imported)
     except READ_ERRORS as error:
@@ -62,7 +62,7 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
     languages = languages or imported.languages
     if languages is None or not all(LANGUAGE.match(language) for language in languages):
         only = "" if languages is None else f", only {'-'.join(languages)[:50]}"
-        raise ConfigError(f"{folder} does not name its two languages{only}: add --pair en-de")
+        raise ConfigError(f"{folder} does not state its two languages{only}: add --pair en-de")
     return write_bundle(
         out,
         model=imported.model,
@@ -76,10 +76,10 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
 
 
 def check_weights(imported: ImportedModel) -> None:
-    """Raise an error if weights are not finite or (if PyTorch is installed) do not fit the model settings."""
+    """Raise an error if weights are not finite or, if PyTorch is installed, do not fit the settings."""
     for name, array in imported.weights.items():
         if not np.isfinite(array).all():
-            raise HeedfulError(f"{name} holds what is not a number: the model is damaged")
+            raise HeedfulError(f"{name} has values that are NaN or infinite: the model is damaged; download it again")
     if find_spec("torch") is None:
         return
     import torch
@@ -92,11 +92,11 @@ def check_weights(imported: ImportedModel) -> None:
     shapes = {name: array.shape for name, array in imported.weights.items()}
     for name in sorted(expected.keys() | shapes.keys()):
         if expected.get(name) != shapes.get(name):
-            raise HeedfulError(f"{name} has the shape {shapes.get(name)}, but the model needs {expected.get(name)}")
+            raise HeedfulError(f"{name} has shape {shapes.get(name)}, but the model needs {expected.get(name)}")
 
 
 def make_card(imported: ImportedModel, languages: tuple[str, str], name: str) -> str:
-    """The model card: where the model comes from. Their own card is not copied."""
+    """The model card; the original card is not copied."""
     return f"""---
 language: {[language.replace("_", "-").split("-")[0].lower() for language in languages]}
 library_name: heedful
@@ -107,10 +107,10 @@ pipeline_tag: translation
 
 Imported from `{name}` ({imported.kind}): {describe_section(imported.model.model_dump(exclude_defaults=True))}.
 
-It was trained by others: its license, its data and its limits are those of where it came from. heedful knows nothing of
-the text it was trained on, so it cannot say when an input is unlike that.
+The license, data and limits are those of the original model. heedful has no statistics of its training text, so it
+cannot warn about inputs that differ from it.
 
 ```sh
-heedful translate DIR        # where DIR is this folder
+heedful translate DIR        # where DIR is this directory
 ```
 """

@@ -3,10 +3,10 @@
     model.bin, source_vocabulary.*, target_vocabulary.* (or shared_vocabulary.*), sentencepiece.model or none
 
     binary_version u32 | name | revision u32 | count u32 | count x (name, rank u8, dims u32.., type u8, bytes u32, data)
-    | count of aliases u32 | (alias, name)..            a name is u16 bytes long and ends with a zero
+    | count of aliases u32 | (alias, name)..            a name is its length u16 and bytes that end with a zero
 
-Weights in 8 or 16 bits keep their precision. If no table of positions is stored, the engine counts positions from 1 and
-has width / 2 - 1 in the exponent's denominator; here that becomes a table like any other.
+Weights in 8 or 16 bits keep their precision. If no position table is stored, the engine computes one: positions count
+from 1, with width / 2 - 1 in the exponent's denominator. The import stores that table.
 """
 
 import re
@@ -38,12 +38,11 @@ TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")  # by their number in new
 OLD_TYPES = {4: "<f4", 1: "i1", 2: "<i2"}  # by their size in bytes in older files
 ACTIVATIONS = {0: "relu", 2: "silu", 3: "gelu"}
 MAX_MODEL_BYTES = 1 << 34
-DEFAULT_POSITIONS = 512  # of a model that stores none
+DEFAULT_POSITIONS = 512  # for a model that stores none
 SIDES = {"source": "encoder", "target": "decoder"}
 
 
 def is_ctranslate2_folder(folder: Path) -> bool:
-    """Whether a folder contains a model for CTranslate2."""
     return (folder / "model.bin").is_file()
 
 
@@ -54,7 +53,7 @@ def read_model(folder: Path) -> ImportedModel:
     unknown, end = str(settings.get("unk_token", "<unk>")), str(settings.get("eos_token", "</s>"))
     first = str(settings.get("decoder_start_token", settings.get("bos_token", "<s>")))
     if settings.get("add_source_bos"):
-        raise HeedfulError(f"{folder}: this model needs a start token before every source, which heedful does not add")
+        raise HeedfulError(f"{folder} needs a start token before every source, which heedful does not support")
     starts_from_zeros = bool(arrays.pop("decoder/start_from_zero_embedding", np.array(0)))
     tokenizers, orders = dict[str, Tokenizer](), dict[str, list[int]]()
     start: int | None = None
@@ -66,7 +65,7 @@ def read_model(folder: Path) -> ImportedModel:
         tokenizers[side] = make_tokenizer(folder, side, pieces, orders[side])
         if side == "target" and not starts_from_zeros:
             if first not in vocabulary:
-                raise HeedfulError(f"{folder}: the decoder starts with {first}, which is not among its pieces")
+                raise HeedfulError(f"{folder}: the start token {first} of the decoder is not in its vocabulary")
             start = vocabulary.index(first)
     sizes = {side: tokenizer.size for side, tokenizer in tokenizers.items()}
     return ImportedModel(
@@ -84,7 +83,7 @@ def read_model(folder: Path) -> ImportedModel:
 def read_variables(path: Path) -> dict[str, Array]:
     """Every array of a model.bin by its name, dequantized."""
     if not path.is_file() or path.stat().st_size > MAX_MODEL_BYTES:
-        raise HeedfulError(f"{path} is not a file, or larger than {MAX_MODEL_BYTES:,} bytes")
+        raise HeedfulError(f"{path} is not a file, or is larger than {MAX_MODEL_BYTES:,} bytes")
     data, position = path.read_bytes(), 0
 
     def read_number(form: str) -> Any:
@@ -103,10 +102,10 @@ def read_variables(path: Path) -> dict[str, Array]:
     try:
         version = read_number("I")
         if not 2 <= version <= 6:
-            raise HeedfulError(f"{path} has format {version} of CTranslate2; heedful reads 2 to 6")
+            raise HeedfulError(f"{path} has CTranslate2 format {version}; heedful reads formats 2 to 6")
         name, _ = read_name(), read_number("I")
         if name not in ("TransformerBase", "TransformerBig", "TransformerSpec"):
-            raise HeedfulError(f"{path} holds a {name[:50]!a}; heedful reads encoder-decoder Transformers")
+            raise HeedfulError(f"{path} is a {name[:50]!a}; heedful imports encoder-decoder Transformers only")
         arrays: dict[str, Array] = {}
         for _ in range(read_number("I")):
             name = read_name()
@@ -121,14 +120,14 @@ def read_variables(path: Path) -> dict[str, Array]:
             alias = read_name()
             arrays[alias] = arrays[read_name()]
     except (struct.error, ValueError, LookupError, TypeError) as error:
-        raise HeedfulError(f"{path} is not a model of CTranslate2, or damaged ({str(error)[:100]!a})") from None
+        raise HeedfulError(f"{path} is not a CTranslate2 model, or is damaged ({str(error)[:100]!a})") from None
     if position != len(data) or not arrays:
-        raise HeedfulError(f"{path} is damaged: it has {len(data):,} bytes, and what it lists ends at {position:,}")
+        raise HeedfulError(f"{path} is damaged: it has {len(data):,} bytes, but its variables end at {position:,}")
     return arrays
 
 
 def dequantize(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Divide integers by their scale: one for the whole array, or one per row."""
+    """Divide integers by their scale, one per array or one per row."""
     scales = {name.removesuffix("_scale"): array for name, array in arrays.items() if name.endswith("_scale")}
     return {
         name: array / (scales[name][:, None] if scales[name].ndim else scales[name]) if name in scales else array
@@ -138,7 +137,7 @@ def dequantize(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def decode_numbers(data: bytes, kind: str) -> Array:
-    """An array of one of TYPES; NumPy has no bfloat16, which is the upper half of a float32."""
+    """An array of one of TYPES; bfloat16, which NumPy lacks, is the upper half of a float32."""
     if kind == "bfloat16":
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     return np.frombuffer(data, kind)
@@ -148,15 +147,13 @@ def decode_numbers(data: bytes, kind: str) -> Array:
 
 
 def find_embedding_name(arrays: Mapping[str, Array], part: str) -> str:
-    """The name of the embeddings of encoder or decoder."""
     for name in (f"{part}/embeddings/weight", f"{part}/embeddings_0/weight"):
         if name in arrays:
             return name
-    raise HeedfulError(f"model.bin has no table of words for its {part}")
+    raise HeedfulError(f"model.bin has no embeddings for its {part}")
 
 
 def count_layers(arrays: Mapping[str, Array], part: str) -> int:
-    """The number of layers of encoder or decoder."""
     layers = {int(number[1]) for name in arrays if (number := re.match(rf"{part}/layer_(\d+)/", name))}
     if layers != set(range(len(layers))) or not layers:
         raise HeedfulError(f"model.bin has no layers for its {part}")
@@ -164,16 +161,15 @@ def count_layers(arrays: Mapping[str, Array], part: str) -> int:
 
 
 def make_model_settings(arrays: Mapping[str, Array]) -> config.ModelSettings:
-    """The [model] settings for their variables."""
     width = arrays[find_embedding_name(arrays, "decoder")].shape[1]
     scales = {int(arrays.get(f"{part}/scale_embeddings", np.array(1))) for part in SIDES.values()}
     if len(scales) > 1:
-        raise HeedfulError("this model scales the embeddings of one side only, which heedful cannot build")
+        raise HeedfulError("this model scales the embeddings of one side only, which heedful does not support")
 
     def part_settings(part: str) -> dict[str, Any]:
         activation = int(arrays.get(f"{part}/activation", np.array(0)))
         if activation not in ACTIVATIONS:
-            raise HeedfulError(f"heedful has no activation like CTranslate2's number {activation}")
+            raise HeedfulError(f"heedful does not support activation {activation} of CTranslate2")
         return {
             "kind": "transformer",
             "layers": count_layers(arrays, part),
@@ -197,7 +193,7 @@ def make_model_settings(arrays: Mapping[str, Array]) -> config.ModelSettings:
 def convert_weights(
     variables: Mapping[str, Array], orders: Mapping[str, Sequence[int]], sizes: Mapping[str, int], start: int | None
 ) -> dict[str, Array]:
-    """Weights by our names; raises an error if any are missing or left over."""
+    """Weights by our names; raise an error if any are missing or left over."""
     weights: dict[str, Array] = {}
     rest = dict(variables)
 
@@ -229,12 +225,12 @@ def convert_weights(
             if f"{part}/layer_norm/gamma" in rest:
                 take_norm(f"{part}.norm", f"{part}/layer_norm")
     except KeyError as error:
-        raise HeedfulError(f"model.bin has no {str(error)[:100]}: heedful cannot build such a model") from None
+        raise HeedfulError(f"model.bin has no {str(error)[:100]}: heedful does not support such a model") from None
     if unknown := sorted(
         name for name, array in rest.items() if array.ndim and not name.startswith("decoder/projection/")
     ):
         raise HeedfulError(
-            f"model.bin has {unknown[0]} and more that heedful cannot build: it is another kind of Transformer"
+            f"model.bin has {unknown[0]}, which heedful does not support: it is another kind of Transformer"
         )
     set_start_row_(weights["decoder.embed.table.weight"], orders["target"], start)
     output = rest["decoder/projection/weight"]
@@ -255,7 +251,7 @@ def default_position_table(width: int) -> Array:
 
 
 def read_vocabulary(folder: Path, side: str, size: int) -> list[str]:
-    """The pieces of source or target; like the engine, adds an <unk> if the list has none."""
+    """The pieces of source or target; a missing <unk> is added, as in the engine."""
     for name in (f"{side}_vocabulary", "shared_vocabulary"):
         text_file, json_file = folder / f"{name}.txt", folder / f"{name}.json"
         if text_file.is_file():
@@ -266,13 +262,15 @@ def read_vocabulary(folder: Path, side: str, size: int) -> list[str]:
             continue
         pieces = [*pieces, "<unk>"] if "<unk>" not in pieces and len(pieces) + 1 == size else pieces
         if len(pieces) != size or len(set(pieces)) != size:
-            raise HeedfulError(f"{folder}: {len(set(pieces)):,} different pieces in {name}, {size:,} in the model")
+            raise HeedfulError(
+                f"{folder}: {name} has {len(set(pieces)):,} different pieces, but the model has {size:,}"
+            )
         return pieces
-    raise HeedfulError(f"{folder} has no list of pieces for its {side}")
+    raise HeedfulError(f"{folder} has no vocabulary for its {side}: add {side}_vocabulary.json or .txt")
 
 
 def make_tokenizer(folder: Path, side: str, pieces: Sequence[str], order: Sequence[int]) -> Tokenizer:
-    """From a SentencePiece model beside model.bin; otherwise of letters if every piece is one, or of words."""
+    """A SentencePiece tokenizer if there is a model file, else letters if every piece is one, else words."""
     ours = (folder / f"{side}.spm", folder / "heedful" / f"{side}.spm")  # the second: an export of heedful
     for file in (*ours, folder / "sentencepiece.model", folder.parent / "sentencepiece.model"):
         if file.is_file():
@@ -281,7 +279,5 @@ def make_tokenizer(folder: Path, side: str, pieces: Sequence[str], order: Sequen
     if all(len(piece) == 1 for piece in rest):
         return TableTokenizer("letters", pieces)
     if any("\u2581" in piece for piece in rest):
-        raise HeedfulError(
-            f"put the SentencePiece model that made its pieces beside it: {folder / 'sentencepiece.model'}"
-        )
+        raise HeedfulError(f"the SentencePiece model is missing: copy it to {folder / 'sentencepiece.model'}")
     return TableTokenizer("words", [*SPECIAL, *("\u2581" + piece for piece in rest)])

@@ -19,7 +19,6 @@ MAX_PHONEMES = 20  # the limit of g2p_en
 
 
 def is_g2p_folder(folder: Path) -> bool:
-    """Whether a folder contains a model of g2p_en."""
     return all((folder / name).is_file() for name in (WEIGHTS, SOURCE, TARGET))
 
 
@@ -27,10 +26,10 @@ def read_model(folder: Path) -> ImportedModel:
     """Read the model, its weights and its vocabularies."""
     letters, phonemes = read_lines(folder / SOURCE), read_lines(folder / TARGET)
     if letters[:3] != ["<pad>", "<unk>", "</s>"] or tuple(phonemes[:4]) != SPECIAL:
-        raise HeedfulError(f"{folder}: these lists do not begin with the special tokens of g2p_en")
+        raise HeedfulError(f"{folder}: {SOURCE} and {TARGET} do not start with the special tokens of g2p_en")
     with ZipFile(folder / WEIGHTS) as archive:
         if sum(file.file_size for file in archive.infolist()) > MAX_FILE_BYTES:
-            raise HeedfulError(f"{folder / WEIGHTS} holds more than {MAX_FILE_BYTES:,} bytes")
+            raise HeedfulError(f"{folder / WEIGHTS} contains more than {MAX_FILE_BYTES:,} bytes")
     with np.load(folder / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: as_float32(file[name]) for name in file.files}
     width, size = arrays["enc_emb"].shape[1], arrays["enc_w_hh"].shape[1]

@@ -1,10 +1,10 @@
-"""Read Marian models as Hugging Face publishes them (OPUS-MT and others) and our own exports, without transformers.
+"""Read Hugging Face Marian models (such as OPUS-MT) and our own exports, without transformers.
 
     config.json, model.safetensors, source.spm, target.spm, vocab.json
 
-Their vocabulary starts with </s> and <unk> and ends with <pad>, which also starts every translation. Ours starts with
-<pad> <unk> <s> </s>: their <pad> becomes our <s>, and a <pad> with probability 0 is added. The tokenizers store the
-order, so that `heedful export --to hugging_face` restores it.
+Their vocabulary starts with </s> <unk> and ends with <pad>, which is also the start token. Ours starts with <pad> <unk>
+<s> </s>: their <pad> becomes our <s>, and a <pad> with probability 0 is added. The tokenizers store the original order
+for `heedful export --to hugging_face`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,6 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 
 
 def is_marian_folder(folder: Path) -> bool:
-    """Whether a folder contains such a model."""
     return (folder / "config.json").is_file() and read_json_object(folder / "config.json").get("model_type") in NORMS
 
 
@@ -49,7 +48,7 @@ def read_model(folder: Path) -> ImportedModel:
     model = make_model_settings(settings, tied)
     tensors = read_tensors(folder)
     if not is_shared and not (folder / "target_vocab.json").is_file():
-        raise HeedfulError(f"{folder} has two tables of words, but no target_vocab.json")
+        raise HeedfulError(f"{folder} has two embedding tables but no target_vocab.json")
     files = ("vocab.json", "vocab.json" if is_shared else "target_vocab.json")
     vocabularies = [read_vocabulary(folder / name) for name in files]
     orders, pieces = zip(
@@ -76,7 +75,7 @@ def read_model(folder: Path) -> ImportedModel:
     bias = tensors.get(OUTPUT_BIAS, np.zeros(len(vocabularies[1]), np.float32)).reshape(-1)
     weights["decoder.plain_projection.bias"] = reorder_rows(bias, orders[1], len(pieces[1]), PAD_LOGIT)
     return ImportedModel(
-        kind=f"{settings['model_type'].capitalize()}, as Hugging Face keeps it",
+        kind=f"{settings['model_type'].capitalize()}, Hugging Face format",
         model=model,
         weights=weights,
         tokenizers=tokenizers,
@@ -86,12 +85,11 @@ def read_model(folder: Path) -> ImportedModel:
 
 
 def make_model_settings(settings: Mapping[str, Any], tied: str) -> config.ModelSettings:
-    """The [model] settings for their config.json."""
     if settings.get("normalize_embedding") or settings.get("normalize_before") or settings.get("add_final_layer_norm"):
-        raise HeedfulError("this kind of Marian has LayerNorms in other places, which heedful cannot build")
+        raise HeedfulError("this Marian model has extra LayerNorms, which heedful does not support")
     activation = str(settings.get("activation_function"))
     if activation not in ACTIVATIONS:
-        raise HeedfulError(f"heedful has no activation `{activation}`; it supports {', '.join(ACTIVATIONS)}")
+        raise HeedfulError(f"heedful does not support activation `{activation}`, only {', '.join(ACTIVATIONS)}")
 
     def part(side: str) -> dict[str, Any]:
         return {
@@ -129,30 +127,28 @@ def read_tensors(folder: Path) -> dict[str, Array]:
     path = folder / "model.safetensors"
     if (folder / "model.safetensors.index.json").is_file():
         raise HeedfulError(
-            f"{folder} has its weights in several files: write one, with save_pretrained of transformers"
+            f"{folder} has its weights in several files: save them as one file with save_pretrained of transformers"
         )
     if not path.is_file():
         raise HeedfulError(
-            f"{folder} has no model.safetensors. A pytorch_model.bin can run code when opened, so heedful opens none: "
-            "convert it where you trust it, with model.save_pretrained(FOLDER) of the transformers package"
+            f"{folder} has no model.safetensors. heedful does not read pytorch_model.bin, which can run code when "
+            "opened: if you trust it, convert it with model.save_pretrained(FOLDER) of the transformers package"
         )
     try:
         with safe_open(path, "numpy") as file:
             return {name: as_float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118  # not a dictionary
     except (SafetensorError, OSError, TypeError) as error:
-        more = ": convert it to float32, NumPy does not know bfloat16" if "bfloat16" in str(error) else ""
+        more = ": convert it to float32, because NumPy does not support bfloat16" if "bfloat16" in str(error) else ""
         raise HeedfulError(f"{path} cannot be read: {str(error)[:200]!a}{more}") from None
 
 
 def require_tensor(weights: Mapping[str, Array], name: str) -> Array:
-    """The tensor with this name; raises an error if there is none."""
     if name not in weights:
-        raise HeedfulError(f"model.safetensors has no `{name}`, which config.json promises")
+        raise HeedfulError(f"model.safetensors has no `{name}`, which config.json requires")
     return weights[name]
 
 
 def find_embedding(weights: Mapping[str, Array], side: str, tied: str) -> Array:
-    """The embeddings of encoder or decoder."""
     shared = f"{PREFIX}shared.weight"
     return require_tensor(
         weights, shared if tied == "all" and shared in weights else f"{PREFIX}{side}.embed_tokens.weight"
@@ -164,21 +160,21 @@ def read_vocabulary(path: Path) -> list[str]:
     tree = read_json_object(path)
     ids = tree.values()
     if {*map(str, ids)} != {*map(str, range(len(tree)))} or not all(isinstance(number, int) for number in ids):
-        raise HeedfulError(f"{path} does not give every piece a number of its own, from 0")
+        raise HeedfulError(f"{path} must map every piece to a different id, starting from 0")
     return sorted(tree, key=lambda piece: tree[piece])
 
 
 def special_pieces(settings: Mapping[str, Any], pieces: Sequence[str]) -> tuple[str | None, ...]:
-    """Their names of <pad> <unk> <s> </s>; None for a <pad> that is also the start, as usual, or the end."""
+    """Their names of <pad> <unk> <s> </s>; None for a <pad> that is also the start (as usual) or end token."""
     start, end, pad = (read_count(settings, f"{name}_token_id") for name in ("decoder_start", "eos", "pad"))
     if max(start, end, pad) >= len(pieces):
-        raise HeedfulError("config.json names special tokens that vocab.json does not have")
+        raise HeedfulError("config.json has special tokens that are not in vocab.json")
     start_piece = None if start == end else pieces[start]
     return (None if pad in (start, end) else pieces[pad], SPECIAL[UNK], start_piece, pieces[end])
 
 
 def make_tokenizer(path: Path, pieces: Sequence[str], order: Sequence[int]) -> Tokenizer:
-    """`Subwords` if heedful exported it, otherwise `Borrowed`."""
+    """A SubwordTokenizer if heedful exported the model, else a BorrowedTokenizer."""
     model = read_file(path)
     if list(order) == list(range(len(pieces))):
         subwords = SubwordTokenizer(model)
@@ -196,7 +192,7 @@ def read_languages(folder: Path) -> tuple[str, str] | None:
 
 
 def read_generation(folder: Path, settings: Mapping[str, Any]) -> GenerationSettings:
-    """Search settings from generation_config.json, or in older folders from config.json."""
+    """Search settings from generation_config.json, or for older models from config.json."""
     path = folder / "generation_config.json"
     tree = {**settings, **(read_json_object(path) if path.is_file() else {})}
     max_length = positive_or_default(tree, "max_new_tokens", positive_or_default(tree, "max_length", 256))

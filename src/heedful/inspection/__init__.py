@@ -1,4 +1,4 @@
-"""Inspect a model: one page that shows attention, search and probabilities for a sentence.
+"""Inspect a model: one page with attention, search and probabilities of sentences.
 
 import heedful
 heedful.inspect("my-model", "Good morning").save("inspect.html")

@@ -1,4 +1,4 @@
-"""`heedful.inspect(...)`: a page about what models do with sentences."""
+"""`heedful.inspect(...)`: a page that shows how a model translates sentences."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,18 +17,18 @@ from heedful.translation.translator import TranslationOptions, Translator, encod
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy
 
-SNAPSHOTS = "snapshots.jsonl"  # written by training into its folder
-DEFAULT_BEAM = 5  # for models that do not say how to search
+SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
+DEFAULT_BEAM = 5  # for models without generation settings
 
 
 @dataclass(frozen=True)
 class Page:
-    """A trace and the page that shows it; notebooks display it."""
+    """A trace and its page, which notebooks display."""
 
     trace: TraceDocument
 
     def html(self) -> str:
-        """The page as one file that loads nothing."""
+        """The page as one self-contained HTML file."""
         return render_page(self.trace)
 
     def save(self, path: str | Path) -> Path:
@@ -38,13 +38,12 @@ class Page:
         return path
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:
-        """The attention map of one sentence, for a paper or a slide."""
         if not self.trace.sentences:
-            raise HeedfulError("there is no sentence to draw: give one")
+            raise HeedfulError("there is no sentence to draw: pass one")
         return render_svg(self.trace.sentences[sentence], pieces=pieces)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What notebooks display: the page in a frame, or a picture where scripts are disabled."""
+        """For notebooks: the page in a frame, or an image if scripts are disabled."""
         bundle = {"text/html": wrap_in_iframe(self.html())}
         with suppress(HeedfulError):  # a model without attention over words
             bundle["image/svg+xml"] = self.svg()
@@ -63,11 +62,11 @@ def inspect(
     arithmetic: Sequence[str] = (),
     title: str | None = None,
 ) -> Page:
-    """A page about what a model does with some sentences.
+    """Return a page that shows how a model translates some sentences.
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
-    sentences may be lists of ids) or a trace. `against` is another model, or the same with `against_beam`, to compare
-    with. `arithmetic` names the places (encoder, cross, decoder) whose vectors go into the page.
+    sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
+    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included.
     """
     if isinstance(model, TraceDocument):
         return Page(model)
@@ -75,7 +74,7 @@ def inspect(
     if texts and all(isinstance(token, int) for token in texts):
         texts = [texts]
     if reference is not None and len(texts) != 1:
-        raise HeedfulError("a reference belongs to one sentence: give one")
+        raise HeedfulError("a reference needs exactly one sentence")
     require("torch", extra="train", whose="heedful.inspect")
     first = open_model(model)
     options = {"importance": importance, "vectors": tuple(arithmetic)}
@@ -87,7 +86,7 @@ def inspect(
         traces = [*with_distinct_names(traces, others, beam, against_beam)]
     snapshots = load_snapshots(first)
     if not traces and snapshots is None:
-        raise HeedfulError('there is nothing to show: give a sentence, such as heedful inspect my-model "Good morning"')
+        raise HeedfulError('there is nothing to show: pass a sentence, such as heedful inspect my-model "Good morning"')
     title = title or (model_name(first) if isinstance(first, Translator) else first.name)
     return Page(TraceDocument(title=title, sentences=tuple(traces), film=snapshots))
 
@@ -100,7 +99,7 @@ def open_model(model: "str | Path | Translator | InspectedModel") -> "Translator
 def with_distinct_names(
     first: Sequence[Sentence], second: Sequence[Sentence], first_beam: int | None, second_beam: int | None
 ) -> Iterator[Sentence]:
-    """Both lists of traces, with a suffix where the same name occurs in both."""
+    """All traces, with a suffix if the same name occurs in both lists."""
     shared = {sentence.name for sentence in first} & {sentence.name for sentence in second}
     suffixes = (
         ("", " (2)")
@@ -116,16 +115,13 @@ def with_distinct_names(
 def trace_text(
     model: "Translator | InspectedModel", text: Any, reference: str | None, beam: int | None, options: dict[str, Any]
 ) -> Iterator[Sentence]:
-    """The traces of one text (one per segment if it is long), each followed by that of the reference if there is one.
-
-    `options` go to `record_sentence`.
-    """
+    """Yield a trace per segment of a text, and one for its reference; `options` go to `record_sentence`."""
     from heedful.inspection.record import InspectedSource, record_sentence
 
     if not isinstance(model, Translator):
         search = make_search(DEFAULT_BEAM if beam is None else beam)
         if isinstance(text, str) and model.tokenize is None:
-            raise HeedfulError("this model has no tokenizer: give the ids of a source, such as [[5, 7, 2]]")
+            raise HeedfulError("this model has no tokenizer: pass token ids, such as [[5, 7, 2]]")
         source = (
             model.tokenize(text)
             if isinstance(text, str) and model.tokenize
@@ -145,7 +141,7 @@ def trace_text(
     segments = [segment for line in model.make_segments(lines, TranslationOptions(), 0) for segment in line]
     reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
     if reference_ids is not None and len(segments) != 1:
-        raise HeedfulError("a reference belongs to one sentence that is no longer than those of training")
+        raise HeedfulError("a reference needs one sentence that is no longer than the training sentences")
     for segment in segments:
         source = InspectedSource(
             segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
@@ -157,12 +153,12 @@ def trace_text(
 
 
 def source_text(model: "InspectedModel", ids: Sequence[int]) -> str:
-    """The text of a source given as ids, of which the last is the end token."""
+    """The text of a source given as ids; the last is the end token."""
     return "".join(model.source_pieces(list(ids)[:-1])).replace("\u2581", " ").strip()
 
 
 def make_search(beam: int, length_rule: str = "power", length_penalty: float = 1.0) -> "SearchStrategy":
-    """A beam search, or greedy search for a beam of 1."""
+    """Beam search, or greedy search for a beam of 1."""
     from heedful.search import Beam, Greedy
 
     if beam < 1:
@@ -171,13 +167,12 @@ def make_search(beam: int, length_rule: str = "power", length_penalty: float = 1
 
 
 def wrap_translator(translator: Translator) -> "InspectedModel":
-    """The PyTorch model inside a translator, ready to inspect."""
     from heedful.engines.torch import TorchEngine
     from heedful.inspection.record import InspectedModel
     from heedful.text.tokenizer import BOS, EOS
 
     if not isinstance(translator.engine, TorchEngine):
-        raise HeedfulError("only PyTorch models can be inspected: load the model directory itself, not an export of it")
+        raise HeedfulError("only PyTorch models can be inspected: load the model directory, not an export")
     bundle, model = translator.bundle, translator.engine.model
     return InspectedModel(
         model.encoder,
@@ -193,20 +188,19 @@ def wrap_translator(translator: Translator) -> "InspectedModel":
 
 
 def model_name(translator: Translator) -> str:
-    """The name of the model's folder, or of the run that contains it."""
+    """The name of the model directory, or of the run that contains it."""
     folder = translator.bundle.folder
     return folder.parent.name if folder.name == "model" else folder.name
 
 
 def describe_model(translator: Translator) -> str:
-    """The kinds and sizes of a model, in one line."""
     model, count = translator.bundle.model, translator.bundle.description.parameters
     parts = [f"{part.kind} {part.layers}" for part in (model.encoder, model.decoder)]
     return f"{' + '.join(parts)}, width {model.width}, {count:,} weights"
 
 
 def load_snapshots(model: "Translator | InspectedModel") -> SnapshotSeries | None:
-    """The snapshots that training recorded, if the model is in the folder of its run."""
+    """The snapshots recorded by training, if the model is in its run directory."""
     path = model.bundle.folder.parent / SNAPSHOTS if isinstance(model, Translator) else None
     if path is None or not path.is_file():
         return None

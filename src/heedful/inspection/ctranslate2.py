@@ -1,8 +1,8 @@
-"""What CTranslate2 exposes: the tokens, their log-probabilities, the n best, and one map of cross-attention.
+"""Trace CTranslate2: tokens, log-probabilities, the n best, and one cross-attention map.
 
     sentence = record_ctranslate2(translator, ["\u2581Good", "\u2581morning", "</s>"], "Good morning", detokenize=...)
 
-It gives neither distributions, nor maps of single heads, nor the tree of its search.
+The engine exposes neither distributions, maps of single heads, nor its search tree.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ def record_ctranslate2(
     name: str = "CTranslate2",
     languages: tuple[str, str] = ("", ""),
 ) -> Sentence:
-    """Trace a sentence through a `ctranslate2.Translator`."""
+    """Trace a sentence with a `ctranslate2.Translator`."""
     (result,) = translator.translate_batch([list(tokens)], beam_size=beam, return_scores=True, return_attention=True)
     answer = list(result.hypotheses[0])
     (scored,) = translator.score_batch([list(tokens)], [answer])

@@ -16,15 +16,15 @@ from heedful.trace import Piece, Sentence
 Array = NDArray[Any]
 CELL_PIXELS, LETTER_WIDTH_PIXELS, LETTER_HEIGHT_PIXELS = 26, 8.2, 15
 FONTS = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
-LIGHT, DARK = (247, 251, 255), (8, 48, 107)  # weights 0 and 1: one hue, so that color-blind readers can tell them apart
+LIGHT, DARK = (247, 251, 255), (8, 48, 107)  # weights 0 and 1: one hue, for color-blind readers
 MAX_TERMINAL_ROW_LETTERS, MAX_TERMINAL_COLUMN_LETTERS = 20, 12
 
 
 def attention_map(sentence: Sentence, pieces: bool = False) -> tuple[Array, list[str], list[str]]:
-    """Cross-attention [T, S] of the best head, or the mean of all heads; and the labels of its rows and columns."""
+    """Cross-attention [T, S] of the best head or the mean of all, with labels of rows and columns."""
     blob = sentence.attention.get("cross")
     if blob is None or blob.shape[-1] != len(sentence.source.pieces):
-        raise HeedfulError("this model has no attention over the words of its source, so there is no map to draw")
+        raise HeedfulError("this model has no attention over the source words, so there is no map to draw")
     array = blob.array()
     reading = AlignmentMethod(**sentence.reading.model_dump()) if sentence.reading else AlignmentMethod()
     weights = reading(array, len(sentence.target.pieces))
@@ -35,7 +35,7 @@ def attention_map(sentence: Sentence, pieces: bool = False) -> tuple[Array, list
 
 
 def group_pieces(pieces: tuple[Piece, ...], by_words: bool) -> list[tuple[str, list[int]]]:
-    """(label, indices) of the pieces that are shown as one: a word, or the bytes of one character."""
+    """(label, indices) of pieces shown together: those of a word, or the bytes of one character."""
 
     def group_key(item: tuple[int, Piece]) -> tuple[Any, ...]:
         index, piece = item
@@ -55,7 +55,7 @@ def group_pieces(pieces: tuple[Piece, ...], by_words: bool) -> list[tuple[str, l
 
 
 def render_svg(sentence: Sentence, *, pieces: bool = False) -> str:
-    """A heat map as SVG: the source above, the translation at the side; by words, or by `pieces`."""
+    """A heat map as SVG with the source above and the translation at the side, by words or `pieces`."""
     weights, rows, columns = attention_map(sentence, pieces)
     side = 16 + LETTER_WIDTH_PIXELS * max(map(len, rows), default=1)
     above = 16 + 0.75 * LETTER_WIDTH_PIXELS * max(map(len, columns), default=1) + LETTER_HEIGHT_PIXELS
@@ -87,19 +87,18 @@ def render_svg(sentence: Sentence, *, pieces: bool = False) -> str:
 
 
 def escape_xml(text: str) -> str:
-    """Text for XML, with invisible characters written as escapes."""
+    """Text for XML, with invisible characters escaped."""
     return escape(escape_invisible(text).replace("\ufffe", "").replace("\uffff", ""))
 
 
 def weight_color(weight: float) -> tuple[int, int, int]:
-    """The RGB color of an attention weight, from light to dark blue."""
+    """RGB of an attention weight, from light to dark blue."""
     share = min(1.0, max(0.0, weight)) ** 0.7
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(LIGHT, DARK, strict=True))
     return red, green, blue
 
 
 def render_png(svg: str, zoom: int = 2) -> bytes:
-    """The figure as PNG."""
     require("resvg_py", extra="figure", whose="a PNG")
     import resvg_py
 
@@ -107,7 +106,7 @@ def render_png(svg: str, zoom: int = 2) -> bytes:
 
 
 def render_terminal(sentence: Sentence, *, pieces: bool = False) -> Colored:
-    """A heat map of characters: the source words are written vertically above their columns."""
+    """A heat map for the terminal; source words are vertical, above their columns."""
     weights, rows, columns = attention_map(sentence, pieces)
     column_labels = [escape_invisible(name)[:MAX_TERMINAL_COLUMN_LETTERS] for name in columns]
     row_labels = [escape_invisible(name)[:MAX_TERMINAL_ROW_LETTERS] for name in rows]

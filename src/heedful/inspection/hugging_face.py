@@ -3,8 +3,8 @@
     model = wrap_hugging_face(model, tokenizer, name="opus-mt")
     heedful.inspect(model, "Good morning").save("inspect.html")
 
-The model is wrapped in heedful's contract, so the search and its tree are heedful's own. Nothing is cached between
-steps: that is slower, but works for every model of this shape.
+The model is wrapped in heedful's contract, so heedful runs the search and records its tree. Nothing is cached between
+steps, which is slower but works for every encoder-decoder.
 """
 
 from collections.abc import Sequence
@@ -68,10 +68,10 @@ class _DecoderAdapter(torch.nn.Module):
 def wrap_hugging_face(
     model: Any, tokenizer: Any = None, *, name: str = "", languages: tuple[str, str] = ("", "")
 ) -> InspectedModel:
-    """Wrap a model of the transformers package; without its tokenizer, tokens are shown as numbers."""
+    """Wrap a transformers model; without a tokenizer, tokens are shown as numbers."""
     model.eval()
     if hasattr(model, "set_attn_implementation"):
-        model.set_attn_implementation("eager")  # the other implementations do not return their weights
+        model.set_attn_implementation("eager")  # other implementations do not return attention weights
     config = model.config
     start = config.decoder_start_token_id
     start = config.bos_token_id if start is None else start
@@ -101,6 +101,5 @@ def wrap_hugging_face(
 
 
 def tokenize_source(tokenizer: Any, text: str, max_length: int = 100) -> InspectedSource:
-    """Tokenize a text with a tokenizer of the transformers package."""
     ids = tuple(tokenizer(text)["input_ids"])
     return InspectedSource(ids, text, has_end=ids[-1:] == (tokenizer.eos_token_id,), max_length=max_length)

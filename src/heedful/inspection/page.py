@@ -1,4 +1,4 @@
-"""A trace as one HTML page that contains its script, its style and the data, and loads nothing."""
+"""Render a trace as one self-contained HTML page with script, style and data."""
 
 import json
 from functools import cache
@@ -21,7 +21,7 @@ TEMPLATE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws with JavaScript, all of which is inside this file: please allow it.</noscript>
+<noscript>This page needs JavaScript, which is included in this file: please enable it.</noscript>
 <div id="app"></div>
 <script type="application/json" id="glossary">{glossary}</script>
 <script type="application/json" id="trace">{trace}</script>
@@ -33,7 +33,7 @@ TEMPLATE = """<!doctype html>
 
 @cache
 def load_viewer() -> tuple[str, str, str]:
-    """Script, style and glossary of the page."""
+    """Return script, style and glossary."""
     parts = "\n".join((VIEWER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     style = (VIEWER / "viewer.css").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def load_viewer() -> tuple[str, str, str]:
 
 
 def render_page(trace: TraceDocument) -> str:
-    """The page as HTML; its Content-Security-Policy allows only this script and this style."""
+    """The page as HTML; its Content-Security-Policy allows only its own script and style."""
     script, style, glossary = load_viewer()
     policy = (
         f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "

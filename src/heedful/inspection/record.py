@@ -1,7 +1,7 @@
-"""Record a trace of a model: a search, a forced pass over its answer, and one more pass for each silenced head.
+"""Record a trace: a search, a forced pass over its answer, and one more pass per silenced head.
 
-Any object with the methods of the contract works (one of an encoder, three of a decoder). What a model does not expose
-(maps without attention, vectors of a score function that heedful does not know) is left out of the trace.
+Any object with the contract's methods works (one of an encoder, three of a decoder). The trace omits data that the
+model does not expose, such as the vectors of a custom score function.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,36 +49,35 @@ SearchStrategy = Beam | Greedy | Sample
 
 @dataclass(frozen=True)
 class InspectedModel:
-    """A model to inspect, and how to convert between its tokens and text."""
+    """A model to inspect, and conversions between its tokens and text."""
 
     encoder: Any
     decoder: Any
     bos: int
     eos: int
-    source_pieces: Callable[[Sequence[int]], list[str]]  # ids -> names; U+2581 in front where a word begins
+    source_pieces: Callable[[Sequence[int]], list[str]]  # ids -> names; U+2581 starts a word
     target_pieces: Callable[[Sequence[int]], list[str]]
     detokenize: Callable[[Sequence[int]], str]  # ids of the target -> text
     name: str = "model"
     languages: tuple[str, str] = ("", "")
     can_silence_heads: bool = True
     filters: tuple[Filter, ...] = ()
-    tokenize: "Callable[[str], InspectedSource] | None" = None  # None: its sources must be given as ids
+    tokenize: "Callable[[str], InspectedSource] | None" = None  # None: sources must be ids
 
     @property
     def device(self) -> torch.device:
-        """The device of its weights."""
         first = next(self.decoder.parameters(), None) if isinstance(self.decoder, nn.Module) else None
         return torch.device("cpu") if first is None else first.device
 
 
 @dataclass(frozen=True)
 class InspectedSource:
-    """A source, as tokens and as text."""
+    """A source as tokens and text."""
 
     ids: tuple[int, ...]
     text: str
-    num_tags: int = 0  # how many of the first tokens are tags
-    has_end: bool = True  # whether the last is an end token
+    num_tags: int = 0  # tags at the start
+    has_end: bool = True  # whether the last token is an end token
     max_length: int = 100  # of the target, in tokens
 
 
@@ -98,7 +97,7 @@ def record_sentence(
 ) -> Sentence:
     """Trace how a model translates a source, or how it scores `forced_target`.
 
-    `top_k` is the number of candidates kept per step, `vectors` the places whose vectors are kept.
+    `top_k` is the number of candidates recorded per step, `vectors` the places whose vectors are recorded.
     """
     tokens = torch.tensor([source.ids], device=model.device)
     mask = torch.ones_like(tokens, dtype=torch.bool)
@@ -153,7 +152,7 @@ def stack_weights(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
 
 
 def readable_piece(name: str) -> str:
-    """The name of a piece as shown to people: U+2581 becomes a space, a byte of ASCII its character."""
+    """The display name of a piece: U+2581 becomes a space, an ASCII byte its character."""
     is_ascii = name.startswith("<0x") and len(name) == 6 and name < "<0x80>"
     return chr(int(name[3:5], 16)) if is_ascii else name.replace("\u2581", " ")
 
@@ -181,7 +180,7 @@ def make_steps(
 
 
 def ranking_score(search: SearchStrategy, log_prob: float, num_tokens: int, has_ended: bool) -> float:
-    """The score by which a search ranks an answer: a beam normalizes by length, the others use log p alone."""
+    """The score that ranks an answer: beam search normalizes by length, others use log p."""
     if not isinstance(search, Beam):
         return log_prob
     return log_prob / LENGTH_RULES[search.length_rule](num_tokens, has_ended, search.length_penalty)
@@ -215,7 +214,6 @@ def make_tree(
 
 
 def make_node(candidate: Candidate, text: str) -> SearchNode:
-    """A candidate of a search, as the trace stores it."""
     return SearchNode(
         step=candidate.step,
         parent=candidate.parent,
@@ -232,7 +230,7 @@ def make_node(candidate: Candidate, text: str) -> SearchNode:
 def compare_with_reference(
     model: InspectedModel, search: SearchStrategy, memory: Memory, reference: Sequence[int], result: SearchResult
 ) -> Reference:
-    """Score a reference: if the model prefers it to its own answer, the search failed, otherwise the model did."""
+    """Score a reference. If the model prefers it to its own answer, the search failed, otherwise the model."""
     target = (*reference, model.eos)
     log_probs, _ = decode_forced(model, memory, target, None)
     total = float(log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).sum())
@@ -253,7 +251,7 @@ def measure_importance(
     log_prob: float,
     weights: dict[Any, np.ndarray[Any, Any]],
 ) -> dict[Any, tuple[tuple[float, ...], ...]]:
-    """By how much log p of the target falls when a head is silenced, [layers][heads] of each place."""
+    """The drop of the target's log p when a head is silenced, [layers][heads] per place."""
     rows = torch.tensor(target, device=memory.mask.device).unsqueeze(1)
 
     def log_prob_drop(place: Place, layer: int, head: int) -> float:
@@ -275,14 +273,14 @@ def measure_importance(
 
 
 def find_attentions(model: InspectedModel, place: Place) -> list[Any]:
-    """heedful's own attention modules at a place of the model, in the order of its layers."""
+    """heedful's attention modules at a place, in layer order."""
     part = model.encoder if place == "encoder" else model.decoder
     kinds = (Attention, MultiHead) if place == "cross" else (SelfAttention,)
     return [module for module in part.modules() if isinstance(module, kinds)] if isinstance(part, nn.Module) else []
 
 
 def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vectors, ...]:
-    """The vectors behind the scores of a place, by layer; empty if heedful does not know the score function."""
+    """The vectors of a place's scores, by layer; empty for a custom score function."""
     names = {kind: name for name, kind in SCORES.items()}
     layers, modules = getattr(maps, place), find_attentions(model, place)
     if len(layers) != len(modules) or any(type(module.score) not in names for module in modules):
