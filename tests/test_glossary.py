@@ -73,3 +73,24 @@ def test_a_wrong_translation_is_found():
     assert violations(glossary, "Beam search, two heads", "Busca em feixe, duas cabeças") == []
     assert violations(glossary, "Beam search, two heads", "Pesquisa em feixe, duas pontas") == ["beam search", "head"]
     assert violations(glossary, "Overheads", "Custos") == []
+
+
+@pytest.mark.parametrize("language", GLOSSARY)
+def test_every_entry_of_the_contents_is_translated_or_marked(language, monkeypatch):
+    pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'heedful[docs]'")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    import languages
+
+    docs = ROOT / "docs"
+    pages = {
+        str(path.relative_to(docs).with_suffix("")) for path in docs.rglob("*.md") if path.parent.name != "reference"
+    }
+    translated = {page for page in pages if (LOCALE / language / "LC_MESSAGES" / f"{page}.po").is_file()}
+    titles = languages.TITLES[language]
+    assert titles.keys() - {"reference/index", "reference/commands"} == pages - translated
+    for page in translated:
+        text = (docs / f"{page}.md").read_text(encoding="utf-8")
+        assert languages.with_title(text, page, language) == text
+    marked = languages.with_title("# Train\n\n# Train\n", "train", language)
+    assert marked == f"# {titles['train']} ({languages.IN_ENGLISH[language]})\n\n# Train\n"
+    assert languages.with_title("# nn\n", "reference/nn", language) == "# nn\n"
