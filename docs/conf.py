@@ -7,19 +7,19 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "heedful"
 author = "The heedful founders"
-copyright = "The heedful founders, Apache-2.0"  # Sphinx's name for it
+copyright = "The heedful founders, Apache-2.0"  # the name is Sphinx's
 html_title = "heedful"
 
 extensions = ["myst_parser", "mathml", "reference", "languages", "plots", "curves"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_build", "**.ipynb_checkpoints"]
-suppress_warnings = ["ref.python"]  # two classes of one name in an annotation: a link to one of them
-smartquotes = False  # quotation marks in docstrings are often those of code
+suppress_warnings = ["ref.python"]  # an annotation whose name has several targets links to one of them
+smartquotes = False  # quotation marks in docstrings often belong to code
 locale_dirs = ["locale"]
-gettext_compact = False  # one catalogue a page
+gettext_compact = False  # one catalog per page
 
-toc_object_entries = False  # hundreds of names in every page's margin help nobody
+toc_object_entries = False  # too many names for the margin of a page
 
 html_theme = "furo"
 html_static_path = ["_static"]

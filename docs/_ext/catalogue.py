@@ -1,4 +1,4 @@
-"""Bring a catalogue of translations up to date: new sentences come in empty, those that are gone go, the rest stays.
+"""Update a catalog of translations: add new sentences without a translation, remove old ones, keep the rest.
 
 python docs/_ext/catalogue.py guide/ship.pot docs/locale/pt/LC_MESSAGES/guide/ship.po pt
 """
@@ -11,7 +11,7 @@ from babel.messages.pofile import read_po, write_po
 
 
 def updated(template: Path, path: Path, language: str) -> Catalog:
-    """The catalogue of `path` with the sentences of `template`."""
+    """Return the catalog at `path` with the sentences of `template`."""
     with template.open("rb") as stream:
         wanted = read_po(stream)
     found: dict[str, str] = {}
@@ -26,7 +26,6 @@ def updated(template: Path, path: Path, language: str) -> Catalog:
 
 
 def main(template: str, path: str, language: str) -> None:
-    """Write it."""
     catalogue = updated(Path(template), Path(path), language)
     with Path(path).open("wb") as stream:
         write_po(stream, catalogue, width=0, omit_header=True, no_location=True, sort_output=False)

@@ -1,12 +1,11 @@
-"""Learning curves drawn when the site is built, from the metrics.jsonl of kept runs.
+"""Draw learning curves at build time, from the metrics.jsonl of the runs in benchmarks/results.
 
     ```{curves} multi30k
-    What the lines are, in words: the caption.
+    The caption: what the lines are.
     ```
 
-A picture is a line of PICTURES: a folder of benchmarks/results, the runs in it, and their names for readers.
-A run that was not kept yet is left out; none at all is an error. Lines are stretched to the width of the page, letters
-keep their size.
+Each entry of PICTURES names a directory of benchmarks/results, the runs in it, and their labels. Runs without a file
+are left out; a picture without any run is an error. The lines scale with the width of the page, the text does not.
 """
 
 import json
@@ -21,20 +20,20 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: of the field, of the line of minutes below, of the column of scores beside
+HEIGHT, FOOT, SIDE = 320, 26, 34  # pixels: plot, minutes below it, scores beside it
 GRID = 'stroke="currentColor" stroke-width="1" opacity=".15"'
 LINE = 'stroke-width="2" vector-effect="non-scaling-stroke" stroke-linejoin="round"'
 COLORS = ("#1f77d0", "#d1495b", "#2a9d5c", "#b07d12", "#8a5cc2", "#12939a", "#c2571a", "#6b7785", "#c44f9e")
 
 
 class Picture(NamedTuple):
-    """A line of PICTURES."""
+    """What a picture shows."""
 
     folder: str
-    runs: Mapping[str, str]  # what comes before metrics.jsonl in the name of a file -> as a reader sees it
-    least: float  # BLEU below it is not drawn
-    every: tuple[int, int]  # minutes, and points of BLEU, between two marks
-    after: Mapping[str, tuple[str, ...]] = {}  # run -> those that it goes on from, whose minutes come before its own
+    runs: Mapping[str, str]  # path before metrics.jsonl -> label
+    least: float  # BLEU values below are not drawn
+    every: tuple[int, int]  # minutes and BLEU points between two marks
+    after: Mapping[str, tuple[str, ...]] = {}  # run -> earlier runs that it continues; their minutes are added
 
 
 PICTURES = {
@@ -63,7 +62,7 @@ PICTURES = {
 
 
 def curve(path: Path, since: float = 0.0) -> list[tuple[float, float]]:
-    """Minutes and BLEU of every validation, `since` minutes later; those at the end, of other weights, are left out."""
+    """Return (minutes + `since`, BLEU) of every validation, without the last ones, which use other weights."""
     found, minutes = dict[float, float](), 0.0
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
@@ -75,12 +74,11 @@ def curve(path: Path, since: float = 0.0) -> list[tuple[float, float]]:
 
 
 def lasted(path: Path) -> float:
-    """Minutes until the last validation."""
     return curve(path)[-1][0]
 
 
 def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title: str) -> str:
-    """A field of lines, with marks at its left and below, and the names above."""
+    """Return the plot as SVG, with the legend above it."""
     minutes = max(at for points in curves.values() for at, _ in points)
     high = max(bleu for points in curves.values() for _, bleu in points)
     width, low = minutes * 1.02, picture.least
@@ -89,7 +87,7 @@ def svg(curves: Mapping[str, list[tuple[float, float]]], picture: Picture, title
     def height(bleu: float) -> float:
         return HEIGHT * (top - bleu) / (top - low)
 
-    colors = COLORS[: len(curves)]  # with too few of them, zip complains
+    colors = COLORS[: len(curves)]  # zip raises if there are too few
     names = "".join(
         f'<span style="white-space:nowrap"><span style="color:{color}">&#9632;</span> {escape(name)}</span>&ensp; '
         for name, color in zip(curves, colors, strict=True)
@@ -122,17 +120,16 @@ class Curves(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The picture, and below it what it shows."""
         name = self.arguments[0]
         if name not in PICTURES:
-            raise ExtensionError(f"{{curves}} {name}: there is no such picture; known: {', '.join(PICTURES)}")
+            raise ExtensionError(f"{{curves}} {name}: no such picture; known: {', '.join(PICTURES)}")
         picture = PICTURES[name]
         kept = RESULTS / picture.folder
         files = {run: path for run in picture.runs if (path := kept / f"{run}metrics.jsonl").is_file()}
         since = {run: sum(lasted(kept / f"{one}metrics.jsonl") for one in picture.after.get(run, ())) for run in files}
         curves = {picture.runs[run]: curve(path, since[run]) for run, path in files.items()}
         if not curves:
-            raise ExtensionError(f"{{curves}} {name}: no run was kept in {picture.folder}")
+            raise ExtensionError(f"{{curves}} {name}: no run in {picture.folder}")
         caption = nodes.paragraph(classes=["bars-caption"])
         inside, messages = self.parse_inline(" ".join(self.content), lineno=self.lineno)
         caption += inside
@@ -142,6 +139,5 @@ class Curves(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx."""
     app.add_directive("curves", Curves)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,12 +1,11 @@
-"""Bars drawn when the site is built, from what benchmarks/results hold: a picture cannot say what was not measured.
+"""Draw bar plots at build time from the files in benchmarks/results, so that plots always show measured values.
 
     ```{bars} training-tiny
-    What the bars are, in words: the caption.
+    The caption: what the bars are.
     ```
 
-A plot is a line of PLOTS. Its pattern has the groups `name` and `value`, and may have `low` and `high`; every name in
-`rows` must be found, each once, or the build fails. SVG by hand: widths are shares of the page, so that letters keep
-their size on a phone, and colors are the theme's.
+The pattern of a plot has the groups `name` and `value`, and optionally `low` and `high`. Every name in `rows` must
+occur exactly once, or the build fails. Widths are percentages of the page, so text keeps its size on a phone.
 """
 
 import re
@@ -21,7 +20,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-ROW, BAR = 40, 12  # pixels: of a row with its words, and of the bar below them
+ROW, BAR = 40, 12  # pixels: row with its label, bar below the label
 OURS = "var(--color-brand-primary, currentColor)"
 
 SPREAD = r"(?P<value>[\d,.]+)(?: sentences/s)? +(?P<low>[\d,.]+) to (?P<high>[\d,.]+)$"
@@ -38,13 +37,13 @@ SERVERS = {"heedful": "heedful serve", "LibreTranslate": "LibreTranslate 1.9.6"}
 
 
 class Plot(NamedTuple):
-    """A line of PLOTS: which files, which of their lines, and what to call them."""
+    """Which files, which of their lines, and the labels."""
 
     files: tuple[str, ...]
     pattern: str
-    rows: Mapping[str, str]  # as the file has it -> as a reader sees it
+    rows: Mapping[str, str]  # name in the file -> label
     unit: str = ""
-    whole: float = 0.0  # what a bar as wide as the page stands for, at least
+    whole: float = 0.0  # minimum value of a bar as wide as the page
 
 
 PLOTS = {
@@ -82,7 +81,7 @@ class Bar(NamedTuple):
     label: str
     value: float
     spread: tuple[float, float] | None
-    ours: bool  # and not a peer's
+    ours: bool  # heedful, not a peer
 
     def words(self, unit: str) -> str:
         """11,007 (9,689 to 14,276)"""
@@ -97,9 +96,9 @@ def short(value: float) -> str:
 
 
 def bars_of(name: str) -> list[Bar]:
-    """The figures of a plot, as they stand in its files; an error where one is not there, or there twice."""
+    """Return the bars of a plot; raise if a value is missing or occurs twice in the files."""
     if name not in PLOTS:
-        raise ExtensionError(f"{{bars}} {name}: there is no such plot; known: {', '.join(PLOTS)}")
+        raise ExtensionError(f"{{bars}} {name}: no such plot; known: {', '.join(PLOTS)}")
     plot, found = PLOTS[name], dict[str, Bar]()
     text = "\n".join((RESULTS / file).read_text(encoding="utf-8") for file in plot.files)
     for match in re.finditer(plot.pattern, text, re.MULTILINE):
@@ -109,7 +108,7 @@ def bars_of(name: str) -> list[Bar]:
             raise ExtensionError(f"{{bars}} {name}: {' and '.join(plot.files)} have `{row}` twice")
         if row in plot.rows:
             ends = tuple(number(groups[end]) for end in ("low", "high") if groups.get(end))
-            spread = (ends[0], ends[1]) if len(set(ends)) == 2 else None  # of one round there is none
+            spread = (ends[0], ends[1]) if len(set(ends)) == 2 else None  # a single round has no spread
             ours = row == "heedful" or "heedful" not in plot.rows
             found[row] = Bar(plot.rows[row], number(groups["value"]), spread, ours)
     if lost := plot.rows.keys() - found.keys():
@@ -125,7 +124,7 @@ def number(text: str) -> float:
 
 
 def svg(bars: list[Bar], title: str, unit: str = "", whole: float = 0.0) -> str:
-    """Words above, a bar below; a thin line shows from which round to which, where there were several."""
+    """Return the plot as SVG: a label above each bar, and a thin line for the spread over the rounds."""
     most = max(whole, *(max(bar.value, *(bar.spread or (0.0,))) for bar in bars))
     said = "; ".join(f"{bar.label} {bar.words(unit)}" for bar in bars)
     parts = [
@@ -156,7 +155,6 @@ class Bars(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The picture, and below it what it shows and which file says so."""
         name = self.arguments[0]
         bars = bars_of(name)
         caption = nodes.paragraph(classes=["bars-caption"])
@@ -169,6 +167,5 @@ class Bars(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx."""
     app.add_directive("bars", Bars)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,6 @@
-"""The reference, made from the code: a page for each module, and what every command's --help says.
+"""Generate the reference from the code: a page for each package, and the help of every command.
 
-Docstrings are Markdown as they stand (names in backticks, indented blocks are code), so they are set as it. Nothing is
-imported but the command line: what needs an engine is read, not run.
+Docstrings are Markdown. Modules are parsed, not imported, except for the command line.
 """
 
 import ast
@@ -18,7 +17,7 @@ Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def write(app: Sphinx) -> None:
-    """All pages, into docs/reference/: one a package, and one for the modules beside them."""
+    """Write docs/reference/: one page per package, and one for the top-level modules."""
     out = Path(app.srcdir) / "reference"
     out.mkdir(exist_ok=True)
     packages: dict[str, list[str]] = {}
@@ -30,18 +29,18 @@ def write(app: Sphinx) -> None:
             packages.setdefault(package, []).append(module(name, ast.parse(path.read_text(encoding="utf-8"))))
     pages = {f"{name}.md": "\n".join([f"# {name}\n", *some]) for name, some in packages.items()}
     toctree = "\n".join(["commands", *packages])
-    pages["index.md"] = f"# Reference\n\nMade from the code.\n\n```{{toctree}}\n:maxdepth: 1\n\n{toctree}\n```\n"
+    pages["index.md"] = f"# Reference\n\nGenerated from the code.\n\n```{{toctree}}\n:maxdepth: 1\n\n{toctree}\n```\n"
     pages["commands.md"] = commands()
     for old in set(out.glob("*.md")) - {out / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
         path = out / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:  # an unchanged page is not read again
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # Sphinx skips unchanged pages
             path.write_text(text, encoding="utf-8")
 
 
 def module(name: str, tree: ast.Module) -> str:
-    """One module, or nothing where nothing in it is for others."""
+    """Return the text for a module; empty if it has nothing public."""
     parts = [f"## {name}\n", f"````{{py:module}} {name}\n````\n", (ast.get_docstring(tree) or "") + "\n"]
     public = [one for one in tree.body if isinstance(one, Defined) and not one.name.startswith("_")]
     parts += [described(one) for one in public if ast.get_docstring(one)]
@@ -49,7 +48,7 @@ def module(name: str, tree: ast.Module) -> str:
 
 
 def described(one: Defined, inside: str = "") -> str:
-    """A class or a function with its signature and its docstring."""
+    """Return the signature and docstring of a class or function."""
     fence = "`" * (5 if inside else 6)
     text = ast.get_docstring(one) or ""
     if isinstance(one, ast.ClassDef):
@@ -84,7 +83,7 @@ def described(one: Defined, inside: str = "") -> str:
 
 
 def commands() -> str:
-    """What every command says when it is asked for help, in plain letters."""
+    """Return the help texts of all commands."""
     import typer.main
 
     from heedful.cli.app import app
@@ -115,7 +114,6 @@ def commands() -> str:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx."""
     app.connect("builder-inited", write)
     app.add_lexer("layers", TextLexer)  # docs/architecture.md
     return {"parallel_read_safe": True, "parallel_write_safe": True}
