@@ -105,10 +105,10 @@ def examine_shifts(given: Material, files: int, seed: int) -> tuple[list[int | N
     filler = draw.sample(unzipped(given.test)[1], 200)
     middle, end = [], []
     for _ in range(files):
-        stretches, spoilt = some_stretches(draw, rows, 4), targets
+        stretches, spoiled = some_stretches(draw, rows, 4), targets
         for stretch in stretches:
-            spoilt = shifted(spoilt, stretch, draw.sample(filler, len(filler)))
-        report = examined(given, sources, spoilt)
+            spoiled = shifted(spoiled, stretch, draw.sample(filler, len(filler)))
+        report = examined(given, sources, spoiled)
         middle += [distance(report, stretch) for stretch in stretches]
     for share in (0.1, 0.5, 0.9)[: files + 1]:
         begin = int(share * rows)

@@ -307,17 +307,17 @@ FAULTS = {
 def plant_faults(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> list[tuple[Course, Pair]]:
     """`each` damaged pairs per kind, drawn from all courses without repetition."""
     draw, drawn = Random(seed), set[Pair]()
-    spoilt: list[tuple[Course, Pair]] = []
+    spoiled: list[tuple[Course, Pair]] = []
     for _ in range(1_000 * each):
         course = draw.choice(courses)
         pair = draw.choice(course.pairs)
         other = None if pair in drawn else fault.spoil(draw, pair, course)
         drawn.add(pair)
         if other is not None:
-            spoilt.append((course, other))
-        if len(spoilt) == each:
+            spoiled.append((course, other))
+        if len(spoiled) == each:
             break
-    return spoilt
+    return spoiled
 
 
 # ---------------------------------------------------------------------------------------------------------------- exam
@@ -325,13 +325,13 @@ def plant_faults(fault: Fault, courses: Sequence[Course], each: int, seed: int) 
 
 def recall(fault: Fault, courses: Sequence[Course], each: int, seed: int) -> tuple[int, int, list[Pair]]:
     """The numbers of planted and found faults, and the missed ones."""
-    spoilt = plant_faults(fault, courses, each, seed)
+    spoiled = plant_faults(fault, courses, each, seed)
     missed = [
         pair
-        for course, pair in spoilt
+        for course, pair in spoiled
         if not {flag.name for flag in course.flags([pair])[0]} & set(fault.flags)
     ]  # fmt: skip
-    return len(spoilt), len(spoilt) - len(missed), missed
+    return len(spoiled), len(spoiled) - len(missed), missed
 
 
 def sample_courses(courses: Sequence[Course], good: int) -> list[Course]:

@@ -148,7 +148,7 @@ ILL: dict[str, tuple[list[plant.Pair], str]] = {  # pairs, and the corpus in whi
     "fragments": ([(source, f"{target} {row:09}") for row, (source, target) in enumerate(CLEAN)], "train"),
     "unequal": (CLEAN[:-1], "train"),
 }
-SPOILT_LINES = [kind for kind in ILL if ILL[kind][0][:600] == CLEAN[:600] and ILL[kind][0][720:] == CLEAN[720:]]
+SPOILED_LINES = [kind for kind in ILL if ILL[kind][0][:600] == CLEAN[:600] and ILL[kind][0][720:] == CLEAN[720:]]
 
 
 def report_of(kind: str, folder: Path) -> Report:
@@ -170,10 +170,10 @@ def test_a_healthy_corpus_is_healthy(tmp_path):
 def test_every_rule_of_corpora_has_an_example(kind, tmp_path):
     report = report_of(kind, tmp_path)
     assert kind in {finding.kind for finding in report.findings if finding.corpus == ILL[kind][1]}
-    assert set(SPOILT_LINES) >= {"rejected", "swapped", "untranslated", "wrong_language", "duplicate", "overlap"}
+    assert set(SPOILED_LINES) >= {"rejected", "swapped", "untranslated", "wrong_language", "duplicate", "overlap"}
 
 
-@pytest.mark.parametrize("kind", SPOILT_LINES)
+@pytest.mark.parametrize("kind", SPOILED_LINES)
 def test_the_lines_are_named(kind, tmp_path):
     assert found(report_of(kind, tmp_path), kind) == [row + 1 for row in SOME]
 
@@ -240,7 +240,7 @@ def test_one_file_for_both_sides(tmp_path):
     assert [finding.file for finding in report.findings] == [str(path)]
 
 
-# ------------------------------------------------------------------------------------------------------------- sceptics
+# ------------------------------------------------------------------------------------------------------------- skeptics
 
 ODD: dict[str, list[plant.Pair]] = {
     "one pair": CLEAN[:1],
@@ -294,15 +294,15 @@ def test_a_shift_begins_where_it_begins(begin, length, lag, tmp_path):
 def test_lost_lines_add_up():
     source, target = plant.unzipped(CLEAN)
     kept = [row for row in range(1500) if row not in (300, 301, 800, 1200)]
-    spoilt = [target[row] for row in kept] + ["Ende."] * 4
-    lags = [shift.lag for shift in find_shifts(Evidence(polars.Series(source), polars.Series(spoilt))) if shift.lag]
+    spoiled = [target[row] for row in kept] + ["Ende."] * 4
+    lags = [shift.lag for shift in find_shifts(Evidence(polars.Series(source), polars.Series(spoiled))) if shift.lag]
     assert lags == [-2, -3, -4]
 
 
 def test_many_lost_lines_add_up_to_large_lags():
     source, target = plant.unzipped(plant.sentences(4000))
-    spoilt = [text for row, text in enumerate(target) if row % 80 != 79]
-    evidence = Evidence(polars.Series(source[: len(spoilt)]), polars.Series(spoilt))
+    spoiled = [text for row, text in enumerate(target) if row % 80 != 79]
+    evidence = Evidence(polars.Series(source[: len(spoiled)]), polars.Series(spoiled))
     assert [shift.lag for shift in find_shifts(evidence)] == [-lost for lost in range(1, 50)]
 
 

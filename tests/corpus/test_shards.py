@@ -173,7 +173,7 @@ def rewrite(**fields) -> Callable[[Path, Path], None]:
     return edit("shard.json", lambda text: json.dumps(json.loads(text) | fields).encode())
 
 
-SPOILT = {
+SPOILED = {
     "an input was touched": touch,
     "an input has grown": grow,
     "the row is missing": lambda inputs, outputs: (outputs / "00003" / "shard.json").unlink(),
@@ -190,10 +190,10 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("how", SPOILT)
+@pytest.mark.parametrize("how", SPOILED)
 def test_what_no_longer_holds_is_made_again_and_nothing_else(inputs, tmp_path, journal, how):
     before = made(inputs, tmp_path / "out")
-    SPOILT[how](inputs, tmp_path / "out")
+    SPOILED[how](inputs, tmp_path / "out")
     after = made(inputs, tmp_path / "out")
     assert executions(journal) == sorted([*(f"{name:05}" for name in range(8)), "00003"])
     assert (after == before) == ("input" not in how)

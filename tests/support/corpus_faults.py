@@ -106,9 +106,9 @@ def sentences(rows: int, seed: int = 1) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Fault:
-    """How a pair is spoilt, and what the doctor should call it.
+    """How a pair is spoiled, and what the doctor should call it.
 
-    spoil  (draw, pair, material) -> the spoilt pair, or None where this pair cannot carry the fault
+    spoil  (draw, pair, material) -> the spoiled pair, or None where this pair cannot carry the fault
     kinds  the findings that name it; any of them will do
     side   whose file the finding must name; None: both sides are to blame
     """
@@ -273,9 +273,9 @@ def plant(given: Material, each: int, seed: int, names: Sequence[str] = tuple(LI
     for name, places in where.items():
         while len(places) < each:
             row = free.pop()
-            spoilt = LINE_FAULTS[name].spoil(draw, pairs[row], given)
-            if spoilt is not None:
-                pairs[row] = spoilt
+            spoiled = LINE_FAULTS[name].spoil(draw, pairs[row], given)
+            if spoiled is not None:
+                pairs[row] = spoiled
                 places.append(row + 1)
     return Planted(tuple(pairs), {name: tuple(places) for name, places in where.items()})
 

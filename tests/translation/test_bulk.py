@@ -39,7 +39,7 @@ ray_runs_here = pytest.mark.skipif(bool(raycluster.why_not()), reason=raycluster
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
-    """A small model (`run`) and its export (`export`), and the export of one that has learnt little (`another`)."""
+    """A small model (`run`) and its export (`export`), and the export of one that has learned little (`another`)."""
     folder = write_corpus(tmp_path_factory.mktemp("bulk"), pairs=120)
     pieces = {"kind": "bpe", "vocab_size": 330}
     for name, steps in (("run", 200), ("other", 20)):
@@ -131,7 +131,7 @@ def test_a_piece_is_what_the_translator_says_of_its_lines(models, text, tmp_path
             counts += sum(len(one.flags) for one in answers)
     assert (tmp_path / "out").read_bytes() == "".join(f"{line}\n" for line in expected).encode()
     assert (found.lines, found.new_lines, found.blank, found.replaced) == (300, 300, 2, 1)
-    assert sum(map(bool, expected)) > 250  # it has learnt to say something
+    assert sum(map(bool, expected)) > 250  # it has learned to say something
     assert sum(found.flags.values()) == counts > 0
     assert (told[-1].done, told[-1].shards, told[-1].pairs) == (len(told) - 1, len(told) - 1, 300)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out"]
