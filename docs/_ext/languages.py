@@ -8,7 +8,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 NAMES = {"en": "English", "pt": "Português", "ru": "Русский"}
-IN_ENGLISH = {"pt": "em inglês", "ru": "на английском"}
+IN_ENGLISH = {"pt": "em\N{NO-BREAK SPACE}inglês", "ru": "на\N{NO-BREAK SPACE}английском"}
 LOCALE = Path(__file__).parents[1] / "locale"
 TITLES: dict[str, dict[str, str]] = tomllib.loads((LOCALE / "titles.toml").read_text(encoding="utf-8"))
 
