@@ -101,7 +101,7 @@ def test_a_missing_onnx_is_named(bundle, tmp_path, monkeypatch):
 
 
 def test_nothing_is_overwritten_or_left_behind(bundle, package, tmp_path, monkeypatch):
-    with pytest.raises(HeedfulError, match=r"must end in \.argosmodel"):
+    with pytest.raises(HeedfulError, match=r"only installs files that end in \.argosmodel"):
         write(bundle, tmp_path / "model.zip")
     before = package.read_bytes()
     with pytest.raises(HeedfulError, match="already exists"):

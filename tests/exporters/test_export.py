@@ -165,7 +165,7 @@ REFUSED = {
         (RECURRENT, "Hugging Face does not support recurrent models"),
         (model(positions="learned"), "support sinusoidal positions only"),
         (model(tied="target"), 'has one embedding table for pre-norm models: train with model.tie_embeddings = "all"'),
-        (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "one activation"),
+        (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "the same norm and activation"),
     ],
 }  # fmt: skip
 
@@ -196,7 +196,7 @@ def test_an_export_is_a_translator(to, tmp_path):
         assert one == two
     card = (tmp_path / "out" / "heedful" / "README.md").read_text()
     assert proof.summary in card
-    with pytest.raises(HeedfulError, match="there already"):
+    with pytest.raises(HeedfulError, match="already exists: choose another path"):
         export(bundle.folder, tmp_path / "out", to=to, probes=PROBES)
 
 

@@ -254,7 +254,7 @@ def test_what_is_no_export_is_refused_in_words(tmp_path):
 
 def test_a_model_too_large_for_a_graph_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("heedful.exporters.onnx.MAX_GRAPH_BYTES", 1000)
-    with pytest.raises(HeedfulError, match=r"holds 2 GB at most.*--to ctranslate2"):
+    with pytest.raises(HeedfulError, match=r"is limited to 2 GB.*--to ctranslate2"):
         write(made(tmp_path / "model"), tmp_path / "out")
 
 
