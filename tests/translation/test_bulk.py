@@ -415,7 +415,7 @@ MISUSE = {
     "onto itself by a link": (["in", "link"], "is both input and output", ConfigError),
     "over a file": (["in", "there"], "there exists already; --bulk never overwrites a file", ConfigError),
     "over another's folder": (["in", "taken"], r"taken\.parts exists, but is needed for finished pieces", ConfigError),
-    "UTF-16": (["wide", "out"], "wide is UTF-16. Convert it to UTF-8: iconv", DataError),
+    "UTF-16": (["wide", "out"], "wide is UTF-16. Type: iconv", DataError),
     "not packed": (["in.gz", "out"], r"in\.gz cannot be read to its end", DataError),
     "a beam of 0": (["in", "out", "--beam", "0"], "beam and n-best size must be at least 1", HeedfulError),
     "no number": (["in", "out", "--length-penalty", "nan"], "length penalty must be 0 to 8, not nan", HeedfulError),
