@@ -62,7 +62,7 @@ def serve(
     ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
-    """Serve a model over HTTP: a web page, and the APIs of heedful, LibreTranslate, DeepL and Google.
+    """Serve a model over HTTP: a web page and four APIs.
 
     \b
       heedful serve my-model
