@@ -183,7 +183,7 @@ CLOCK = f"{TRAIN} --time 40m"
 SMALL = f'recipe = "transformer-tiny"\n{TOML}\n[tokenizer]\nvocab_size = 330\n\n[train]\nsteps = 10\n'
 
 GROUPS: dict[str, list[Case]] = {
-    "Typing": [
+    "Commands and options": [
         Case(
             "a command",
             "heedful tranlate my-model",
@@ -196,14 +196,14 @@ GROUPS: dict[str, list[Case]] = {
             "heedful train train.en train.de --out new --tiem 40m",
             ("no such option `--tiem`; did you mean `--time`?", "heedful train --help"),
             2,
-            why="A misspelled option. `--help` of each command shows examples and its options.",
+            why="A misspelled option. `heedful train --help` lists the options of the command, with examples.",
         ),
         Case(
             "a renamed option",
             "heedful translate my-model --with other-model",
             ("unknown option `--with`; it is now `--ensemble`",),
             2,
-            why="An option of an older version. The message contains the new name.",
+            why="An option that was renamed. The message contains the new name.",
         ),
         Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
         Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
@@ -221,7 +221,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful inspect my-model Two dogs run.",
             ("unexpected argument `dogs run.`; put the sentence in quotes",),
             2,
-            why="The shell splits a sentence without quotes into several arguments.",
+            why="A sentence without quotes, which the shell splits into several arguments.",
         ),
     ],
     "Files": [
@@ -245,14 +245,15 @@ GROUPS: dict[str, list[Case]] = {
             "heedful check train.en",
             ("train.en is one text file: pass one per language",),
             2,
-            why="A corpus is two files, one per language, or a .tsv, .jsonl, .tmx or .parquet file with both.",
+            why="Only one file of a pair. A corpus is two text files, one per language, or one .tsv, .jsonl, .tmx or "
+            ".parquet file with both languages.",
         ),
         Case(
             "three files",
             f"{TRAIN} --validation val.en val.de",
             ("3 files: a corpus is two files", "--validation val.de"),
             2,
-            why="An option takes one value: use `--validation val.en --validation val.de`.",
+            why="Two files after one `--validation`. Repeat the option: `--validation val.en --validation val.de`.",
         ),
         Case(
             "one file of a validation set",
@@ -266,7 +267,8 @@ GROUPS: dict[str, list[Case]] = {
             ("the file names do not show the languages: add the language pair, such as --pair en-de",),
             2,
             setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
-            why="Languages are read from the file names: train.en, train.de. If the names have none, use `--pair`.",
+            why="File names without languages. heedful reads the languages from names such as train.en and train.de; "
+            "for other names, use `--pair`.",
         ),
         Case("the same ending", "heedful check train.en val.en", ("both files end in .en: add the language pair",), 2),
         Case("the same file", "heedful check train.en train.en --pair en-de", ("is both source and target",), 3),
@@ -279,8 +281,9 @@ GROUPS: dict[str, list[Case]] = {
             ("has 60 lines and train.de has 59: they are not line-aligned. To see where they diverge",),
             3,
             setup=one_line_less,
-            why="Line N of one file is the translation of line N of the other. `heedful check` finds where this stops "
-            "being true, and `--fix` writes a copy without the wrong pairs.",
+            why="Files of different lengths. Line N of one file must be the translation of line N of the other. "
+            "`heedful check` finds the place where this is no longer true, and `heedful check --fix` writes a copy "
+            "without the wrong pairs.",
         ),
         Case(
             "an empty file",
@@ -308,7 +311,7 @@ GROUPS: dict[str, list[Case]] = {
             CLOCK,
             ("60 pairs are too few: the autopilot needs 500",),
             3,
-            why="Train on more pairs, or use a recipe to experiment with what you have.",
+            why="Too few pairs. Train on more pairs, or use a recipe to experiment with the pairs that you have.",
         ),
         Case(
             "UTF-16",
@@ -316,7 +319,7 @@ GROUPS: dict[str, list[Case]] = {
             ("train.en is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8",),
             3,
             setup=lambda: write("train.en", "".join(lines("train.en")).encode("utf-16")),
-            why="Windows programs often save text as UTF-16. heedful reads UTF-8.",
+            why="A file in UTF-16, which Windows programs often write. heedful reads UTF-8.",
         ),
         Case(
             "Latin-1",
@@ -324,7 +327,7 @@ GROUPS: dict[str, list[Case]] = {
             ("lines cannot be read", "not UTF-8", "If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8"),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
-            why="The letter ä has other bytes in Latin-1 than in UTF-8.",
+            why="A file in Latin-1, an older encoding in which letters such as ä have other bytes than in UTF-8.",
         ),
         Case(
             "Latin-1, and few",
@@ -339,7 +342,7 @@ GROUPS: dict[str, list[Case]] = {
             ("letter.docx is not text but a ZIP archive, like .docx and .xlsx files; unpack it, or save",),
             3,
             setup=zipped("letter.docx"),
-            why="Input must be plain text, not a Word document, a PDF or an archive.",
+            why="A Word document as input. The input must be plain text, not a document, a PDF or an archive.",
         ),
         Case(
             "packed, and not called so",
@@ -379,14 +382,14 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml: unknown key `tokenizer.vocab_sise`; did you mean `vocab_size`?",),
             2,
             setup=lambda: write("heedful.toml", TOML + "\n[tokenizer]\nvocab_sise = 4000\n"),
-            why="A misspelled key in heedful.toml. Unknown keys are errors.",
+            why="A misspelled key in heedful.toml. heedful rejects unknown keys.",
         ),
         Case(
             "a key in the wrong place",
             f"{TRAIN} --set batch_tokens=8192",
             ("unknown key `batch_tokens`; did you mean `train.batch_tokens`?",),
             2,
-            why="Write the section before the key.",
+            why="A key without its section. Write the section first: `--set train.batch_tokens=8192`.",
         ),
         Case("--set without =", f"{TRAIN} --set train.batch_tokens", ("expected key=value, such as",), 2),
         Case(
@@ -395,14 +398,14 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml: `model.encoder.cell` = 'lstn' is not known; did you mean `lstm`?",),
             2,
             setup=lambda: write("heedful.toml", f'recipe = "lstm-bahdanau"\n{TOML}\n[model.encoder]\ncell = "lstn"\n'),
-            why="A misspelled value.",
+            why="A misspelled value of a setting.",
         ),
         Case(
             "a recipe",
             f"{TRAIN} --recipe transfomer-tiny",
             ("there is no recipe `transfomer-tiny`; did you mean `transformer-tiny`?",),
             2,
-            why="A misspelled recipe.",
+            why="A misspelled name of a recipe.",
         ),
         Case(
             "Norwegian",
@@ -410,7 +413,8 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful.toml is not TOML: Invalid value", 'put text in quotes, such as source = "no"'),
             2,
             setup=lambda: write("heedful.toml", TOML.replace('"de"', "no")),
-            why='TOML needs quotes around text: `target = "no"`. The command line, `--pair en-no`, does not.',
+            why='Text without quotes in heedful.toml. Write `target = "no"`. On the command line, text needs no '
+            "quotes: `--pair en-no`.",
         ),
         Case(
             "a truth value",
@@ -446,7 +450,7 @@ GROUPS: dict[str, list[Case]] = {
             f"{TRAIN} --time 40",
             ("a time is written like 90s, 40m, 1h30m or 2d, not 40",),
             2,
-            why="A time needs a unit.",
+            why="A time without a unit. Write `--time 40m` for 40 minutes.",
         ),
         Case("no time", f"{TRAIN} --time 0m", ("a time must be longer than zero, not '0m'",), 2),
         Case("fewer than no steps", f"{TRAIN} --steps -1", ("`train.steps`: input should be greater than", "-1"), 2),
@@ -457,24 +461,24 @@ GROUPS: dict[str, list[Case]] = {
             "heedful train train.en train.de --time 40m",
             ("no run directory: add one, such as --out my-model",),
             2,
-            why="`--out` is the directory for the run, its model and its report.",
+            why="No directory for the run. heedful writes the model and the report to `--out`.",
         ),
         Case("no GPU", f"{CLOCK} --set train.device=gpu", ("unknown train.device = gpu; known: cpu, cuda, mps",), 2),
     ],
-    "Places": [
+    "Directories, disk and memory": [
         Case(
             "another run is there",
             "heedful train old.toml --set train.learning_rate=0.1",
             ("my-model was started with other settings:", "train.learning_rate: 0.005 before, 0.1 now", "(--out)"),
             2,
-            why="A started run continues with its original settings. For other settings, start another run.",
+            why="Other settings for an existing run. A run cannot change its settings; start a new run instead.",
         ),
         Case(
             "--out is a file",
             CLOCK.replace("new", "train.en"),
             ("train.en is a file or is inside a file; choose a directory",),
             2,
-            why="`--out` is a directory, which is created if it does not exist.",
+            why="A file as `--out`. `--out` must be a directory; heedful creates it if it does not exist.",
         ),
         Case(
             "no rights",
@@ -489,8 +493,8 @@ GROUPS: dict[str, list[Case]] = {
             ("no space left on device (prepared/settings.toml): free some space and rerun the command",),
             1,
             during=failing("heedful.data.prepare.update_text", no_room()),
-            why="Finished work is kept. During training, a full disk prevents checkpoints but does not stop the run "
-            "([docs/train.md](train.md)).",
+            why="A full disk. heedful keeps finished work. During training, a full disk prevents checkpoints but does "
+            "not stop the run ([docs/train.md](train.md)).",
         ),
         Case(
             "no memory",
@@ -499,8 +503,8 @@ GROUPS: dict[str, list[Case]] = {
             1,
             setup=lambda: write("heedful.toml", SMALL),
             during=short_of_memory,
-            why="Linux may also kill a process that uses too much memory; the only message is then `Killed`. Use "
-            "smaller batches in that case too.",
+            why="Not enough memory. Linux may also kill the process; then the only message is `Killed`. Use smaller "
+            "batches in both cases.",
         ),
         Case(
             "Ctrl-C",
@@ -508,7 +512,8 @@ GROUPS: dict[str, list[Case]] = {
             ("interrupted; rerun the command to resume from the last saved state",),
             130,
             during=failing("heedful.data.prepare.prepare", KeyboardInterrupt()),
-            why="Finished work is kept. `heedful train` first finishes and saves the current step.",
+            why="Ctrl-C. heedful keeps finished work. `heedful train` finishes and saves the current step before it "
+            "exits.",
         ),
         Case(
             "Ctrl-C, and nothing to keep",
@@ -524,7 +529,8 @@ GROUPS: dict[str, list[Case]] = {
             "heedful translate nowhere",
             ("there is no model in nowhere: the directory does not exist; check the path",),
             1,
-            why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` that says so.',
+            why='A misspelled directory. In Python, `heedful.load("nowhere")` raises a `HeedfulError` with this '
+            "message.",
         ),
         Case(
             "not a model",
@@ -542,7 +548,7 @@ GROUPS: dict[str, list[Case]] = {
             ("there is no model in my-model yet: training is not finished",),
             1,
             setup=unfinished,
-            why="The model is written when training ends.",
+            why="A run that is not finished. heedful writes the model when training ends.",
         ),
         Case(
             "damaged",
@@ -550,7 +556,7 @@ GROUPS: dict[str, list[Case]] = {
             ("is damaged: its sha256 differs from the manifest. Download the whole",),
             1,
             setup=damage,
-            why="An incomplete copy, or a faulty disk.",
+            why="A damaged model. Common causes are an incomplete copy and a faulty disk.",
         ),
         Case(
             "newer",
@@ -564,7 +570,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful translate my-model 'Good morning'",
             ("there is no file Good morning; to translate a text, pipe it in: echo 'Good morning' | heedful",),
             2,
-            why="`heedful translate` reads files and pipes.",
+            why="A text as an argument. `heedful translate` reads text from a file or a pipe.",
         ),
         Case(
             "text without quotes",
@@ -585,7 +591,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful evaluate train.de val.de",
             ("train.de has 60 lines and val.de has 12, but line N of one must match line N of the other",),
             3,
-            why="The files belong to different test sets, or a line was lost.",
+            why="Files that do not match. They belong to different test sets, or one of them has lost lines.",
         ),
         Case(
             "a model without a source",
@@ -606,7 +612,8 @@ GROUPS: dict[str, list[Case]] = {
             ("there is nothing to show: pass a sentence, such as",),
             1,
             setup=lambda: Path("my-model/model").rename("en-de"),
-            why="A page shows a sentence. For a run, `heedful inspect my-run` without a sentence shows its training.",
+            why="No sentence to inspect. Only for a run can you omit the sentence: `heedful inspect my-run` shows how "
+            "the attention changed during training.",
         ),
         Case("no such file of sentences", "heedful inspect my-model --file vall.en", ("did you mean `val.en`?",), 3),
         Case(
@@ -614,7 +621,7 @@ GROUPS: dict[str, list[Case]] = {
             "heedful export my-model --to ctranslate",
             ("unknown format `ctranslate`; did you mean `ctranslate2`?",),
             2,
-            why="A misspelled format.",
+            why="A misspelled export format.",
         ),
         Case(
             "a rounding",
@@ -650,7 +657,7 @@ GROUPS: dict[str, list[Case]] = {
             ("heedful train needs torch, which is not installed. Type: pip install 'heedful[train]'",),
             1,
             during=without("torch"),
-            why="`heedful info` lists the installed packages, the missing ones, and what each is for.",
+            why="A missing package. `heedful info` lists the installed packages, the missing packages, and their uses.",
         ),
         Case(
             "polars",
@@ -681,7 +688,7 @@ GROUPS: dict[str, list[Case]] = {
             ("port 5000 is in use", "Use another one: --port 5001"),
             1,
             during=port_taken,
-            why="Another server uses the port, perhaps one that you started earlier.",
+            why="A port that another server uses, perhaps one that you started earlier.",
         ),
         Case(
             "a port of the system",
@@ -696,7 +703,8 @@ GROUPS: dict[str, list[Case]] = {
             "heedful serve my-model --host 0.0.0.0",
             ("accepts requests from other machines: give --keys keys.txt",),
             2,
-            why="Everyone who can reach the machine could use the server. [docs/serve.md](serve.md) explains keys.",
+            why="A server for other machines, without keys. Everyone who can reach the machine could use the server. "
+            "[docs/serve.md](serve.md) explains keys.",
         ),
         Case(
             "no keys",
