@@ -44,7 +44,7 @@ from heedful.data.tokenization import tokenize_shard
 from heedful.text.tokenizer import train
 from report import header, verdict
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

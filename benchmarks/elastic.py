@@ -36,15 +36,16 @@ from heedful.training.optimizer import gradient_norm, make_optimizer, scale_grad
 from heedful.training.weights import initialize_model
 from support.training_runs import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
 
-TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
+TINY = {"kind": "transformer", "layers": 4, "heads": 4, "feedforward_size": 256, "dropout": 0.1}
+SMALL = TINY | {"layers": 1, "heads": 2, "feedforward_size": 64}
 MODELS = {
     name: {
-        "width": width, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+        "width": width, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
         "encoder": layer, "decoder": layer,
     }
-    for name, width, layer in (("small", 32, TINY | {"layers": 1, "heads": 2, "inner": 64}), ("tiny", 128, TINY))
+    for name, width, layer in (("small", 32, SMALL), ("tiny", 128, TINY))
 }  # fmt: skip
-PIECES = {"vocabulary": 1000}
+PIECES = {"vocab_size": 1000}
 MICRO = 4
 
 

@@ -7,9 +7,9 @@ texts drawn by hypothesis from a grammar of Unicode (scripts, marks, emoji, spel
 half characters) go through a translator with a small model, which is trained for it, as what it says is no matter
 here: without an exception and in bounded time.
 
-    python benchmarks/pipes.py --model MODEL [--quick]
+    python benchmarks/pipes.py [--model MODEL] [--quick]
 
---quick, and without --model: 3,000 lines and 2,000 texts, both by the small model.
+Without --model, the small model translates the lines too. --quick: 3,000 lines and 2,000 texts.
 """
 
 import argparse

@@ -13,10 +13,11 @@ Claims: no status of 500 or above but 503 and 504, no text crashes the engine, t
 admitted request takes longer than its bound; wrong keys take equally long; hostile models are rejected by the worker
 process, or served, and harm nothing else.
 
-    python benchmarks/serve_attack.py --model EXPORT [--brief EXPORT] [--bodies N] [--quick]
+    python benchmarks/serve_attack.py [--model EXPORT] [--brief EXPORT] [--bodies N] [--quick]
 
 `--brief` is an export whose generation_config.json limits translations to a few tokens, for the bodies: random Unicode
-makes a model decode up to its limit, and this part tests requests, not decoding.
+makes a model decode up to its limit, and this part tests requests, not decoding. Without --model, the bundled sample
+model is exported, and once more with such a limit.
 """
 
 import argparse
@@ -48,11 +49,12 @@ from heedful.errors import HeedfulError
 from heedful.serve.auth import create_key, find_key_name, read_keys
 from heedful.serve.supervisor import WorkerSupervisor
 from report import header, verdict
-from serving import child_pids, read_metrics, read_readiness, run_server
+from serving import child_pids, export_sample, read_metrics, read_readiness, run_server
 
 NO_RATE_LIMIT = ("--rate", "1e9", "--burst", "1e9")
 PATHS = ("/v1/translate", "/translate", "/v2/translate", "/language/translate/v2", "/detect", "/v1/document")
 ALLOWED_SERVER_ERRORS = {503, 504}  # overloaded, timed out
+BRIEF_TOKENS = 8
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
@@ -110,8 +112,10 @@ VALUES = st.recursive(
 TREES = st.one_of(
     st.dictionaries(NAMES, VALUES, max_size=6),
     st.fixed_dictionaries({"texts": WORDS}, optional={"beam": st.integers(-1, 20), "timeout": st.floats()}),
-    st.fixed_dictionaries({"q": WORDS, "target": st.just("de")}, optional={"source": WORDS, "format": WORDS}),
-    st.fixed_dictionaries({"text": st.lists(WORDS, max_size=3), "target_lang": st.just("DE")}),
+    st.fixed_dictionaries(
+        {"q": WORDS, "target": st.sampled_from(["de", "en"])}, optional={"source": WORDS, "format": WORDS}
+    ),
+    st.fixed_dictionaries({"text": st.lists(WORDS, max_size=3), "target_lang": st.sampled_from(["DE", "EN"])}),
     VALUES,
 )
 
@@ -355,17 +359,27 @@ async def try_model(folder: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--brief", type=Path)
+    parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
+    parser.add_argument("--brief", type=Path, help="an export with short translations")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--bodies", type=int, help="how many (default: 200,000)")
     args = parser.parse_args()
     header(__file__)
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        folder = Path(temporary_dir)
+        if args.model is None:
+            args.model = export_sample(folder / "sample")
+            args.brief = args.brief or export_sample(folder / "brief", max_length=BRIEF_TOKENS)
+        return measure(args.model, args.brief or args.model, args)
+
+
+def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
+    """All attacks; the exit code."""
     examples, num_bodies, num_slow, num_expanding, num_key_rounds, num_models = (
         (5, 2000, 40, 20, 100, 4) if args.quick else (200, 200_000, 200, 300, 2000, 200)
     )
     num_bodies = num_bodies if args.bodies is None else args.bodies
-    with run_server(args.brief or args.model, *NO_RATE_LIMIT, threads=2) as (port, _):
+    with run_server(brief, *NO_RATE_LIMIT, threads=2) as (port, _):
         pid = read_readiness(port)["pid"]
         statuses, seconds = send_generated_bodies(port, num_bodies)
         print(
@@ -374,7 +388,7 @@ def main() -> int:
             flush=True,
         )
         same_worker = read_readiness(port)["pid"] == pid
-    with run_server(args.model, *NO_RATE_LIMIT, threads=2) as (port, _):
+    with run_server(model, *NO_RATE_LIMIT, threads=2) as (port, _):
         pid = read_readiness(port)["pid"]
         schema_passed, output = run_schemathesis(port, examples)
         print(f"schemathesis ({examples} examples each):\n{output}", flush=True)
@@ -394,7 +408,7 @@ def main() -> int:
         )
         survived = same_worker and read_readiness(port)["pid"] == pid
         survived = survived and read_metrics(port)["heedful_engine_restarts_total"] == 0
-    difference, median, comparison_share = time_wrong_keys(args.model, num_key_rounds)
+    difference, median, comparison_share = time_wrong_keys(model, num_key_rounds)
     print(
         f"wrong keys: {1e6 * median:.0f} us over HTTP, kinds differ by {1e6 * difference:.1f} us "
         f"({3 * num_key_rounds:,} requests); the comparison alone by {100 * comparison_share:.1f} %",
@@ -402,7 +416,7 @@ def main() -> int:
     )
     outcomes, max_model_seconds, num_left_processes = Counter[str](), 0.0, 0
     for seed in range(num_models):
-        with damage_copy(args.model, seed) as folder:
+        with damage_copy(model, seed) as folder:
             begin = time.perf_counter()
             outcomes[asyncio.run(try_model(folder))] += 1
             max_model_seconds = max(max_model_seconds, time.perf_counter() - begin)

@@ -11,7 +11,9 @@ stays within 5 %.
 
 With --libre, LibreTranslate gets the same load; SCRIPT PORT starts it with the same model.
 
-    python benchmarks/serve_overload.py --model EXPORT [--seconds 600] [--libre SCRIPT] [--quick]
+    python benchmarks/serve_overload.py [--model EXPORT] [--seconds 600] [--libre SCRIPT] [--quick]
+
+Without --model, the bundled sample model is exported and measured.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +34,17 @@ from pathlib import Path
 from typing import Any
 
 from report import header, verdict
-from serving import Client, Reply, closed_loop, free_port, make_requests, open_loop, resident_bytes, run_server
+from serving import (
+    Client,
+    Reply,
+    closed_loop,
+    export_sample,
+    free_port,
+    make_requests,
+    open_loop,
+    resident_bytes,
+    run_server,
+)
 
 SENTENCES_PER_REQUEST, BEAM, QUEUE_SECONDS, NUM_CLIENTS = 32, 5, 2.0, 6
 CLIENT_TIMEOUT_SECONDS = 60.0
@@ -175,21 +188,27 @@ def libretranslate_body(texts: Sequence[str]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--times", type=float, default=10.0)
     parser.add_argument("--libre", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     header(__file__)
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        return measure(args.model or export_sample(Path(temporary_dir) / "sample"), args)
+
+
+def measure(model: Path, args: argparse.Namespace) -> int:
+    """Overload servers of one model; the exit code."""
     seconds = 25.0 if args.quick else args.seconds
     is_short = seconds < 300  # with looser claims
-    bodies = make_requests(SENTENCES_PER_REQUEST, BEAM)
+    bodies = make_requests(model, SENTENCES_PER_REQUEST, BEAM)
 
     def run(port: int, pid: int, path: str, bodies: Sequence[Any]) -> OverloadResult:
         return asyncio.run(overload(port, pid, path, bodies, args.times, seconds))
 
-    with run_server(args.model, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
+    with run_server(model, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
         port,
         process,
     ):

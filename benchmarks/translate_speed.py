@@ -7,9 +7,9 @@ all but the engine (reading lines, cutting into pieces, sorting, alarms, joining
 ratio to CTranslate2 is stated.
 
     pip install transformers ctranslate2
-    python benchmarks/translate_speed.py --model MODEL [--quick] [--rounds 5]
+    python benchmarks/translate_speed.py [--model MODEL] [--quick] [--rounds 5]
 
---quick: 64 sentences, a model that is trained for 25 seconds, looser bounds.
+Without --model, one is trained for 25 seconds. --quick: 64 sentences, looser bounds.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def serve(model: str, threads: int, count: int) -> None:
                 beam_size=BEAM,
                 length_penalty=translator.bundle.generation.length_penalty,
                 max_batch_size=ROWS,
-                max_decoding_length=translator.bundle.generation.limit,
+                max_decoding_length=translator.bundle.generation.max_length,
             )
             said = translator.target.decode([[number[word] for word in one.hypotheses[0]] for one in answers])
             print(json.dumps({"seconds": time.perf_counter() - begin, "said": said}), flush=True)
