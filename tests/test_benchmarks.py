@@ -57,9 +57,10 @@ def parser_of(module, monkeypatch):
     def capture(parser, *_):
         raise Parsed(parser)
 
-    with monkeypatch.context() as patched, pytest.raises(Parsed) as parsed:
+    with monkeypatch.context() as patched:
         patched.setattr(argparse.ArgumentParser, "parse_args", capture)
-        module.main()
+        with pytest.raises(Parsed) as parsed:
+            module.main()
     return parsed.value.parser
 
 
