@@ -26,12 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-import heedful
 from heedful.alignment import STEP_CHOICES, AlignmentMethod, attention_of_words, hard_links
 from heedful.metrics.alignment_error import Agreement, GoldAlignment, Links, measure_agreement, parse_gold, parse_links
 from heedful.samples import model as sample_model
 from heedful.samples import sample_folder
-from heedful.translation.translator import Translator, encode_texts
+from heedful.translation.translator import Translator, encode_texts, load
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -138,7 +137,7 @@ def report(language: str, models: Sequence[str]) -> list[tuple[str, float, float
         shown("awesome-align (shipped)", measure_agreement([parse_links(line) for line in lines], gold))
     claims = []
     for folder in models:
-        translator = heedful.load(folder)
+        translator = load(folder)
         languages = translator.bundle.description
         backwards = languages.source[:2] == "en"  # the files have the foreign side first
         mine = [(target, source) for source, target in pairs] if backwards else pairs
@@ -198,7 +197,7 @@ def quick() -> int:
 
     The sample is trained to the end. What a model learns in half a minute depends on the machine.
     """
-    translator = heedful.load(sample_model("pt-en"))
+    translator = load(sample_model("pt-en"))
     sides = [gzip.decompress((sample_folder("pt-en") / f"test.{code}.gz").read_bytes()) for code in ("pt", "en")]
     texts = [side.decode().splitlines() for side in sides]
     pairs = [(source.split(), target.split()) for source, target in zip(*texts, strict=True)]

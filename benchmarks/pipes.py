@@ -25,7 +25,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import heedful
+from heedful.translation.translator import load
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
@@ -144,7 +144,7 @@ def texts() -> st.SearchStrategy[str]:
 
 def fuzzed(model: str, count: int, size: int) -> tuple[int, float, float]:
     """Exceptions, the slowest example, and the slowest of one long text."""
-    translator = heedful.load(model)
+    translator = load(model)
     failures, slowest, done = 0, 0.0, 0
 
     @seed(1)

@@ -34,8 +34,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import heedful
 from heedful.files import file_sha256
+from heedful.translation.translator import load
 from report import header, verdict
 from serving import Client, Reply, child_pids, export_sample, make_requests, read_metrics, read_sentences, run_server
 
@@ -171,7 +171,7 @@ def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) ->
     lines = read_sentences(models[0])
     expected: dict[str, list[str]] = {}
     for model in models:
-        translator = heedful.load(model, threads=2)
+        translator = load(model, threads=2)
         version = file_sha256(translator.bundle.folder / "manifest.json")[:12]
         expected[version] = [translation.text for translation in translator(lines, beam=BEAM)]
     assert len(expected) == 2

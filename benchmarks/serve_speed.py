@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import heedful
-from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions
+from heedful.engines.ctranslate2 import CTranslate2Engine
+from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions, load
 from report import header, verdict
 from serving import Client, Reply, closed_loop, export_sample, make_requests, read_sentences, run_server
 
@@ -43,14 +43,15 @@ def run_engine(model: Path, seconds: float) -> None:
 
     A line `one N` translates only sentence N and prints the seconds.
     """
-    translator = heedful.load(model, threads=THREADS)
+    translator = load(model, threads=THREADS)
     engine, penalty = translator.engine, translator.bundle.generation.length_penalty
+    assert isinstance(engine, CTranslate2Engine), f"{model} is not an export to CTranslate2"
     segmented = translator.make_segments(read_sentences(model), TranslationOptions(beam=BEAM), 0)
     rows = engine.spell([segment.source for segments in segmented for segment in segments])
     limit = max(segment.source.max_length for segments in segmented for segment in segments)
 
     def translate(batch: Sequence[Sequence[str]]) -> None:
-        engine.engine.translate_batch(
+        engine.model.translate_batch(
             batch,
             beam_size=BEAM,
             length_penalty=penalty,
@@ -152,7 +153,7 @@ def compare_with_translate(model: Path, port: int) -> tuple[int, int, float]:
     With int8, CTranslate2's log p depends slightly on the other sentences of a batch.
     """
     lines = read_sentences(model)
-    local = heedful.load(model, threads=THREADS)(lines, alignment="best")
+    local = load(model, threads=THREADS)(lines, alignment="best")
     remote: list[dict[str, Any]] = []
     for start in range(0, len(lines), SENTENCES_PER_REQUEST):
         body = {"texts": lines[start : start + SENTENCES_PER_REQUEST], "tokens": True, "alignment": "best"}
