@@ -149,14 +149,14 @@ class Stepping:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="1 -> 2 -> 4 -> 1 once, and a shorter look at the cost")
+    options.add_argument("--quick", action="store_true", help="1 -> 2 -> 4 once, and fewer rounds for the cost")
     options.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:
         worker(given.worker[0], int(given.worker[1]))
         return 0
     header(__file__)
-    crews, steps, rounds = ([1, 2, 4, 1], 40, 5) if given.quick else ([1, 2, 4, 1, 2, 4, 2, 1, 4, 1, 2, 1], 240, 25)
+    crews, steps, rounds = ([1, 2, 4], 30, 3) if given.quick else ([1, 2, 4, 1, 2, 4, 2, 1, 4, 1, 2, 1], 240, 25)
     with tempfile.TemporaryDirectory(prefix="elastic-") as name:
         folder = Path(name)
         (folder / "corpus").mkdir()
