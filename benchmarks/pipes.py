@@ -9,7 +9,7 @@ here: without an exception and in bounded time.
 
     python benchmarks/pipes.py [--model MODEL] [--quick]
 
-Without --model, the small model translates the lines too. --quick: 3,000 lines and 2,000 texts.
+Without --model, the small model translates the lines too. --quick: 2,000 lines and 1,000 texts.
 """
 
 import argparse
@@ -209,10 +209,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         small = trained(made)
         model = asked.model or small
-        lines = drawn(3_000 if asked.quick else 100_000)
+        lines = drawn(2_000 if asked.quick else 100_000)
         missing, wrong, traces = piped(model, lines)
         code, more = headed(model, lines)
-        failures, slowest, longest = fuzzed(small, *((2_000, 10_000) if asked.quick else (100_000, 100_000)))
+        failures, slowest, longest = fuzzed(small, *((1_000, 5_000) if asked.quick else (100_000, 100_000)))
     return verdict(
         [
             ("lines missing or too many, negative", -missing, 0.0),

@@ -61,16 +61,18 @@ def under_fire(folder: Path, rounds: int, every: float) -> tuple[int, float]:
     """The same on a cluster that loses a node `every` few seconds; how many it lost, and how many seconds it took."""
     (folder / "cluster-executions").mkdir()
     settings = json.dumps({"rounds": rounds})
-    kills = 0
+    kills = done_at_kill = 0
     with Cluster(2, SHARD_JOURNAL=str(folder / "cluster-executions")) as cluster:
         place = [f"--cluster={cluster.address}", f"--settings={settings}"]
         begin = last = time.perf_counter()
         running = driver(folder, "cluster", *place, environment=cluster.environment)
         while running.poll() is None:
             time.sleep(0.1)
-            if time.perf_counter() - last >= every and cluster.kill():
-                kills, last = kills + 1, time.perf_counter()
-                print(f"{last - begin:4.0f} s: kill {kills}, {count(folder / 'cluster')} shards done", flush=True)
+            done = count(folder / "cluster")
+            # Not before a shard was finished: on a slow machine, nodes would be killed faster than they start.
+            if time.perf_counter() - last >= every and done > done_at_kill and cluster.kill():
+                kills, last, done_at_kill = kills + 1, time.perf_counter(), done
+                print(f"{last - begin:4.0f} s: kill {kills}, {done} shards done", flush=True)
         wall = time.perf_counter() - begin
     if running.returncode:
         raise RuntimeError((folder / "cluster.log").read_text())

@@ -60,7 +60,7 @@ BENCHMARKS = (
     Benchmark("step", "a training step is as fast as hand-written PyTorch, and faster than nn.Transformer"),
     Benchmark("decode", "decoding is at least twice as fast as Hugging Face, and nearly as fast as a bare loop"),
     Benchmark("translate_speed", "text to text is twice as fast as Hugging Face; 95 % of the time in the engine",
-              MULTI30K, ("transformers", "ctranslate2")),
+              packages=("transformers", "ctranslate2")),
     Benchmark("train_speed", "the training loop is as fast as the bare step; 2.5 x other toolkits, if installed",
               MULTI30K),
     Benchmark("train_memory", "the memory of training does not grow", MULTI30K, linux_only=True),
