@@ -100,12 +100,12 @@ def gains(
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true")
-    options.add_argument("--time", help="10m, or 25s if --quick")
+    options.add_argument("--time", help="10m, or 20s if --quick")
     options.add_argument("--at-once", type=int, default=1)
     options.add_argument("--out", help="a folder to keep the runs in")
     given = options.parse_args()
     header(__file__)
-    clock = given.time or ("25s" if given.quick else "10m")
+    clock = given.time or ("20s" if given.quick else "10m")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(given.out or scratch)
         folder.mkdir(parents=True, exist_ok=True)

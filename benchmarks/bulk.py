@@ -5,11 +5,10 @@ killed with kill -9 at random moments of the whole run, including the final join
 Then the same lines go through `translate_file`, with pieces of the default size, and through one plain translator
 stream, interleaved in one process; the cost is the ratio of sentences per second.
 
-Claims: the same bytes after every series of kills, no finished piece is redone, and pieces cost less than 10 %.
+    python benchmarks/bulk.py [--model EXPORT] [--quick] [--rounds 5]
 
-    python benchmarks/bulk.py --model EXPORT [--quick] [--rounds 5]          (HEEDFUL_DATA contains multi30k)
-
-EXPORT translates English. A fast model, such as an int8 export of a tiny Transformer, shows the cost of pieces best.
+EXPORT translates English (HEEDFUL_DATA holds multi30k); an int8 export of a tiny Transformer shows the cost of pieces
+best, as it is quick itself. Without it, the bundled sample model is exported.
 """
 
 import argparse
@@ -29,9 +28,11 @@ from heedful.corpus.launchers import LocalLauncher
 from heedful.translation.bulk import WINDOW_LINES, translate_file
 from heedful.translation.translator import TranslationOptions, load
 from report import header, verdict
+from serving import export_sample, sample_lines, translates_portuguese
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
-SMALL = "import heedful.translation.bulk as bulk; bulk.MIN_PIECE_BYTES = {}; from heedful.cli import main; main()"
+PATCHED = "heedful.translation.bulk.MIN_PIECE_BYTES"
+SMALL_PIECES = f"import heedful.translation.bulk; {PATCHED} = {{}}; from heedful.cli import main; main()"
 PIECES = 40  # of the text that is killed at
 
 
@@ -44,16 +45,19 @@ class Tally:
     same: bool = True
 
 
-def text(path: Path, lines: int) -> Path:
-    """The first lines of Multi30k's training set."""
-    whole = gzip.decompress((DATA / "train.en.gz").read_bytes()).split(b"\n")[:-1]
-    path.write_bytes(b"".join(line + b"\n" for line in (whole * (1 + lines // len(whole)))[:lines]))
+def write_lines(path: Path, model: str, count: int) -> Path:
+    """The first lines of the training set of the bundled sample, or of Multi30k for a model from English."""
+    if translates_portuguese(Path(model)):
+        lines = sample_lines("train.pt")
+    else:
+        lines = gzip.decompress((DATA / "train.en.gz").read_bytes()).decode().split("\n")[:-1]
+    path.write_bytes("".join(line + "\n" for line in (lines * (1 + count // len(lines)))[:count]).encode())
     return path
 
 
 def command(model: str, given: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    """The command line with a small piece size, so that there are many pieces."""
-    code = SMALL.format(-(-given.stat().st_size // PIECES))
+    """The command line's own, with pieces so small that there are many."""
+    code = SMALL_PIECES.format(-(-given.stat().st_size // PIECES))
     options = ["--bulk", str(given), str(out), "--beam", "1", "--workers", str(workers)]
     with out.with_suffix(".log").open("ab") as log:
         return subprocess.Popen(
@@ -118,21 +122,22 @@ def cost(model: str, given: Path, folder: Path, rounds: int) -> float:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="5 kills, fewer lines and turns, a looser bound")
-    options.add_argument("--model", required=True, help="an export that translates English")
+    options.add_argument("--model", help="an export (default: one of the bundled sample)")
     options.add_argument("--rounds", type=int, default=5)
     given = options.parse_args()
     header(__file__)
-    wanted, each, lines, many = (5, 3, 1200, 3000) if given.quick else (40, 10, 8000, 29_000)
+    min_kills, kills_per_series, few, many = (5, 3, 1200, 3000) if given.quick else (40, 10, 8000, 29_000)
     with tempfile.TemporaryDirectory(prefix="bulk-") as name:
         folder, draw, tally = Path(name), random.Random(1), Tally()
-        source = text(folder / "in.en", lines)
-        if command(given.model, source, folder / "calm", 1).wait() != 0:
+        model = given.model or str(export_sample(folder / "sample"))
+        source = write_lines(folder / "in", model, few)
+        if command(model, source, folder / "calm", 1).wait() != 0:
             raise RuntimeError((folder / "calm.log").read_text())
         for number in count():  # a series that ends before it was killed as often is followed by one more
-            if tally.kills >= wanted:
+            if tally.kills >= min_kills:
                 break
             out, before = folder / f"out{number}", tally.kills
-            survive(given.model, source, out, 1 + number % 2, each, draw, tally)
+            survive(model, source, out, 1 + number % 2, kills_per_series, draw, tally)
             same = out.read_bytes() == (folder / "calm").read_bytes()
             tally.same &= same
             print(
@@ -140,10 +145,10 @@ def main() -> int:
                 f"{'the same bytes' if same else 'OTHER BYTES'}",
                 flush=True,
             )
-        ratio = cost(given.model, text(folder / "many.en", many), folder, 3 if given.quick else given.rounds)
+        ratio = cost(model, write_lines(folder / "many", model, many), folder, 3 if given.quick else given.rounds)
         return verdict(
             [
-                ("kills", tally.kills, wanted),
+                ("kills", tally.kills, min_kills),
                 ("minus finished pieces made again", -tally.again, 0),
                 ("same bytes as the undisturbed run", tally.same, 1),
                 ("sentences a second in pieces, over one stream", ratio, 0.7 if given.quick else 0.9),

@@ -29,9 +29,10 @@ from bare import Bare
 from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.search import Beam, DecodingLimits, Greedy
-from report import header, verdict
+from report import header, skip, verdict
 from step import SIZES, heedful_model
 
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 PAD, BOS, EOS = 0, 1, 2
 STEPS = 15
 Decode = Callable[[list[list[int]]], Any]
@@ -39,7 +40,7 @@ Decode = Callable[[list[list[int]]], Any]
 
 def sentences(vocabulary: int, count: int) -> list[list[int]]:
     """Random tokens with the lengths of Multi30k's test sentences (or similar, if the corpus is missing)."""
-    path = Path(os.environ.get("HEEDFUL_DATA", "../shared/data")) / "multi30k" / "test_2016_flickr.en.gz"
+    path = DATA / "multi30k" / "test_2016_flickr.en.gz"
     draw = torch.Generator().manual_seed(1)
     if path.exists():
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -198,7 +199,7 @@ def serve(connection: Connection, names: tuple[str, ...], size: str, count: int)
                     if (name, beam) not in made:
                         made[name, beam] = engine(name, size, beam, folder)
                 except ModuleNotFoundError as missing:
-                    print(f"({missing.name} is not installed: {name} is left out)", flush=True)
+                    skip(f"heedful / {name}", f"{missing.name} is not installed")
                     continue
                 made[name, beam](batches[0])
                 seconds[name] = 0.0

@@ -37,15 +37,16 @@ from heedful.training.optimizer import gradient_norm, make_optimizer, scale_grad
 from heedful.training.weights import initialize_model
 from support.training_runs import Torchrun, events, outcome, settings_of, write_multi30k, write_settings
 
-TINY = {"kind": "transformer", "layers": 4, "heads": 4, "inner": 256, "dropout": 0.1}
+TINY = {"kind": "transformer", "layers": 4, "heads": 4, "feedforward_size": 256, "dropout": 0.1}
+SMALL = TINY | {"layers": 1, "heads": 2, "feedforward_size": 64}
 MODELS = {
     name: {
-        "width": width, "positions": "sinusoidal", "scale": True, "dropout": 0.1, "tied": "all",
+        "width": width, "positions": "sinusoidal", "scale_embeddings": True, "dropout": 0.1, "tie_embeddings": "all",
         "encoder": layer, "decoder": layer,
     }
-    for name, width, layer in (("small", 32, TINY | {"layers": 1, "heads": 2, "inner": 64}), ("tiny", 128, TINY))
+    for name, width, layer in (("small", 32, SMALL), ("tiny", 128, TINY))
 }  # fmt: skip
-PIECES = {"vocabulary": 1000}
+PIECES = {"vocab_size": 1000}
 MICRO = 4
 
 
@@ -149,14 +150,14 @@ class Stepping:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="1 -> 2 -> 4 -> 1 once, and a shorter look at the cost")
+    options.add_argument("--quick", action="store_true", help="1 -> 2 -> 4 once, and fewer rounds for the cost")
     options.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.worker:
         worker(given.worker[0], int(given.worker[1]))
         return 0
     header(__file__)
-    crews, steps, rounds = ([1, 2, 4, 1], 40, 5) if given.quick else ([1, 2, 4, 1, 2, 4, 2, 1, 4, 1, 2, 1], 240, 25)
+    crews, steps, rounds = ([1, 2, 4], 30, 3) if given.quick else ([1, 2, 4, 1, 2, 4, 2, 1, 4, 1, 2, 1], 240, 25)
     with tempfile.TemporaryDirectory(prefix="elastic-") as name:
         folder = Path(name)
         (folder / "corpus").mkdir()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from report import header, verdict
+from report import header, skip, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -53,7 +53,7 @@ ENDS = {WELL: "well", FELL_BACK: "well, from the one before", FAILED: "saying so
 def calls(folder: Path, quick: bool) -> Claims:
     """Every file system call of a save, with every kind of failure."""
     if reason := strace_problem():
-        print(f"calls: left out, {reason}")
+        skip("failing system calls", reason)
         return []
     result = folder / "calls.jsonl"
     child = SERVER.Process(target=break_saves, args=(folder, result, 10 if quick else 1))
@@ -104,7 +104,7 @@ def disk(folder: Path, quick: bool) -> Claims:
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place)], check=False)
     if mounted.returncode:
-        print("disk: left out, mounting a small disk is not allowed here")
+        skip("a full disk", "mounting a small disk is not allowed here")
         return []
     steps = 100 if quick else 400
     run, draw = place / "run", random.Random(1)

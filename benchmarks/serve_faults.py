@@ -11,7 +11,9 @@ Claims: the server answers /livez throughout, and is ready again within 3 s (95 
 batch fails after a crash; every request admitted before a drain is answered; no response mixes two models; disconnected
 clients cost under 1 % of the tokens.
 
-    python benchmarks/serve_faults.py --model EXPORT --other EXPORT [--quick]
+    python benchmarks/serve_faults.py [--model EXPORT --other EXPORT] [--quick]
+
+Without them, the bundled sample model is exported, and once more with noise in its weights.
 """
 
 import argparse
@@ -33,10 +35,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import heedful
 from heedful.files import file_sha256
+from heedful.translation.translator import load
 from report import header, verdict
-from serving import Client, Reply, child_pids, make_requests, read_metrics, read_sentences, run_server
+from serving import Client, Reply, child_pids, export_sample, make_requests, read_metrics, read_sentences, run_server
 
 SENTENCES_PER_REQUEST, BEAM, NUM_CLIENTS = 8, 2, 6
 NO_RATE_LIMIT = ("--rate", "1e9", "--burst", "1e9")
@@ -82,11 +84,11 @@ async def get(port: int, path: str) -> tuple[int, Any]:
 
 
 async def crash_worker(
-    port: int, server: subprocess.Popen[bytes], times: int
+    port: int, server: subprocess.Popen[bytes], bodies: Sequence[Any], times: int
 ) -> tuple[list[float], int, int, Counter[int]]:
     """(seconds until ready again, failed /livez, largest number of errors after one crash, statuses)."""
     recovery_seconds, failed_checks, max_errors, generator = list[float](), 0, 0, random.Random(1)
-    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
+    async with run_load(port, bodies) as replies:
         for number in range(times):
             num_before = len(replies)
             (pid,) = child_pids(server.pid)
@@ -109,9 +111,11 @@ async def crash_worker(
 # ------------------------------------------------------------------------------------------------------- drains
 
 
-async def stop_under_load(port: int, server: subprocess.Popen[bytes], delay_seconds: float) -> list[Reply]:
+async def stop_under_load(
+    port: int, server: subprocess.Popen[bytes], bodies: Sequence[Any], delay_seconds: float
+) -> list[Reply]:
     """Send SIGTERM; all replies until the server has exited."""
-    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
+    async with run_load(port, bodies) as replies:
         await asyncio.sleep(delay_seconds)
         server.send_signal(signal.SIGTERM)
         while server.poll() is None:
@@ -123,11 +127,12 @@ def drain_servers(model: Path, times: int) -> tuple[int, int, list[float]]:
     """(admitted but not answered, answered, seconds that stopping took)."""
     lost = answered = 0
     stop_seconds, generator = list[float](), random.Random(2)
+    bodies = make_requests(model, SENTENCES_PER_REQUEST, BEAM)
     for _ in range(times):
         with tempfile.TemporaryFile() as log, run_server(model, *NO_RATE_LIMIT, threads=2, log=log) as (port, server):
             begin = time.perf_counter()
             delay = generator.random()
-            replies = asyncio.run(stop_under_load(port, server, delay))
+            replies = asyncio.run(stop_under_load(port, server, bodies, delay))
             stop_seconds.append(time.perf_counter() - begin - delay - 0.5)
             log.seek(0)
             summary = re.search(rb"([\d,]+) requests admitted, ([\d,]+) answered", log.read())
@@ -148,7 +153,7 @@ async def swap_models(
     port: int, server: subprocess.Popen[bytes], link: Path, models: Sequence[Path], times: int
 ) -> list[Any]:
     """All replies while two models replace each other."""
-    async with run_load(port, make_requests(SENTENCES_PER_REQUEST, BEAM)) as replies:
+    async with run_load(port, make_requests(models[0], SENTENCES_PER_REQUEST, BEAM)) as replies:
         for number in range(times):
             before = (await get(port, "/readyz"))[1]["version"]
             new_link = link.with_name("new")
@@ -164,10 +169,10 @@ async def swap_models(
 
 def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple[int, int, int]:
     """(responses that differ from the model they name, of these with a text of the other model, all responses)."""
-    lines = read_sentences()
+    lines = read_sentences(models[0])
     expected: dict[str, list[str]] = {}
     for model in models:
-        translator = heedful.load(model, threads=2)
+        translator = load(model, threads=2)
         version = file_sha256(translator.bundle.folder / "manifest.json")[:12]
         expected[version] = [translation.text for translation in translator(lines, beam=BEAM)]
     assert len(expected) == 2
@@ -189,9 +194,9 @@ def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) ->
 # ------------------------------------------------------------------------------------------------------ disconnects
 
 
-async def disconnect_clients(port: int, count: int) -> None:
+async def disconnect_clients(port: int, model: Path, count: int) -> None:
     """Clients that disconnect early, as the page does when its user types on, while others keep the engine busy."""
-    bodies, generator = make_requests(1, 5), random.Random(3)
+    bodies, generator = make_requests(model, 1, 5), random.Random(3)
 
     async def send_and_disconnect(number: int) -> None:
         data = json.dumps(bodies[number % len(bodies)]).encode()
@@ -203,7 +208,7 @@ async def disconnect_clients(port: int, count: int) -> None:
         await asyncio.sleep(generator.random() / 20)
         writer.close()
 
-    async with run_load(port, make_requests(32, 5), 10):
+    async with run_load(port, make_requests(model, 32, 5), 10):
         for number in range(count):
             await asyncio.sleep(0.03)
             await send_and_disconnect(number)
@@ -212,14 +217,26 @@ async def disconnect_clients(port: int, count: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--other", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
+    parser.add_argument("--other", type=Path, help="another for the swaps (default: the sample, with other weights)")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
+    if (args.model is None) != (args.other is None):
+        parser.error("give both --model and --other, or neither")
     header(__file__)
-    num_crashes, num_drains, num_swaps, num_disconnects = (6, 2, 4, 100) if args.quick else (100, 50, 50, 1000)
-    with run_server(args.model, *NO_RATE_LIMIT, threads=2) as (port, server):
-        recovery_seconds, failed_checks, max_errors, statuses = asyncio.run(crash_worker(port, server, num_crashes))
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        folder = Path(temporary_dir)
+        model = args.model or export_sample(folder / "sample")
+        return measure(model, args.other or export_sample(folder / "other", noise=0.2), args.quick)
+
+
+def measure(model: Path, other: Path, quick: bool) -> int:
+    """All faults against servers of one model, swapped with the other; the exit code."""
+    num_crashes, num_drains, num_swaps, num_disconnects = (6, 2, 4, 100) if quick else (100, 50, 50, 1000)
+    with run_server(model, *NO_RATE_LIMIT, threads=2) as (port, server):
+        recovery_seconds, failed_checks, max_errors, statuses = asyncio.run(
+            crash_worker(port, server, make_requests(model, SENTENCES_PER_REQUEST, BEAM), num_crashes)
+        )
         metrics = read_metrics(port)
     recovery_seconds.sort()
     p95 = recovery_seconds[int(0.95 * len(recovery_seconds)) - 1]
@@ -230,10 +247,10 @@ def main() -> int:
         f"retried, {poison:.0f} taken for poison; {failed_checks} failed health checks",
         flush=True,
     )
-    lost, answered, stop_seconds = drain_servers(args.model, num_drains)
+    lost, answered, stop_seconds = drain_servers(model, num_drains)
     seconds = statistics.median(stop_seconds)
     print(f"{num_drains} drains: {answered:,} admitted and answered, {lost} lost; {seconds:.2f} s each", flush=True)
-    models = (args.model.resolve(), args.other.resolve())
+    models = (model.resolve(), other.resolve())
     with tempfile.TemporaryDirectory() as temporary_dir:
         link = Path(temporary_dir) / "model"
         link.symlink_to(models[0])
@@ -246,8 +263,8 @@ def main() -> int:
         f"{different} with a text that depends on its batch",
         flush=True,
     )
-    with run_server(args.model, *NO_RATE_LIMIT, "--queue", "10", threads=2) as (port, _):
-        asyncio.run(disconnect_clients(port, num_disconnects))
+    with run_server(model, *NO_RATE_LIMIT, "--queue", "10", threads=2) as (port, _):
+        asyncio.run(disconnect_clients(port, model, num_disconnects))
         metrics = read_metrics(port)
     wasted = metrics["heedful_wasted_tokens_total"] / metrics["heedful_batched_tokens_total"]
     dropped = metrics["heedful_disconnected_total"]

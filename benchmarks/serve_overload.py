@@ -10,9 +10,9 @@ Claims: only 200, 429 and 503, the last two with Retry-After; at least 90 % of t
 percentile latency of admitted requests is below twice the queue limit (which bounds the wait; the rest is translation);
 memory stays within 5 %.
 
-    python benchmarks/serve_overload.py --model EXPORT [--seconds 600] [--libre SCRIPT] [--quick]
+    python benchmarks/serve_overload.py [--model EXPORT] [--seconds 600] [--libre SCRIPT] [--quick]
 
---libre: also run LibreTranslate under the same load; `SCRIPT PORT` must start it with the same model.
+Without --model, the bundled sample model is exported and measured.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,17 @@ from pathlib import Path
 from typing import Any
 
 from report import header, verdict
-from serving import Client, Reply, closed_loop, free_port, make_requests, open_loop, resident_bytes, run_server
+from serving import (
+    Client,
+    Reply,
+    closed_loop,
+    export_sample,
+    free_port,
+    make_requests,
+    open_loop,
+    resident_bytes,
+    run_server,
+)
 
 SENTENCES_PER_REQUEST, BEAM, QUEUE_SECONDS, NUM_CLIENTS = 32, 5, 2.0, 6
 CLIENT_TIMEOUT_SECONDS = 60.0
@@ -176,21 +187,27 @@ def libretranslate_body(texts: Sequence[str]) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--times", type=float, default=10.0)
     parser.add_argument("--libre", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     header(__file__)
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        return measure(args.model or export_sample(Path(temporary_dir) / "sample"), args)
+
+
+def measure(model: Path, args: argparse.Namespace) -> int:
+    """Overload servers of one model; the exit code."""
     seconds = 25.0 if args.quick else args.seconds
     is_short = seconds < 300  # with looser claims
-    bodies = make_requests(SENTENCES_PER_REQUEST, BEAM)
+    bodies = make_requests(model, SENTENCES_PER_REQUEST, BEAM)
 
     def run(port: int, pid: int, path: str, bodies: Sequence[Any]) -> OverloadResult:
         return asyncio.run(overload(port, pid, path, bodies, args.times, seconds))
 
-    with run_server(args.model, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
+    with run_server(model, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
         port,
         process,
     ):

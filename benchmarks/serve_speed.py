@@ -10,7 +10,9 @@ request of one sentence takes at most 5 ms longer than `translate_batch` of that
 within 3 seconds after the start of `heedful serve`; every response equals `heedful translate`, with alignment and
 probabilities.
 
-    python benchmarks/serve_speed.py --model EXPORT [--rounds 7] [--seconds 10] [--quick]
+    python benchmarks/serve_speed.py [--model EXPORT] [--rounds 7] [--seconds 10] [--quick]
+
+Without --model, the bundled sample model is exported and measured.
 """
 
 import argparse
@@ -19,16 +21,17 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import heedful
-from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions
+from heedful.engines.ctranslate2 import CTranslate2Engine
+from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions, load
 from report import header, verdict
-from serving import Client, Reply, closed_loop, make_requests, read_sentences, run_server
+from serving import Client, Reply, closed_loop, export_sample, make_requests, read_sentences, run_server
 
 BEAM, SENTENCES_PER_REQUEST, NUM_CLIENTS, NUM_SINGLE_CLIENTS, THREADS = 5, 32, 10, 256, 2
 
@@ -41,14 +44,15 @@ def run_engine(model: Path, seconds: float) -> None:
 
     A line `one N` translates only sentence N and prints the seconds.
     """
-    translator = heedful.load(model, threads=THREADS)
+    translator = load(model, threads=THREADS)
     engine, penalty = translator.engine, translator.bundle.generation.length_penalty
-    segmented = translator.make_segments(read_sentences(), TranslationOptions(beam=BEAM), 0)
+    assert isinstance(engine, CTranslate2Engine), f"{model} is not an export to CTranslate2"
+    segmented = translator.make_segments(read_sentences(model), TranslationOptions(beam=BEAM), 0)
     rows = engine.spell([segment.source for segments in segmented for segment in segments])
     limit = max(segment.source.max_length for segments in segmented for segment in segments)
 
     def translate(batch: Sequence[Sequence[str]]) -> None:
-        engine.engine.translate_batch(
+        engine.model.translate_batch(
             batch,
             beam_size=BEAM,
             length_penalty=penalty,
@@ -148,8 +152,8 @@ def compare_with_translate(model: Path, port: int) -> tuple[int, int, float]:
 
     With int8, CTranslate2's log p depends slightly on the other sentences of a batch.
     """
-    lines = read_sentences()
-    local = heedful.load(model, threads=THREADS)(lines, alignment="best")
+    lines = read_sentences(model)
+    local = load(model, threads=THREADS)(lines, alignment="best")
     remote: list[dict[str, Any]] = []
     for start in range(0, len(lines), SENTENCES_PER_REQUEST):
         body = {"texts": lines[start : start + SENTENCES_PER_REQUEST], "tokens": True, "alignment": "best"}
@@ -168,9 +172,11 @@ def compare_with_translate(model: Path, port: int) -> tuple[int, int, float]:
     return len(equal), len(lines), max(differences)
 
 
-async def measure_latency(port: int, engine: EngineProcess, count: int) -> tuple[list[float], list[float]]:
+async def measure_latency(
+    port: int, lines: Sequence[str], engine: EngineProcess, count: int
+) -> tuple[list[float], list[float]]:
     """Seconds of requests of one sentence, and of the engine alone, alternating."""
-    client, lines, http_seconds, engine_seconds = Client(port), read_sentences(), list[float](), list[float]()
+    client, http_seconds, engine_seconds = Client(port), list[float](), list[float]()
     for number in range(count):
         reply = await client.post("/v1/translate", {"texts": lines[number % len(lines)], "beam": BEAM})
         assert reply.status == 200, reply
@@ -182,7 +188,7 @@ async def measure_latency(port: int, engine: EngineProcess, count: int) -> tuple
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--quick", action="store_true")
@@ -192,16 +198,22 @@ def main() -> int:
         run_engine(args.model, args.seconds)
         return 0
     header(__file__)
+    with tempfile.TemporaryDirectory() as temporary_dir:
+        return measure(args.model or export_sample(Path(temporary_dir) / "sample"), args)
+
+
+def measure(model: Path, args: argparse.Namespace) -> int:
+    """Compare the server with its engine; the exit code."""
     rounds, seconds = (3, 3.0) if args.quick else (args.rounds, args.seconds)
-    large, single = make_requests(SENTENCES_PER_REQUEST, BEAM), make_requests(1, BEAM)
+    large, single = make_requests(model, SENTENCES_PER_REQUEST, BEAM), make_requests(model, 1, BEAM)
     begin = time.perf_counter()
-    with run_server(args.model, "--rate", "1e9", "--burst", "1e9", "--queue", "10", threads=THREADS) as (port, _):
+    with run_server(model, "--rate", "1e9", "--burst", "1e9", "--queue", "10", threads=THREADS) as (port, _):
         reply = asyncio.run(Client(port).post("/v1/translate", single[0]))
         first_seconds = time.perf_counter() - begin
         print(f"first response after {first_seconds:.2f} s", flush=True)
-        num_equal, num_lines, difference = compare_with_translate(args.model, port)
+        num_equal, num_lines, difference = compare_with_translate(model, port)
         print(f"responses equal to heedful translate: {num_equal:,} of {num_lines:,}; log p within {difference:.1e}")
-        with start_engine(args.model, seconds) as engine:
+        with start_engine(model, seconds) as engine:
             speeds: dict[str, list[float]] = {"alone": [], "32 per request": [], "1 per request": []}
             rate, response_bytes = 10.0, len(reply.body)
             asyncio.run(closed_loop(Client(port), large, NUM_CLIENTS, 3))
@@ -213,7 +225,9 @@ def main() -> int:
                 replies = asyncio.run(closed_loop(Client(port), single, NUM_SINGLE_CLIENTS, seconds))
                 speeds["1 per request"].append(sentences_per_second(replies, 1))
                 print(f"round {turn + 1}: " + ", ".join(f"{name} {values[-1]:.0f}" for name, values in speeds.items()))
-            http_seconds, engine_seconds = asyncio.run(measure_latency(port, engine, 60 if args.quick else 300))
+            http_seconds, engine_seconds = asyncio.run(
+                measure_latency(port, read_sentences(model), engine, 60 if args.quick else 300)
+            )
     for name, values in speeds.items():
         print(f"{name}: {format_range(values)} sentences/s")
     ratios, single_ratios = (

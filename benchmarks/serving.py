@@ -1,4 +1,4 @@
-"""Shared by the server benchmarks: a server process and an asyncio HTTP client."""
+"""Shared by the server benchmarks: a small model, a server process and an asyncio HTTP client."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,76 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import numpy as np
+
+from heedful.bundle import is_export, open_bundle, open_export, read_weights, write_bundle
+from heedful.exporters.api import export
+from heedful.samples import model as sample_model
+from heedful.samples import sample_folder
+
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
+SAMPLE = "pt-en"
 
 
-def read_sentences() -> list[str]:
-    """The 1,000 English sentences of the test set test_2016_flickr."""
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+def export_sample(folder: Path, *, noise: float = 0.0, max_length: int | None = None) -> Path:
+    """The bundled Portuguese-English sample as an int8 export for CTranslate2 in `folder`, for runs without a model.
+
+    `noise` is added to the weights, in shares of their deviation: a model that translates otherwise. `max_length`
+    limits translations to so many tokens.
+    """
+    bundle = open_bundle(sample_model(SAMPLE))
+    generation = bundle.generation.model_copy(update={"max_length": max_length} if max_length else {})
+    random_numbers = np.random.default_rng(1)
+    weights = {
+        name: (array + noise * array.std() * random_numbers.standard_normal(array.shape)).astype(array.dtype)
+        if ".layers." in name  # not tied tables, which have several names
+        else array
+        for name, array in read_weights(bundle).items()
+    }
+    model = write_bundle(
+        folder.with_name(f"{folder.name}-model"),
+        model=bundle.model,
+        weights=weights,
+        tokenizers=bundle.tokenizers,
+        languages=(bundle.description.source, bundle.description.target),
+        card="# The bundled sample\n",
+        generation=generation,  # CTranslate2 4.8.4 mixes up the first maps of a batch in beam search; "shifted" does not read them.
+        statistics={**bundle.statistics, "alignment": {"step": "shifted", "layer": None, "head": None}},
+    )
+    export(model.folder, folder, to="ctranslate2", quantization="int8", probes=sample_lines("valid.pt"))
+    return folder
+
+
+def sample_lines(name: str) -> list[str]:
+    """The lines of a file of the bundled sample, such as test.pt."""
+    return gzip.decompress((sample_folder(SAMPLE) / f"{name}.gz").read_bytes()).decode().splitlines()
+
+
+def translates_portuguese(model: Path) -> bool:
+    """Whether a model is the bundled sample, or another from Portuguese; the others translate English."""
+    bundle = open_export(model).bundle if is_export(model) else open_bundle(model)
+    return bundle.description.source == "pt"
+
+
+def read_sentences(model: Path) -> list[str]:
+    """1,000 sentences for a model: the bundled sample's own, or the English test set test_2016_flickr of Multi30k."""
+    if translates_portuguese(model):
+        return sample_lines("valid.pt") + sample_lines("test.pt")
     with gzip.open(DATA / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
         return file.read().splitlines()
 
 
-def make_requests(num_sentences: int, beam: int) -> list[Any]:
+def make_requests(model: Path, num_sentences: int, beam: int) -> list[Any]:
     """Bodies for /v1/translate with `num_sentences` each."""
-    lines = read_sentences()
+    lines = read_sentences(model)
     starts = range(0, len(lines) - num_sentences + 1, num_sentences)
     return [{"texts": lines[start : start + num_sentences], "beam": beam} for start in starts]
+
+
+# ------------------------------------------------------------------------------------------------------ the server
 
 
 def free_port() -> int:

@@ -9,13 +9,12 @@ the engine (reading lines, tokenizing, sorting, flags, joining, writing) takes l
 is reported without a claim.
 
     pip install transformers ctranslate2
-    python benchmarks/translate_speed.py --model MODEL [--quick] [--rounds 5]
+    python benchmarks/translate_speed.py [--model MODEL] [--quick] [--rounds 5]
 
---quick: 64 sentences, a model trained for 25 seconds, looser bounds.
+Without --model: the bundled sample model, on its own sentences. --quick: 64 sentences, looser bounds.
 """
 
 import argparse
-import gzip
 import json
 import os
 import statistics
@@ -34,17 +33,13 @@ import heedful.exporters.ctranslate2
 import heedful.exporters.marian
 from heedful.cli.translate import ProgressReporter, format_translation, read_windows
 from heedful.data.batch import pad_rows
+from heedful.samples import model as sample_model
 from heedful.text.tokenizer import EOS, PAD
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 from report import header, verdict
+from serving import SAMPLE, read_sentences
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
 ROWS, BEAM = 64, 5
-
-
-def test_lines() -> list[str]:
-    with gzip.open(DATA / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as lines:
-        return lines.read().splitlines()
 
 
 class Timed:
@@ -101,7 +96,7 @@ def serve(model: str, threads: int, count: int) -> None:
     """CTranslate2 in its own process: read a line, print the seconds; at the end, print the translations."""
     import ctranslate2
 
-    translator, texts = heedful.load(model), test_lines()[:count]
+    translator, texts = heedful.load(model), read_sentences(Path(model))[:count]
     with tempfile.TemporaryDirectory() as folder:
         heedful.exporters.ctranslate2.write(translator.bundle, Path(folder))
         words = translator.target.pieces(range(translator.target.size))
@@ -115,18 +110,10 @@ def serve(model: str, threads: int, count: int) -> None:
                 beam_size=BEAM,
                 length_penalty=translator.bundle.generation.length_penalty,
                 max_batch_size=ROWS,
-                max_decoding_length=translator.bundle.generation.limit,
+                max_decoding_length=translator.bundle.generation.max_length,
             )
-            said = translator.target.decode([[number[word] for word in one.hypotheses[0]] for one in answers])
-            print(json.dumps({"seconds": time.perf_counter() - begin, "said": said}), flush=True)
-
-
-def trained(folder: str) -> str:
-    files = [str(DATA / f"train.{side}.gz") for side in ("en", "de")]
-    command = [sys.executable, "-m", "heedful", "train", *files, "--out", folder, "--time", "25s"]
-    few = ["--recipe", "transformer-tiny", "--set", "train.validate_pairs=50"]
-    subprocess.run([*command, *few], check=True, capture_output=True)
-    return folder
+            outputs = translator.target.decode([[number[word] for word in answer.hypotheses[0]] for answer in answers])
+            print(json.dumps({"seconds": time.perf_counter() - begin, "texts": outputs}), flush=True)
 
 
 def main() -> int:
@@ -140,12 +127,11 @@ def main() -> int:
         serve(given.serve[0], int(given.serve[1]), int(given.serve[2]))
         return 0
     header(__file__)
-    with tempfile.TemporaryDirectory() as made:
-        return measured(given.model or trained(made), given.quick, given.rounds)
+    return measure(given.model or str(sample_model(SAMPLE)), given.quick, given.rounds)
 
 
-def measured(model: str, quick: bool, rounds: int) -> int:
-    texts = test_lines()[: 64 if quick else None]
+def measure(model: str, quick: bool, rounds: int) -> int:
+    texts = read_sentences(Path(model))[: 64 if quick else None]
     translator = heedful.load(model)
     timed = translator.engine = Timed(translator.engine)
     plain = heedful.load(model)
@@ -154,7 +140,7 @@ def measured(model: str, quick: bool, rounds: int) -> int:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
-    found = translator(texts, beam=BEAM)
+    translations = translator(texts, beam=BEAM)
     seconds: dict[str, list[float]] = {"heedful": [], "hf": [], "ctranslate2": []}
     shares, same = [], 0
     for turn in range((1 if quick else rounds) + 1):
@@ -169,16 +155,16 @@ def measured(model: str, quick: bool, rounds: int) -> int:
         spent["hf"] = time.perf_counter() - begin
         process.stdin.write("\n")
         process.stdin.flush()
-        told = json.loads(process.stdout.readline())
-        spent["ctranslate2"] = told["seconds"]
-        same = sum(one.text == text for one, text in zip(found, told["said"], strict=True))
+        reply = json.loads(process.stdout.readline())
+        spent["ctranslate2"] = reply["seconds"]
+        same = sum(ours.text == text for ours, text in zip(translations, reply["texts"], strict=True))
         if turn:  # the first is for warming up
             shares.append(share)
             for name, one in spent.items():
                 seconds[name].append(one)
     process.stdin.close()
     process.wait()
-    tokens = statistics.mean(len(one.tokens) + 1 for one in found)
+    tokens = statistics.mean(len(translation.tokens) + 1 for translation in translations)
     for name, some in seconds.items():
         rates = [len(texts) / one for one in some]
         print(f"{name:12} {statistics.median(rates):8.1f} sentences/s  {min(rates):.1f} to {max(rates):.1f}")

@@ -30,7 +30,7 @@ from heedful.inspection.page import load_viewer
 from heedful.inspection.record import InspectedModel, InspectedSource, record_sentence
 from heedful.search import Beam
 from heedful.trace import Sentence, TraceDocument, dump_trace
-from report import header, verdict
+from report import header, skip, verdict
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 BOS, EOS, WORDS = 2, 3, 8000
@@ -152,8 +152,7 @@ def main() -> int:
     arguments = options.parse_args()
     header(__file__)
     if BROWSER is None:
-        print("MISS there is no Chromium here")
-        return 1
+        return skip("size and speed of a page", "there is no Chromium here")
     model = random_model()
     kilobytes_of = sizes(model)
     for name, kilobytes in kilobytes_of.items():

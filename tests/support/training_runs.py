@@ -256,7 +256,10 @@ class Torchrun(subprocess.Popen):
 
     def kill(self) -> None:
         """kill -9 one of its processes; torchrun stops the others and starts all again."""
-        os.kill(self.draw.choice(memory.family(self.pid)[1:]), signal.SIGKILL)
+        ranks = memory.family(self.pid)[1:]
+        if not ranks:
+            raise ProcessLookupError("all processes of torchrun have ended")
+        os.kill(self.draw.choice(ranks), signal.SIGKILL)
 
     def kill_all(self) -> None:
         """kill -9 all of it, torchrun first: it would start the others again."""
@@ -309,7 +312,10 @@ def kill_repeatedly(
         if tally.kills == kills or process.poll() is not None:
             tally.code = process.wait()
             return tally
-        process.kill()
+        try:
+            process.kill()
+        except ProcessLookupError:  # it has just ended: not a kill
+            continue
         tally.kills += 1
         tally.inside += any(run.glob(".tmp-*"))
         said: list[str] = []
