@@ -73,9 +73,15 @@ class CTranslate2Engine:
             suppress_sequences=[[self.target_pieces[PAD]], [self.target_pieces[BOS]]],
             **search,
         )
+        first_rows = (
+            self.first_attention_rows(rows, beam=search["beam_size"]) if options.attention else [()] * len(rows)
+        )
         maps = [
-            [self.pad_attention(weights, len(row)) for weights in result.attention or [None] * len(result.hypotheses)]
-            for row, result in zip(rows, outputs, strict=True)
+            [
+                self.pad_attention(weights and [*(first_row or weights[:1]), *weights[1:]], len(row))
+                for weights in result.attention or [None] * len(result.hypotheses)
+            ]
+            for row, first_row, result in zip(rows, first_rows, outputs, strict=True)
         ]
         if not options.token_scores:
             return [
@@ -96,6 +102,20 @@ class CTranslate2Engine:
             )
             for result, result_maps in zip(outputs, maps, strict=True)
         ]
+
+    def first_attention_rows(self, rows: Sequence[list[str]], *, beam: int) -> list[Sequence[Sequence[float]]]:
+        """The attention of the first target token of each source; empty where `translate_batch` returns it correctly.
+
+        In a batch with a beam, CTranslate2 returns the first row of another sentence: it indexes the rows of the
+        first step as if they were repeated for the beam (docs/export.md has a reproduction). The first row depends only
+        on the source, so a greedy search of one step returns it.
+        """
+        if beam == 1 or len(rows) == 1:
+            return [()] * len(rows)
+        steps = self.model.translate_batch(
+            rows, beam_size=1, min_decoding_length=1, max_decoding_length=1, return_attention=True
+        )
+        return [step.attention[0] for step in steps]
 
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
