@@ -93,8 +93,8 @@ def files(folder: Path, quick: bool) -> Claims:
     print(f"files: {count} damaged, {dict(kinds)}")
     return [
         ("damages detected, the one before taken", count - missed, count),
-        ("minus fall-backs that were not said aloud", -silent, 0),
-        ("the mended checkpoint loads again", checkpoint.verify(new).folder == new, 1),
+        ("minus fallbacks without a warning", -silent, 0),
+        ("the repaired checkpoint loads again", checkpoint.verify(new).folder == new, 1),
     ]
 
 
@@ -132,7 +132,7 @@ def disk(folder: Path, quick: bool) -> Claims:
         other = [key for key in here if here[key] != there[key]]
         print(f"      in the end, other than with room enough: {other or 'nothing'}")
         return [
-            ("checkpoints that a full disk prevented, said aloud", warned, 1),
+            ("checkpoints that a full disk prevented, with a warning", warned, 1),
             ("minus times that no checkpoint could be loaded", -lost, 0),
             ("same bits as on a disk with room", not other, 1),
         ]

@@ -54,8 +54,8 @@ def export_sample(folder: Path, *, noise: float = 0.0, max_length: int | None = 
         tokenizers=bundle.tokenizers,
         languages=(bundle.description.source, bundle.description.target),
         card="# The bundled sample\n",
-        generation=generation,  # CTranslate2 4.8.4 mixes up the first maps of a batch in beam search; "shifted" does not read them.
-        statistics={**bundle.statistics, "alignment": {"step": "shifted", "layer": None, "head": None}},
+        generation=generation,
+        statistics=bundle.statistics,
     )
     export(model.folder, folder, to="ctranslate2", quantization="int8", probes=sample_lines("valid.pt"))
     return folder

@@ -21,7 +21,10 @@ ALLOWED: dict[tuple[str, str], str] = {}
 
 def pages() -> list[Path]:
     """The prose files of the project."""
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").glob("*.toml")]
+    docs = [
+        path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(path.parts)
+    ]  # generated
+    return [*ROOT.glob("*.md"), *docs, *(ROOT / "recipes").glob("*.toml")]
 
 
 def python_files() -> list[Path]:

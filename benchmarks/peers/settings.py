@@ -111,7 +111,12 @@ def eole(job: Job) -> Command:
 def huggingface(job: Job) -> Command:
     given = asdict(job.size) | {"steps": job.steps, "data": str(job.data), "work": str(job.work)}
     script = Path(__file__).with_name("huggingface.py")
-    return [program("huggingface", "python"), "-P", script, json.dumps(given)]  # -P: not to import what lies beside it
+    return [
+        program("huggingface", "python"),
+        "-P",
+        script,
+        json.dumps(given),
+    ]  # -P: do not import modules next to the script
 
 
 def joeynmt(job: Job) -> Command:

@@ -68,7 +68,7 @@ PLOTS = {
             "two processes: kills": "kill -9 of one of two processes, exact mode",
             "two, sharded: kills": "kill -9 of one of two processes, FSDP2",
             "saves broken by a failing system call": "saves broken by a failing system call",
-            "checkpoints that a full disk prevented, said aloud": "saves that a full disk prevented",
+            "checkpoints that a full disk prevented, with a warning": "saves that a full disk prevented",
             "damages detected, the one before taken": "checkpoints damaged on the disk",
         },
     ),
