@@ -2,6 +2,7 @@ import signal
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from support.browser_pages import BROWSER, FLAGS
 
@@ -12,6 +13,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The tensors of tests are small: a second thread gains nothing, and loses much when another process is busy.
 torch.set_num_threads(1)
+
+# Property tests check results, not time: a busy machine must not fail them.
+settings.register_profile("heedful", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("heedful")
 
 # What measures time, kills processes or starts a cluster has the machine to itself; the rest shares it (scripts/check).
 ALONE = ("serve", "faults", "test_shards.py", "test_corpus.py", "test_bulk.py", "test_deploy.py", "test_clock.py")
