@@ -234,7 +234,7 @@ def test_no_byte_of_any_file_can_change_unseen(copied):
             damaged = bytearray(data)
             damaged[draw.randrange(len(data))] ^= draw.randrange(1, 256)
             path.write_bytes(damaged)
-            with pytest.raises(HeedfulError, match=r"Download the whole model again|pip install --upgrade"):
+            with pytest.raises(HeedfulError, match=r"Download or copy the whole model again|pip install --upgrade"):
                 open_bundle(copied)
         for length in {0, 1, len(data) - 1, *draw.sample(range(len(data)), 3)}:
             path.write_bytes(data[:length])
@@ -260,7 +260,7 @@ def test_no_byte_of_any_file_can_change_unseen(copied):
         (lambda tree: tree["files"].update({"..\\x": tree["files"][CARD_FILE]}), "should match pattern"),
         (lambda tree: tree["files"].update({"x\n": tree["files"][CARD_FILE]}), "should match pattern"),
         (lambda tree: tree["files"].update({f"x{n}": tree["files"][CARD_FILE] for n in range(99)}), "at most 16"),
-        (lambda tree: tree["files"][CARD_FILE].update(size=-1), r"has [\d,]+ bytes, not -1"),
+        (lambda tree: tree["files"][CARD_FILE].update(size=-1), r"has [\d,]+ bytes, but should have -1"),
         (lambda tree: tree["files"][CARD_FILE].pop("sha256"), "sha256': Field required"),
         (lambda tree: tree.update(format_version=3), r"newer heedful: it has format 3; .* pip install --upgrade heed"),
         (lambda tree: tree.update(format_version=0), "should be 1 or 2"),
@@ -278,7 +278,7 @@ def test_a_manifest_that_lies(change, says, copied):
     [
         (b"", "is not JSON"),
         (b"[]", "is not a JSON object"),
-        (b'{"format_version": NaN}', "NaN is not a number"),
+        (b'{"format_version": NaN}', "NaN is not a valid JSON number"),
         (b'{"files": {}, "files": {}}', "twice"),
         (b'{"a":' * 100_000, "is not JSON"),
         (b"\xff{}", "is not JSON"),
@@ -358,15 +358,18 @@ AVERAGED = {"score": "dot", "heads": 10**6, "combine": "average"}
         (lambda tree: tree["vocabulary"].update(source=5), "encoder.embed.table.weight has shape .* says .5, 8"),
         (set_model(width=2**60), "has shape .* says .*1152921504606846976"),
         (set_model(tie_embeddings="none"), f"{OUTPUT_WEIGHT} has shape None"),
-        (set_part("encoder", layers=10**9), "far more than"),
-        (set_part("decoder", feedforward_size=2**40), "far more than"),
-        (set_part("decoder", heads=2**40, combine="average"), "far more than"),
-        (set_model(encoder={"kind": "recurrent", "width": 10**6}), "far more than"),
-        (set_model(decoder={"kind": "recurrent", "width": 5, "layers": 10**6}), "far more than"),
-        (set_model(decoder={"kind": "recurrent", "width": 5, "attention": AVERAGED}), "far more than"),
-        (set_model(positions="sinusoidal", max_positions=2**40), "far more than"),
+        (set_part("encoder", layers=10**9), "far more weights than"),
+        (set_part("decoder", feedforward_size=2**40), "far more weights than"),
+        (set_part("decoder", heads=2**40, combine="average"), "far more weights than"),
+        (set_model(encoder={"kind": "recurrent", "width": 10**6}), "far more weights than"),
+        (set_model(decoder={"kind": "recurrent", "width": 5, "layers": 10**6}), "far more weights than"),
+        (set_model(decoder={"kind": "recurrent", "width": 5, "attention": AVERAGED}), "far more weights than"),
+        (set_model(positions="sinusoidal", max_positions=2**40), "far more weights than"),
         (lambda tree: tree["tokens"].update(eos=1), "has other ids for them"),
-        (lambda tree: tree.update(tokenizer="unigram"), "is 'bpe' of 300 pieces, not unigram of 300"),
+        (
+            lambda tree: tree.update(tokenizer="unigram"),
+            "is a tokenizer of kind 'bpe' with 300 pieces, but the model needs unigram with 300",
+        ),
         (lambda tree: tree.update(tags=["<fr>"]), "is not a tokenizer for this model .*<fr> is not a tag"),
         (lambda tree: tree.update(tags=["<s>"]), "is a special token"),
         (lambda tree: tree["files"].update(source="../other.spm"), "does not list the tokenizers"),
@@ -395,7 +398,7 @@ def tensor(shape, begin, end, dtype="F32", **more):
         (b"\xff" * 8 + b"{}", "header has 18,446,744,073,709,551,615 bytes"),
         ((3).to_bytes(8, "little") + b"{}", "header has 3 bytes"),
         ((10_000_001).to_bytes(8, "little") + b"{}" * 6_000_000, "header has 10,000,001 bytes"),
-        ((8).to_bytes(8, "little") + b'{"a":NaN', "NaN is not a number"),
+        ((8).to_bytes(8, "little") + b'{"a":NaN', "NaN is not a valid JSON number"),
         ((15).to_bytes(8, "little") + b'{"a":{},"a":{}}', "twice"),
         (header(a=tensor([2], 0, 8)) + b"1234567", "end at byte"),
         (header(a=tensor([2], 0, 8)) + b"123456789", "end at byte"),
@@ -442,13 +445,13 @@ WORDS = list(MADE["words"].vocabulary)
         (table(pieces=None).replace(b"pieces", b"pickle"), "is not a tokenizer"),
         (table(pieces=[*WORDS[:-1], 7]), "is not a tokenizer"),
         (table(pieces=[*WORDS[:-1], ["a"]]), "is not a tokenizer"),
-        (table(pieces=[*WORDS[:-1], WORDS[-2]]), "pieces, not words of"),
-        (table(pieces=WORDS[:-1]), "pieces, not words of"),
+        (table(pieces=[*WORDS[:-1], WORDS[-2]]), "pieces, but the model needs words with"),
+        (table(pieces=WORDS[:-1]), "pieces, but the model needs words with"),
         (table(pieces=WORDS[::-1]), "does not start with <pad>"),
-        (table("characters"), "is 'characters' of"),
-        (table("x\x1b[2J"), r"is 'x\\x1b\[2J' of"),
-        (table(pieces=[*WORDS[:-1], "other"]), "vocab.json: its pieces differ from the tokenizers"),
-        (MADE["bpe"].model, "is 'bpe' of"),
+        (table("characters"), "is a tokenizer of kind 'characters' with"),
+        (table("x\x1b[2J"), r"is a tokenizer of kind 'x\\x1b\[2J' with"),
+        (table(pieces=[*WORDS[:-1], "other"]), "vocab.json: its pieces differ from those of the tokenizers"),
+        (MADE["bpe"].model, "is a tokenizer of kind 'bpe' with"),
         (b" " * (MAX_PARSED_BYTES + 1), "is larger than"),
     ],
 )
@@ -482,12 +485,12 @@ def test_a_sentencepiece_model_that_lies_is_refused_or_harmless(kind, tmp_path):
         (GENERATION_FILE, b'{"beam": 1000000}', "'beam': Input should be less than or equal to 256"),
         (GENERATION_FILE, b'{"length_penalty": 1e999}', "'length_penalty': Input should be less"),
         (GENERATION_FILE, b'{"code": "import os"}', "'code': Extra inputs"),
-        (STATISTICS_FILE, b'{"mean": Infinity}', "Infinity is not a number"),
+        (STATISTICS_FILE, b'{"mean": Infinity}', "Infinity is not a valid JSON number"),
         (STATISTICS_FILE, b'{"lengths": {"source": {"longest": "x"}}}', "'lengths.source.longest': Input should be"),
         (STATISTICS_FILE, b'{"scripts": {"source": ["LATIN"]}}', "'scripts.source': Input should be"),
         (STATISTICS_FILE, b'{"alignment": {"step": "naive", "head": -1}}', "'alignment.head': Input should be"),
         (SCORES_FILE, b"41.2", "is not a JSON object"),
-        (VOCABULARY_FILE, b"{}", "its pieces differ from the tokenizers"),
+        (VOCABULARY_FILE, b"{}", "its pieces differ from those of the tokenizers"),
         (VOCABULARY_FILE, b" " * ((1 << 25) + 1), "is larger than 33,554,432 bytes"),
     ],
 )
@@ -549,7 +552,7 @@ def test_a_place_that_cannot_be_read():
 def test_a_damaged_model_is_not_passed_over_for_an_old_one(copied, whole):
     shutil.copytree(whole, sibling(copied, "old"))
     (copied / MANIFEST).unlink()
-    with pytest.raises(HeedfulError, match=r"there is no model in .*write it again"):
+    with pytest.raises(HeedfulError, match=r"there is no model in .*rerun the command that writes it"):
         open_bundle(copied)
 
 

@@ -55,7 +55,7 @@ def test_the_least_one_may_write(tmp_path):
         ({"train": {"time": 40}}, r"`train.time`: a time is written like 90s, 40m"),
         ({"train": {"ema": 1.5}}, r"`train.ema`: input should be less than 1, not 1.5"),
         ({"train": {"time": "0s"}}, r"`train.time`: a time must be longer than zero"),
-        ({"train": {"refits": [[1, 2]]}}, r"`refits` repeat a finished run"),
+        ({"train": {"refits": [[1, 2]]}}, r"`refits` repeats a finished run"),
         ({"train": {"exact": True, "parallel": "fsdp"}}, r"`exact` requires parallel"),
         ({"recipe": "transformer-tini"}, r"no recipe `transformer-tini`; did you mean `transformer-tiny`\?"),
         ({"tokenizer": {"kind": "bep"}}, r"`tokenizer.kind` = 'bep' is not known; did you mean `bpe`\?"),
@@ -148,10 +148,10 @@ def test_what_is_asked_for_ends_a_run(asked, steps, time, tmp_path):
     [
         ("vocabulary", "expected key=value"),
         ("=3", "expected key=value"),
-        ("data.train.7.tag=<a>", "there is no `7` in a list of 1"),
-        ("data.train.x.tag=<a>", "there is no `x` in a list"),
+        ("data.train.7.tag=<a>", r"there is no entry `7` in a list of 1 \(the first entry is 0\)"),
+        ("data.train.x.tag=<a>", "there is no entry `x` in a list"),
         ("source.x=1", "`source` is a value, not a table"),
-        ("data.train.9=x", "there is no `9` in a list"),
+        ("data.train.9=x", "there is no entry `9` in a list"),
     ],
 )
 def test_set_says_what_is_wrong(assignment, says):

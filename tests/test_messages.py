@@ -128,7 +128,7 @@ def test_every_message_is_quoted_by_a_test():
 
 
 def test_the_search_for_quotes_can_fail():
-    message = Message("here", ("--port ", " is reserved for the system: use one above 1023"))
+    message = Message("here", ("--port ", " is reserved for the system: use a port above 1023"))
     assert is_quoted(message, r"--port 80 is reserved for the system")
     assert is_quoted(message, "--port 80 is reserved")
     assert not is_quoted(message, "port 80 is reserved by the system")

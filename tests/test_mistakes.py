@@ -243,7 +243,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "one file",
             "heedful check train.en",
-            ("train.en is one text file: pass one per language",),
+            ("train.en is one text file: pass one file per language",),
             2,
             why="Only one file of a pair. A corpus is two text files, one per language, or one .tsv, .jsonl, .tmx or "
             ".parquet file with both languages.",
@@ -251,7 +251,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "three files",
             f"{TRAIN} --validation val.en val.de",
-            ("3 files: a corpus is two files", "--validation val.de"),
+            ("got 3 files, but a corpus is two files", "--validation val.de"),
             2,
             why="Two files after one `--validation`. Repeat the option: `--validation val.en --validation val.de`.",
         ),
@@ -264,7 +264,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no languages",
             "heedful check one.txt two.txt",
-            ("the file names do not show the languages: add the language pair, such as --pair en-de",),
+            ("the file names do not show the languages: add the language pair, for example: --pair en-de",),
             2,
             setup=lambda: (Path("train.en").rename("one.txt"), Path("train.de").rename("two.txt")),
             why="File names without languages. heedful reads the languages from names such as train.en and train.de; "
@@ -295,7 +295,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "empty files",
             "heedful prepare heedful.toml",
-            ("there are no pairs",),
+            ("no pairs were found; check the files",),
             3,
             setup=lambda: (write("train.en", ""), write("train.de", "")),
         ),
@@ -316,7 +316,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "UTF-16",
             "heedful check train.en train.de",
-            ("train.en is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8",),
+            ("train.en is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8",),
             3,
             setup=lambda: write("train.en", "".join(lines("train.en")).encode("utf-16")),
             why="A file in UTF-16, which Windows programs often write. heedful reads UTF-8.",
@@ -324,7 +324,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Latin-1",
             "heedful prepare heedful.toml",
-            ("lines cannot be read", "not UTF-8", "If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8"),
+            ("lines cannot be read", "not UTF-8", "If the file is Latin-1, convert it with: iconv -f LATIN1 -t UTF-8"),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
             why="A file in Latin-1, an older encoding in which letters such as ä have other bytes than in UTF-8.",
@@ -332,7 +332,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Latin-1, and few",
             CLOCK,
-            ("more cannot be read; type heedful check to see why): the",),
+            ("more cannot be read; run heedful check to see why): the",),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
         ),
@@ -459,7 +459,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no --out",
             "heedful train train.en train.de --time 40m",
-            ("no run directory: add one, such as --out my-model",),
+            ("no run directory: add one, for example: --out my-model",),
             2,
             why="No directory for the run. heedful writes the model and the report to `--out`.",
         ),
@@ -535,7 +535,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "not a model",
             "heedful translate prepared",
-            ("neither it nor its subdirectory `model` has a manifest.json",),
+            ("neither this directory nor its subdirectory `model` contains manifest.json",),
             1,
             setup=lambda: Path("prepared").mkdir(),
         ),
@@ -553,7 +553,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "damaged",
             "heedful translate my-model",
-            ("is damaged: its sha256 differs from the manifest. Download the whole",),
+            ("is damaged: its sha256 differs from the manifest. Download or copy the whole",),
             1,
             setup=damage,
             why="A damaged model. Common causes are an incomplete copy and a faulty disk.",
@@ -585,7 +585,12 @@ GROUPS: dict[str, list[Case]] = {
             ("my-model is a directory: pass a file in it",),
             2,
         ),
-        Case("no references", "heedful evaluate train.de", ("no reference translations: pass them",), 2),
+        Case(
+            "no references",
+            "heedful evaluate train.de",
+            ("no reference translations: add the reference file, for example: heedful evaluate",),
+            2,
+        ),
         Case(
             "unequal lines",
             "heedful evaluate train.de val.de",
@@ -596,20 +601,23 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "a model without a source",
             "heedful evaluate my-model val.de",
-            ("my-model is a model: add the text to translate, such as",),
+            ("my-model is a model: add the text to translate, for example: --source",),
             2,
         ),
         Case(
             "the wrong order",
             "heedful evaluate val.de my-model --source val.en",
-            ("my-model is a directory, but a text file is expected here. Put the model first in heedful evaluate",),
+            (
+                "my-model is a directory, but a text file is expected here",
+                "The model is the first argument of heedful evaluate",
+            ),
             2,
         ),
         Case("a metric", "heedful evaluate train.de train.de --metric blue", ("`blue`; did you mean `bleu`?",), 1),
         Case(
             "no sentence",
             "heedful inspect en-de",
-            ("there is nothing to show: pass a sentence, such as",),
+            ("there is nothing to show: pass a sentence, for example: heedful inspect",),
             1,
             setup=lambda: Path("my-model/model").rename("en-de"),
             why="No sentence to inspect. Only for a run can you omit the sentence: `heedful inspect my-run` shows how "
@@ -654,7 +662,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "torch",
             CLOCK,
-            ("heedful train needs torch, which is not installed. Type: pip install 'heedful[train]'",),
+            ("heedful train needs torch, which is not installed. Install it with: pip install 'heedful[train]'",),
             1,
             during=without("torch"),
             why="A missing package. `heedful info` lists the installed packages, the missing packages, and their uses.",
@@ -685,7 +693,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "the port is taken",
             "heedful serve my-model",
-            ("port 5000 is in use", "Use another one: --port 5001"),
+            ("port 5000 is in use", "Use another port: --port 5001"),
             1,
             during=port_taken,
             why="A port that another server uses, perhaps one that you started earlier.",
@@ -693,7 +701,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "a port of the system",
             "heedful serve my-model --port 80",
-            ("--port 80 is reserved for the system: use one above 1023",),
+            ("--port 80 is reserved for the system: use a port above 1023",),
             2,
             during=few_rights,
         ),
@@ -701,7 +709,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "open to all",
             "heedful serve my-model --host 0.0.0.0",
-            ("accepts requests from other machines: give --keys keys.txt",),
+            ("accepts requests from other machines: add --keys keys.txt",),
             2,
             why="A server for other machines, without keys. Everyone who can reach the machine could use the server. "
             "[docs/serve.md](serve.md) explains keys.",
@@ -709,7 +717,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "no keys",
             "heedful serve my-model --keys keys.txt",
-            ("there is no such file. Make one: heedful serve MODEL",),
+            ("there is no such file. To create it: heedful serve MODEL",),
             2,
         ),
         Case("an engine", "heedful serve my-model --engine onx", ("unknown engine `onx`; did you mean `onnx`?",), 2),

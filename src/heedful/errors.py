@@ -39,7 +39,9 @@ class DataError(HeedfulError):
 def require(package: str, *, extra: str, whose: str) -> None:
     """Raise MissingExtra with the command that installs `package` if it is missing."""
     if find_spec(package) is None:
-        raise MissingExtra(f"{whose} needs {package}, which is not installed. Type: pip install 'heedful[{extra}]'")
+        raise MissingExtra(
+            f"{whose} needs {package}, which is not installed. Install it with: pip install 'heedful[{extra}]'"
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

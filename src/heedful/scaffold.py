@@ -48,7 +48,7 @@ def init(
         raise ConfigError(f"{path} exists already: train with it, or choose another directory")
     if sample:
         if files or validation or test:
-            raise ConfigError("a sample has its own files: give --sample or files, not both")
+            raise ConfigError("a sample has its own files: pass --sample or files, not both")
         samples.sample_folder(sample)
         source, target = sample.split("-")
         data = folder / "data"
@@ -60,7 +60,7 @@ def init(
         splits = {"train": files, "validation": validation, "test": test}
         corpora = {split: list(resolve_files(paths, source, target)) for split, paths in splits.items() if paths}
     else:
-        raise ConfigError("give the files with the sentence pairs and their languages, or a sample")
+        raise ConfigError("pass the files with the sentence pairs and their languages, or a sample")
     text = make_toml(folder, source, target, corpora, time, recipe)
     parse_settings(tomllib.loads(text), where="heedful init")
     if sample:

@@ -355,7 +355,10 @@ def parse_trace(text: str | bytes) -> TraceDocument:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise HeedfulError(f"this is not a trace: it has no key `format` with the value {FORMAT!r}")
     if isinstance(tree.get("version"), int) and tree["version"] > VERSION:
-        raise HeedfulError(f"this trace has version {tree['version']}; heedful {heedful.__version__} reads {VERSION}")
+        raise HeedfulError(
+            f"this trace has version {tree['version']}; heedful {heedful.__version__} reads version "
+            f"{VERSION}: write the trace again with heedful inspect"
+        )
     try:
         return TraceDocument.model_validate(tree)
     except ValidationError as error:
@@ -368,7 +371,7 @@ def parse_trace(text: str | bytes) -> TraceDocument:
 
 
 def _reject_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
+    raise ValueError(f"{word} is not a valid JSON number")
 
 
 # ---------------------------------------------------------------------------------------------------------- pieces

@@ -92,10 +92,10 @@ def test_systems_are_called_by_what_tells_them_apart(files):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["old.en"], "give at least two systems"),
-        (["old.en", "old.en"], "systems need different names"),
+        (["old.en"], "pass at least two systems"),
+        (["old.en", "old.en"], "two systems have the same name: set different names"),
         (["old.en", "new.en", "--names", "a"], "--names a: 1 names for 2 systems"),
-        (["old.en", "new.en", "--names", "a,a"], "systems need different names"),
+        (["old.en", "new.en", "--names", "a,a"], "two systems have the same name: set different names"),
         (["old.en", "new.en", "--test", "xx"], "unknown test `xx`"),
         (["old.en", "."], ". is a model: add the text to translate"),
         (["old.en", "short.en"], "short.en has 39 lines and test.en has 40"),

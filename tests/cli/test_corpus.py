@@ -102,7 +102,7 @@ def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["check", "train.tmx"], 2, "add the language pair, such as --pair en-de"),
+        (["check", "train.tmx"], 2, "add the language pair, for example: --pair en-de"),
         (["check", "train", "--pair", "ende"], 2, "expected two language codes"),
         (["check", "train.en", "train.dee"], 3, "there is no file train.dee; did you mean `train.de`?"),
         (["check", "heedful.toml", "--pair", "en-de"], 2, "sets the languages and files: remove --pair"),

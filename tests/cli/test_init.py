@@ -84,7 +84,7 @@ def test_it_asks_at_most_four_questions(pairs, monkeypatch):
         ({"sample": "pt-en", "files": ["train.en"]}, ConfigError, "a sample has its own files"),
         ({"sample": "pt-en", "time": "4x"}, ConfigError, "a time is written like"),
         ({"sample": "pt-en", "recipe": "transformer-tinny"}, ConfigError, "did you mean `transformer-tiny`"),
-        ({}, ConfigError, "give the files with the sentence pairs"),
+        ({}, ConfigError, "pass the files with the sentence pairs"),
         ({"files": ["train.en", "train.dd"], "languages": ("en", "de")}, DataError, "did you mean `train.de`"),
     ],
 )

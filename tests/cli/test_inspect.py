@@ -103,7 +103,7 @@ def test_many_sentences_and_two_models(model, tmp_path):
     assert told.exit_code == 0, told.output
     found = parse_trace((tmp_path / "t.json").read_bytes()).sentences
     assert [one.source.text for one in found] == [TEXT, TEXT, "the dog", "the dog"]
-    assert [one.name for one in found[:2]] == ["run, as usual", "run, beam 1"]
+    assert [one.name for one in found[:2]] == ["run, default beam", "run, beam 1"]
     assert set(found[0].vectors) == {"encoder", "cross", "decoder"}
 
 
@@ -119,7 +119,7 @@ def test_a_figure_in_dots(model, tmp_path):
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
         (["a", "--arithmetic", "crss"], "--arithmetic crss: use encoder, cross, decoder or all"),
-        (["--reference", "b"], "--reference needs exactly one sentence"),
+        (["--reference", "b"], "--reference works with one sentence only, but there are 0"),
         (["a", "--validate"], "needs a trace"),
         (["a", "--beam", "0"], "at least 1"),
         (["a", "--against", "nowhere"], "no model in"),

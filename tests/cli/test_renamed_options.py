@@ -23,7 +23,7 @@ def test_an_old_option_is_answered_with_the_new_one(command, option, monkeypatch
     options = {name for parameter in COMMANDS[command].params for name in parameter.opts}
     assert new_option in options
     assert option not in options
-    message = f"heedful: unknown option `{option}`; it is now `{new_option}`. Type: heedful {command} --help\n"
+    message = f"heedful: unknown option `{option}`; it is now `{new_option}`. For help: heedful {command} --help\n"
     assert run(monkeypatch, capsys, command, "a", option, "b") == message
     assert run(monkeypatch, capsys, command, "a", f"{option}=b") == message
 

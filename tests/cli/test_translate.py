@@ -135,10 +135,10 @@ def test_a_memory_is_filled(model, tmp_path):
     ("options", "told"),
     [
         (["no-such-file"], "there is no file no-such-file"),
-        (["--top-k", "5"], "need --sample: add it"),
+        (["--top-k", "5"], "need --sample: add --sample"),
         (["--alignment-threshold", "0.5"], "need --alignment: add"),
         (["--soft"], "need --alignment: add"),
-        (["--soft", "--alignment-threshold", "0.5", "--alignment", "naive"], "use one of them"),
+        (["--soft", "--alignment-threshold", "0.5", "--alignment", "naive"], "use only one of the two options"),
         (["--sample", "--temperature", "0"], "at least"),
         (["--device", "gpu"], "device `gpu` is not available"),
         (["--device", "meta"], "device `meta` is not available"),
@@ -159,7 +159,7 @@ def test_misuse_is_answered_in_words(model, options, told):
 
 @pytest.mark.parametrize(
     ("name", "data", "told"),
-    [("a.gz", b"x", "is compressed; decompress it first"), ("a.txt", b"\xff\xfea\0", "UTF-16")],
+    [("a.gz", b"x", "is compressed; decompress it with: zcat"), ("a.txt", b"\xff\xfea\0", "UTF-16")],
 )
 def test_a_file_of_the_wrong_kind(model, tmp_path, name, data, told):
     (tmp_path / name).write_bytes(data)

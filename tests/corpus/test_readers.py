@@ -160,8 +160,8 @@ def test_what_cannot_be_read_is_listed_and_shifts_nothing(tmp_path, reason, side
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"source": "a"}', "neither `source` and `target`"),
-        (b"[1]", "not an object"),
+        (b'{"source": "a"}', "the keys are source; expected `source` and `target`"),
+        (b"[1]", "not a JSON object"),
         (b"{broken", "not JSON"),
         (b'{"source": "\\ud800", "target": "b"}', "lone surrogate"),
         (b'{"source": null, "target": "b"}', "missing"),
@@ -237,7 +237,11 @@ def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, mark):
 
 
 @pytest.mark.parametrize(
-    "told", ["not UTF-8 .* If it is Latin-1, convert it: iconv", "a NUL .* To see all, type: heedful check FILES"]
+    "told",
+    [
+        "not UTF-8 .* If the file is Latin-1, convert it with: iconv",
+        "a NUL .* To list all such lines, type: heedful check FILES",
+    ],
 )
 def test_too_many_rejects_come_with_advice(tmp_path, told):
     files = two_files(tmp_path, PAIRS)
@@ -296,7 +300,7 @@ def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
         (["nowhere"], r"is not a .tsv.* and there is no"),
         (["train.en", "train.dee"], r"there is no file .*train\.dee; did you mean `train\.de`"),
         (["train.en", "train.de", "train.fr"], "one file or two, not 3"),
-        (["a.tsv", "b.tsv"], "files with both languages must be separate corpora"),
+        (["a.tsv", "b.tsv"], "a file with both languages must be a separate corpus"),
         (["a.tsv"], "there is no file a.tsv"),
         (["train.en", "train.en"], "is both source and target; use two different files"),
     ],
@@ -316,7 +320,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch, files, says):
         ("t.en.zst", b"not zstandard", "cannot be decompressed"),
         ("t.en.zst", zstandard.ZstdCompressor().compress(PACK)[:-20], "has no end"),
         ("t.en", "a\nb\n".encode("utf-16"), "is UTF-16"),
-        ("t.en", b"a\rb\rc\rd", "end in a lone"),
+        ("t.en", b"a\rb\rc\rd", "end in .r without .n; convert it with: tr"),
     ],
 )
 def test_files_that_are_not_what_they_say(tmp_path, name, data, says):
@@ -337,7 +341,9 @@ def test_broken_containers(tmp_path, name, data, says):
 
 def test_a_parquet_without_the_columns(tmp_path):
     polars.DataFrame({"a": ["x"], "b": ["y"]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="neither `source` and `target` nor `en` and `de` among a, b"):
+    with pytest.raises(
+        DataError, match="has the columns a, b: rename two of them to `source` and `target`, or `en` and `de`"
+    ):
         everything([tmp_path / "a.parquet"])
 
 

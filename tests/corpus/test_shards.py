@@ -296,7 +296,9 @@ def test_a_worker_killed_in_the_middle_costs_its_shards_a_new_start(inputs, tmp_
 
 def test_a_shard_that_always_kills_its_worker_is_given_up_by_name(inputs, tmp_path, journal):
     shards = shard_stages.shards_of(inputs, tmp_path / "out")[5:6]
-    with pytest.raises(HeedfulError, match=r"killed 3 times while making shard 00005, .* fewer than 2 workers"):
+    with pytest.raises(
+        HeedfulError, match=r"killed 3 times while processing shard 00005, .* fewer workers \(--workers, now 2\)"
+    ):
         run(shard_stages.always_killed, shards, {}, launcher=LocalLauncher(2))
     assert executions(journal) == ["00005"] * 3
     assert left_over(tmp_path / "out") == []
@@ -428,12 +430,16 @@ def test_what_the_command_line_means():
 @pytest.mark.parametrize(
     ("cluster", "workers", "text"),
     [
-        (None, 0, "--workers 0: use at least 1"),
+        (None, 0, "--workers must be at least 1, not 0"),
         ("ray", 2, "--workers is for this machine, but --cluster ray sends"),
-        ("spark://head:7077", None, "--cluster spark://head:7077: not a cluster. Use local or ray, host:6379"),
-        ("ray://head", None, "not a cluster"),
-        ("head", None, "not a cluster"),
-        ("", None, "not a cluster"),
+        (
+            "spark://head:7077",
+            None,
+            "--cluster spark://head:7077 is not a cluster address. Use local or ray, host:6379",
+        ),
+        ("ray://head", None, "is not a cluster address"),
+        ("head", None, "is not a cluster address"),
+        ("", None, "is not a cluster address"),
     ],
 )
 def test_misuse_of_the_command_line_is_explained(cluster, workers, text):
@@ -473,7 +479,8 @@ def test_a_ray_that_was_imported_without_tokens_is_not_used_without_them():
     code = "import ray; from heedful.corpus.launchers import RayLauncher; RayLauncher('127.0.0.1:9')(None, [], print)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ended = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=False)
-    assert "HeedfulError: ray was imported before heedful could turn on tokens. Set RAY_AUTH_MODE" in ended.stderr
+    message = "HeedfulError: ray was imported before heedful could enable token authentication. Set the environment"
+    assert f"{message} variable RAY_AUTH_MODE=token" in ended.stderr
 
 
 @ray_runs_here

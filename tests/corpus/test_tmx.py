@@ -12,9 +12,9 @@ UNIT = '<tmx version="1.4"><header/><body><tu><tuv xml:lang="fr"><seg>le chien</
     ("given", "out", "told"),
     [
         ("gone.tmx", "out.tmx", r"there is no file .*gone\.tmx"),
-        ("in.tmx", "in.tmx", r"in\.tmx is the memory itself: choose another name for the new one"),
-        ("in.tmx", "out.tmx.gz", r"gz cannot be the new memory: choose a plain file, such as new\.tmx"),
-        ("in.tmx", ".", "cannot be the new memory"),
+        ("in.tmx", "in.tmx", r"in\.tmx is both input and output: choose another name for the new translation memory"),
+        ("in.tmx", "out.tmx.gz", r"gz is a directory or has the name of .* choose .*, for example: new\.tmx"),
+        ("in.tmx", ".", "is a directory or has the name"),
         ("in.tmx", "out.tmx", r"no unit of .*in\.tmx has text in en, the source language of the model"),
     ],
 )

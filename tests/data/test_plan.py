@@ -303,14 +303,18 @@ def test_counts_of_another_budget_are_noticed(small_blocks):
 @pytest.mark.parametrize(
     ("error", "message", "options"),
     [
-        (ValueError, "cannot split 4 batch_tokens into 5 micro-batches", {"batch_tokens": 4, "micro_batches": 5}),
-        (ValueError, "into 0 micro-batches", {"micro_batches": 0}),
+        (
+            ValueError,
+            "micro_batches must be between 1 and batch_tokens \\(4\\), but is 5",
+            {"batch_tokens": 4, "micro_batches": 5},
+        ),
+        (ValueError, "micro_batches must be between 1 and batch_tokens .*, but is 0", {"micro_batches": 0}),
         (ValueError, "set only one of them", {"weights": [1, 2], "temperature": 2.0}),
         (ValueError, "3 weights for 2 corpora", {"weights": [1, 2, 3]}),
         (ValueError, "weights must be positive", {"weights": [1, 0]}),
         (ValueError, "weights must be positive", {"weights": [1, math.nan]}),
         (ValueError, "temperature must be positive", {"temperature": 0.0}),
-        (HeedfulError, "a corpus has no rows", {"corpora": [Drawn(num_rows=0)]}),
+        (HeedfulError, "a training corpus has no pairs", {"corpora": [Drawn(num_rows=0)]}),
         (HeedfulError, "nothing to train on", {"corpora": []}),
     ],
 )

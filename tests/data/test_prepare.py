@@ -275,7 +275,7 @@ def test_subword_regularization_is_a_pure_function_of_seed_epoch_and_shard(tmp_p
     ("change", "error", "says"),
     [
         ({"clean": {"drop": ["empti"]}}, ConfigError, "there is no rule `empti`; did you mean `empty`"),
-        ({"tokenizer": {"vocab_size": 20}}, heedful.HeedfulError, "a bpe vocabulary of 20 pieces cannot be made"),
+        ({"tokenizer": {"vocab_size": 20}}, heedful.HeedfulError, "a bpe vocabulary of 20 pieces cannot be trained"),
     ],
 )
 def test_misuse(tmp_path, change, error, says):
@@ -286,7 +286,7 @@ def test_misuse(tmp_path, change, error, says):
 
 def test_files_that_will_not_do(tmp_path):
     write(tmp_path, "train", [])
-    with pytest.raises(DataError, match="there are no pairs"):
+    with pytest.raises(DataError, match="no pairs were found; check the files"):
         prepare(settings_for(tmp_path))
     data = {"train": [{"files": str(tmp_path / "train"), "name": "x"}, {"files": str(tmp_path / "train"), "name": "x"}]}
     with pytest.raises(ConfigError, match="2 corpora are named `x`"):
@@ -304,7 +304,7 @@ def test_opening_what_is_not_prepared(tmp_path):
     with pytest.raises(DataError, match="has format 99"):
         open_prepared(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match=r"is damaged \(.*To repair it, type: heedful prepare"):
+    with pytest.raises(DataError, match=r"is damaged \(.*To repair it, rerun heedful prepare"):
         open_prepared(folder)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "tokens" / "00000" / "train.source.npy").write_bytes(b"cut")

@@ -338,7 +338,7 @@ def test_the_command_says_where_and_what_next(tmp_path):
     (tmp_path / "probes").write_text("\n".join(PROBES))
     run = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--probes", str(tmp_path / "probes")])
     assert run.exit_code == 0, run.output
-    assert "7 of 7 answers have the same tokens" in run.output
+    assert "7 of 7 translations have the same tokens" in run.output
     assert "Next: heedful translate" in run.output
     for wrong, says in ((["--probes", str(tmp_path / "none")], "cannot be read"), (["--quantization", "int4"], "int8")):
         run = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "--out", str(tmp_path / "x"), *wrong])
@@ -457,7 +457,7 @@ def test_ctranslate2_keeps_every_limit_and_sorts_by_the_score_it_shows(tmp_path)
         scores = [one.hypothesis.score for one in some]
         assert scores == sorted(scores, reverse=True)
         assert all(len(one.hypothesis.tokens) + one.hypothesis.finished <= question.max_length for one in some)
-    with pytest.raises(HeedfulError, match="CTranslate2 cannot seed its sampling"):
+    with pytest.raises(HeedfulError, match="CTranslate2 does not support a seed for sampling: remove the seed"):
         engine.translate(questions, replace(SEARCH, sampling=SamplingOptions(seed=3)))
 
 

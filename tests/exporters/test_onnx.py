@@ -235,19 +235,19 @@ def test_nothing_asked_is_nothing_answered(tmp_path):
         (tmp_path / name).write_bytes(graph)
     engine = open_engine(tmp_path, threads=1)
     assert engine.translate([], SearchOptions()) == engine.score_targets([], []) == []
-    with pytest.raises(HeedfulError, match="threads must be 1 to 1,024, not 0"):
+    with pytest.raises(HeedfulError, match="threads must be between 1 and 1,024, not 0"):
         open_engine(tmp_path, threads=0)
-    with pytest.raises(HeedfulError, match="runs ONNX on the CPU only: leave out --device"):
+    with pytest.raises(HeedfulError, match="runs ONNX on the CPU only: remove --device"):
         open_engine(tmp_path, device="cuda")
 
 
 def test_what_is_no_export_is_refused_in_words(tmp_path):
-    with pytest.raises(HeedfulError, match=r"encoder.onnx: ONNX Runtime cannot read it.*Export the model again"):
+    with pytest.raises(HeedfulError, match=r"ONNX Runtime cannot read .*encoder.onnx.*Export the model again"):
         open_engine(tmp_path)
     made = trace_graphs(modeled(next(iter(RECURRENT))))
     for name in (ENCODER_FILE, STEP_FILE):
         (tmp_path / name).write_bytes(made[ENCODER_FILE])
-    with pytest.raises(HeedfulError, match="inputs and outputs of these graphs do not match"):
+    with pytest.raises(HeedfulError, match="inputs and outputs of the two ONNX graphs do not match"):
         open_engine(tmp_path)
     assert {ENCODER_FILE, STEP_FILE} <= set(MAX_FILE_BYTES)  # files of weights may be large
 

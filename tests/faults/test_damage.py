@@ -101,5 +101,5 @@ def test_weights_that_are_gone_in_the_end_are_left_out(corpus, tmp_path):
     settings = settings_of(corpus, run, steps=16, validate_every=4, validate_pairs=2, log_every=1, **hopeless)
     assert train(settings, on_event=on_step(15, harm)).is_dir()
     assert outcome(run)["best"]["step"] < 16
-    left_out = [one["text"] for one in events(run, "note") if one["text"].endswith("it is skipped")]
+    left_out = [one["text"] for one in events(run, "note") if one["text"].endswith("this checkpoint is skipped")]
     assert [("best-" in text, "step-00000012" in text) for text in left_out] == [(True, False), (False, True)]

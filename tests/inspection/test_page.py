@@ -388,7 +388,7 @@ def test_a_model_without_a_tokenizer_wants_ids():
     ("asked", "options", "told"),
     [
         ((), {}, "nothing to show"),
-        (("a", "b"), {"reference": "x"}, "a reference needs exactly one sentence"),
+        (("a", "b"), {"reference": "x"}, "only one sentence can be inspected, but there are 2: pass one"),
         (("a",), {"beam": 0}, "at least 1"),
     ],
 )

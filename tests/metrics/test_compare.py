@@ -28,7 +28,7 @@ def test_wins_losses_and_where_they_part():
 
 
 def test_one_system_is_nothing_to_compare():
-    with pytest.raises(HeedfulError, match="give at least two systems"):
+    with pytest.raises(HeedfulError, match="pass at least two systems"):
         compare({"old": OLD}, REFERENCES)
 
 

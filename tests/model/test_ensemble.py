@@ -97,10 +97,10 @@ def test_members_must_have_one_vocabulary(runs):
 
 def test_an_export_is_no_member(runs, tmp_path):
     heedful.export(runs["one"], tmp_path / "export", to="ctranslate2")
-    with pytest.raises(HeedfulError, match=r"made of runs or model directories; .*export is an export"):
+    with pytest.raises(HeedfulError, match=r"export is an export, but an ensemble needs runs or model directories"):
         heedful.load(runs["two"], others=[tmp_path / "export"])
 
 
 def test_an_ensemble_runs_in_pytorch(runs):
-    with pytest.raises(HeedfulError, match="runs in PyTorch, not in ctranslate2"):
+    with pytest.raises(HeedfulError, match="runs in PyTorch only: remove the engine `ctranslate2`"):
         heedful.load(runs["one"], others=[runs["two"]], engine="ctranslate2")

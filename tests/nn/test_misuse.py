@@ -35,7 +35,7 @@ def recurrent(**options):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Dot(4, 6), "equal widths, not 4 .query. and 6 .key.: choose 'bilinear'"),
+        (lambda: Dot(4, 6), "equal widths, but the query has 4 and the key 6: set the attention's score to 'bilinear'"),
         (lambda: ContentLocation(4, 4, kernel_size=4), "kernel_size must be odd.*got 4"),
         (lambda: MultiHead(10, 3, 10), "width 10 is not a multiple of heads 3"),
         (lambda: MultiHead(8, 2, 8, combine="sum"), "combine 'sum' is unknown; choose from concat, average"),
@@ -46,7 +46,10 @@ def recurrent(**options):
         (lambda: RecurrentEncoder(Embed(nn.Embedding(9, 4)), 7), "width 7 must be even"),
         (lambda: recurrent(query_from="next"), "query_from 'next' is unknown; choose from previous, current"),
         (lambda: recurrent(initial_state="best"), "initial_state 'best' is unknown; choose from mean, last, zero"),
-        (lambda: recurrent(bridge=False, memory_width=6), "width 6 cannot start a state of width 8 without a bridge"),
+        (
+            lambda: recurrent(bridge=False, memory_width=6),
+            "the memory .width 6. and the state .width 8. must have the same width",
+        ),
         (lambda: Sinusoidal(5, 7), "even width, got 7"),
         (lambda: Learned(5, 8)(3, offset=4), "position 7 is past the table of 5 positions.*max_positions >= 7"),
         (lambda: Fixed(5, 8, torch.zeros(4, 8)), r"shape \(4, 8\), expected \(5, 8\)"),

@@ -58,11 +58,11 @@ def test_no_repeat_bans_what_would_complete_an_n_gram():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Temperature(0.0), "above 0, got 0.0; for the best token use greedy"),
-        (lambda: TopK(0), "keeps at least 1 token, got 0"),
+        (lambda: Temperature(0.0), "above 0, got 0.0; to always choose the best token, use greedy search"),
+        (lambda: TopK(0), "top-k must be at least 1, got 0"),
         (lambda: TopP(0.0), r"in \(0, 1\], got 0.0"),
         (lambda: TopP(1.5), r"in \(0, 1\], got 1.5"),
-        (lambda: NoRepeatNgram(0), "at least 1 token, got 0"),
+        (lambda: NoRepeatNgram(0), "n-gram size must be at least 1, got 0"),
         (
             lambda: ForcedPrefix(((1,),)).start(torch.empty(2, 0, dtype=torch.long)),
             "got 1 forced prefixes for 2 sentences",

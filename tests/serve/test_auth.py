@@ -25,10 +25,10 @@ def test_invalid_keys_files_are_rejected(text, tmp_path):
     (tmp_path / "keys").write_text(text)
     with pytest.raises(
         ConfigError,
-        match=r"expected NAME:SHA256; heedful serve --new-key NAME|contains no keys; add one: heedful serve MODEL",
+        match=r"expected NAME:SHA256\. Remove the line; to add a|contains no keys\. To add one: heedful serve MODEL",
     ):
         read_keys(tmp_path / "keys")
-    with pytest.raises(ConfigError, match=r"cannot be read: there is no such file\. Make one"):
+    with pytest.raises(ConfigError, match=r"cannot be read: there is no such file\. To create it"):
         read_keys(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"--keys .* cannot be read: "):
         read_keys(tmp_path)

@@ -193,7 +193,7 @@ def test_the_larger_the_amount_the_more_often_the_best_segmentation():
 
 @pytest.mark.parametrize("kind", ["characters", "words"])
 def test_what_cannot_be_sampled_says_so(kind):
-    with pytest.raises(HeedfulError, match="has no subword regularization"):
+    with pytest.raises(HeedfulError, match="does not support subword regularization: set"):
         MADE[kind].sample(TEXTS, 0.1, seed=1)
 
 

@@ -405,7 +405,10 @@ def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
         (["a.en", "a.de", "--out", "x", "--time", "soon"], "a time is written like 90s, 40m"),
         (["a.en", "a.de", "--out", "x", "--time", "1h", "--steps", "3"], "--time or --steps, not both"),
         (["a.tsv.en", "--out", "x"], "--pair en-de"),
-        (["a.en", "--out", "x", "--from", "m", "--recipe", "sample"], "--from uses the settings of that model"),
+        (
+            ["a.en", "--out", "x", "--from", "m", "--recipe", "sample"],
+            "--from and --recipe cannot be combined: --from uses",
+        ),
         (["a.en", "a.de", "--out", "x", "--set", "model.width=8"], "the autopilot chooses all of [model]"),
         (["a.en", "a.de", "--out", "x"], "there is no file"),
     ],

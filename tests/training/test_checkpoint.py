@@ -167,7 +167,7 @@ def spaced(path):
         (checkpoint.MANIFEST, cut, "cannot be read"),
         (checkpoint.MANIFEST, spaced, "MANIFEST.json has changed since it was written"),
         (checkpoint.MANIFEST, other_format, "has format 99, but this version of heedful reads 2"),
-        (checkpoint.MANIFEST, other_step, "contains another step than its name says"),
+        (checkpoint.MANIFEST, other_step, "contains a different step than its name states"),
         (checkpoint.MANIFEST, lambda path: path.write_text("[]"), "cannot be read"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_checkpoint_under_another_s_name_is_refused(tmp_path):
     (tmp_path / "step-00000010").rename(tmp_path / "step-00000015")
     said = []
     assert same(find_newest(tmp_path, said.append), 5)
-    assert "contains another step than its name says" in said[0]
+    assert "contains a different step than its name states" in said[0]
 
 
 def test_what_a_file_browser_leaves_behind_is_no_damage(tmp_path):

@@ -241,5 +241,7 @@ def test_the_pace_of_events_is_the_one_that_was_asked_for(corpus, tmp_path):
 def test_processes_that_see_different_disks_are_stopped(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(World, "broadcast", lambda _self, values, _device: [value + 1 for value in values])
     settings = settings_of(corpus, tmp_path / "run", steps=4, validate_pairs=2)
-    with pytest.raises(HeedfulError, match="the processes found different checkpoints; all of them need the same disk"):
+    with pytest.raises(
+        HeedfulError, match="the processes found different checkpoints: use a disk that all processes share"
+    ):
         train(settings)

@@ -79,7 +79,7 @@ def test_what_is_left_open_is_worked_out_once(corpus, tmp_path):
 
 
 def test_a_run_has_to_end_sometime(corpus, tmp_path):
-    with pytest.raises(ConfigError, match=r"set how long to train: train\.steps"):
+    with pytest.raises(ConfigError, match=r"the length of training is not set: set train\.steps"):
         train(settings_of(corpus, tmp_path / "run", **SHORT | {"steps": None}))
     assert not (tmp_path / "run" / RESOLVED).exists()
 

@@ -255,7 +255,9 @@ def test_what_is_not_a_list_of_texts(translator, given):
     "wrong", [{"length_penalty": nan}, {"length_penalty": -5.0}, {"alignment_threshold": 5.0, "alignment": "naive"}]
 )
 def test_numbers_out_of_range(translator, wrong):
-    with pytest.raises(HeedfulError, match=r"length penalty must be 0 to 8|alignment threshold must be above 0"):
+    with pytest.raises(
+        HeedfulError, match=r"length penalty must be between 0 and 8|alignment threshold must be above 0"
+    ):
         translator("a", **wrong)
 
 

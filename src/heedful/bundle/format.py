@@ -168,7 +168,7 @@ class Bundle:
 
 def bundle_error(path: Path, what: str) -> HeedfulError:
     """Return the error for a damaged or inconsistent file."""
-    return HeedfulError(f"{path}: {what}. Download the whole model again, or write it again")
+    return HeedfulError(f"{path}: {what}. Download or copy the whole model again, or rerun the command that wrote it")
 
 
 def check_version(tree: Mapping[str, Any], path: Path) -> None:
@@ -176,8 +176,9 @@ def check_version(tree: Mapping[str, Any], path: Path) -> None:
     version = tree.get("format_version")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise HeedfulError(
-            f"{path} was written by a newer heedful: it has format {version}; heedful {heedful.__version__} reads "
-            f"up to format {FORMAT_VERSION}. Type: pip install --upgrade heedful"
+            f"{path} was written by a newer heedful: it has format {version}; heedful "
+            f"{heedful.__version__} reads up to format {FORMAT_VERSION}. Upgrade with: pip install "
+            "--upgrade heedful"
         )
 
 

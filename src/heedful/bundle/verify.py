@@ -97,11 +97,13 @@ def find_bundle(folder: Path) -> Path:
         raise HeedfulError(f"there is no model in {folder}: the directory does not exist; check the path")
     if (folder / "requested.json").is_file():
         raise HeedfulError(
-            f"there is no model in {folder} yet: training is not finished. Rerun its heedful train command to resume"
+            f"there is no model in {folder} yet: training is not finished. To resume it, rerun the same "
+            "heedful train command"
         )
     raise HeedfulError(
-        f"there is no model in {folder}: neither it nor its subdirectory `model` has a {MANIFEST}. Check the path; "
-        "if writing the model was interrupted, write it again"
+        f"there is no model in {folder}: neither this directory nor its subdirectory `model` contains "
+        f"{MANIFEST}. Check the path; if writing the model was interrupted, rerun the command that "
+        "writes it"
     )
 
 
@@ -129,7 +131,7 @@ def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
         raise bundle_error(folder / MANIFEST, "does not list the tokenizers")
     tokenizers = {side: load_tokenizer(folder, description, side) for side in SIDES}
     if contents[VOCABULARY_FILE] != dump_json(piece_ids(tokenizers)):
-        raise bundle_error(folder / VOCABULARY_FILE, "its pieces differ from the tokenizers'")
+        raise bundle_error(folder / VOCABULARY_FILE, "its pieces differ from those of the tokenizers")
     return Bundle(folder, description, tokenizers, generation, statistics, scores)
 
 
@@ -157,7 +159,7 @@ def read_listed_files(folder: Path, required: Set[str] = frozenset()) -> tuple[i
     for name, entry in manifest.files.items():
         path = check_file(folder, name)
         if path.stat().st_size != entry.size:
-            raise bundle_error(path, f"has {path.stat().st_size:,} bytes, not {entry.size:,}")
+            raise bundle_error(path, f"has {path.stat().st_size:,} bytes, but should have {entry.size:,}")
         contents[name] = b"" if name == WEIGHTS_FILE else path.read_bytes()
         if (file_sha256(path) if name == WEIGHTS_FILE else sha256(contents[name]).hexdigest()) != entry.sha256:
             raise bundle_error(path, "is damaged: its sha256 differs from the manifest")
@@ -182,7 +184,7 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(MAX_HEADER_BYTES, size - 8):
-            raise bundle_error(path, f"claims that its header has {length:,} bytes")
+            raise bundle_error(path, f"is damaged: according to its first 8 bytes, its header has {length:,} bytes")
         tree = parse_json(file.read(length), path)
     metadata = tree.pop("__metadata__", {})
     tensors = WeightsHeader.check({"metadata": metadata, "tensors": tree}, path).tensors
@@ -194,7 +196,9 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
             raise bundle_error(path, f"{name} has offsets that do not fit its shape and the tensors before it")
         end = tensor.data_offsets[1]
     if 8 + length + end != size:
-        raise bundle_error(path, f"its tensors end at byte {8 + length + end:,} of {size:,}")
+        raise bundle_error(
+            path, f"is damaged: its tensors end at byte {8 + length + end:,}, but the file has {size:,} bytes"
+        )
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
@@ -212,7 +216,10 @@ def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str
         )
     position_numbers = model.max_positions * model.width if model.positions else 0
     if min_parameters(model) > total or position_numbers > MAX_POSITION_NUMBERS:
-        raise bundle_error(folder / CONFIG_FILE, f"`model` describes a model with far more than {total:,} weights")
+        raise bundle_error(
+            folder / CONFIG_FILE,
+            f"`model` describes a model with far more weights than the {total:,} in {WEIGHTS_FILE}",
+        )
 
 
 def min_parameters(model: config.ModelSettings) -> int:
@@ -245,7 +252,11 @@ def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> To
         raise bundle_error(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
     expected_kind = description.tokenizer if side == "source" else kind  # the target may have another kind
     if (kind, len(pieces), len(set(pieces))) != (expected_kind, size, size):
-        raise bundle_error(path, f"is {kind[:20]!a} of {len(set(pieces)):,} pieces, not {expected_kind} of {size:,}")
+        raise bundle_error(
+            path,
+            f"is a tokenizer of kind {kind[:20]!a} with {len(set(pieces)):,} pieces, but the model needs "
+            f"{expected_kind} with {size:,}",
+        )
     if tuple(pieces[: len(SPECIAL)]) != SPECIAL or description.tokens != TOKEN_IDS:
         raise bundle_error(path, f"does not start with {' '.join(SPECIAL)}, or {CONFIG_FILE} has other ids for them")
     return tokenizer
@@ -260,7 +271,7 @@ def parse_json(data: bytes, path: Path) -> dict[str, Any]:
         return tree
 
     def reject(word: str) -> None:
-        raise ValueError(f"{word} is not a number")
+        raise ValueError(f"{word} is not a valid JSON number")
 
     try:
         tree = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=reject)

@@ -143,7 +143,7 @@ def describe_usage_error(error: Any) -> str:
         advice = EXTRA_ARGUMENT_ADVICE.get(command or "")
         text = f"unexpected argument `{word[1]}`{f'; {advice}' if advice else ''}"
     command_path = error.ctx.command_path if error.ctx else shlex.join(["heedful", *sys.argv[1:2]])
-    return f"{text[0].lower()}{text[1:]}{'' if text.endswith('?') else '.'} Type: {command_path} --help"
+    return f"{text[0].lower()}{text[1:]}{'' if text.endswith('?') else '.'} For help: {command_path} --help"
 
 
 def exit_with_error(message: str, code: int) -> NoReturn:

@@ -29,8 +29,9 @@ def settings_from_arguments(
         return load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
     if len(files) > 2:
         raise ConfigError(
-            f"{len(files)} files: a corpus is two files, or one file with both languages. List several corpora in a "
-            "heedful.toml. An option takes one file; repeat it for two: --validation val.en --validation val.de"
+            f"got {len(files)} files, but a corpus is two files, or one file with both languages. List "
+            "several corpora in a heedful.toml. To pass two files to an option, repeat it: --validation "
+            "val.en --validation val.de"
         )
     source, target = find_languages(files, pair)
     data = {"train": [{"files": list(files)}]} | {
@@ -66,14 +67,14 @@ def find_languages(files: Sequence[str], pair: str | None) -> tuple[str, str]:
     paths = [Path(file) for file in files]
     for path in paths:
         if path.is_dir():
-            raise ConfigError(f"{path} is a directory: pass the files in it, such as train.en train.de")
+            raise ConfigError(f"{path} is a directory: pass the files in it, for example: train.en train.de")
     suffixes = [strip_compression_suffix(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
     if len(paths) == 1 and pair_format(paths[0]) == ".tsv":
         return "source", "target"
     if len(paths) == 1 and not pair_format(paths[0]) and paths[0].is_file():
-        raise ConfigError(f"{paths[0]} is one text file: pass one per language, such as train.en train.de")
+        raise ConfigError(f"{paths[0]} is one text file: pass one file per language, for example: train.en train.de")
     if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
-        raise ConfigError(f"both files end in .{suffixes[0]}: add the language pair, such as --pair en-de")
-    raise ConfigError("the file names do not show the languages: add the language pair, such as --pair en-de")
+        raise ConfigError(f"both files end in .{suffixes[0]}: add the language pair, for example: --pair en-de")
+    raise ConfigError("the file names do not show the languages: add the language pair, for example: --pair en-de")

@@ -42,9 +42,11 @@ def check(
         None, "--pair", help="Language pair, such as en-de (default: from the file names)."
     ),
     validation: list[str] = typer.Option(
-        [], "--validation", help="Validation file, to find overlap; repeat for a second."
+        [], "--validation", help="Validation file, to find overlap with training pairs; repeat for a second file."
     ),
-    test: list[str] = typer.Option([], "--test", help="Test file, to find overlap; repeat for a second."),
+    test: list[str] = typer.Option(
+        [], "--test", help="Test file, to find overlap with training pairs; repeat for a second file."
+    ),
     sets: list[str] = typer.Option([], "--set", help="Override a setting, such as clean.max_words=100; repeatable."),
     fix: bool = typer.Option(False, "--fix", help="Write a cleaned copy next to each original file."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
@@ -99,7 +101,7 @@ def next_step(files: list[str], has_errors: bool, is_fixed: bool) -> str:
     if is_fixed:
         return "check the cleaned files and list them in your heedful.toml"
     if has_errors:
-        return f"fix the errors, or: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
+        return f"fix the errors, or run: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
     if files[0].endswith(".toml"):
         return shlex.join(["heedful", "prepare", files[0]])
     return "list the files in a heedful.toml, then: heedful prepare heedful.toml"
@@ -122,8 +124,9 @@ def print_report(console: "Console", settings: "Settings", report: "Report") -> 
     if report.tokens:
         source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))
         console.print(
-            f"  [dim]with a vocabulary of these settings: {source:.2f} tokens per word of {settings.source}, "
-            f"{target:.2f} of {settings.target}; {unknown:.2%} of them unknown or spelled in bytes[/]",
+            f"  [dim]with a vocabulary trained with these settings: {source:.2f} tokens per word of "
+            f"{settings.source}, {target:.2f} of {settings.target}; {unknown:.2%} of the tokens are "
+            "unknown or spelled in bytes[/]",
             soft_wrap=True,
         )
 

@@ -28,7 +28,9 @@ def compare(
     names: str | None = typer.Option(None, "--names", help="System names, such as old,new (default: the file names)."),
     metrics: list[str] = typer.Option(["bleu,chrf"], "--metric", help=METRIC_HELP),
     test: str = typer.Option("bs", "--test", help="bs: paired bootstrap; ar: approximate randomization."),
-    samples: int | None = typer.Option(None, "--samples", help="Resamplings (default: 1,000 for bs, 10,000 for ar)."),
+    samples: int | None = typer.Option(
+        None, "--samples", help="Number of resamplings (default: 1,000 for bs, 10,000 for ar)."
+    ),
     tokenize: str = typer.Option(
         "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
     ),
@@ -87,9 +89,11 @@ def name_systems(systems: Sequence[str], names: str | None) -> list[str]:
     if names is None and len(set(unique_names)) < len(unique_names):
         unique_names = list(systems)
     if len(unique_names) != len(systems):
-        raise ConfigError(f"--names {names}: {len(unique_names)} names for {len(systems)} systems; pass one for each")
+        raise ConfigError(
+            f"--names {names}: {len(unique_names)} names for {len(systems)} systems; pass one name per system"
+        )
     if len(set(unique_names)) < len(unique_names) or not all(unique_names):
-        raise ConfigError("systems need different names: set them, such as --names old,new")
+        raise ConfigError("two systems have the same name: set different names, for example: --names old,new")
     return unique_names
 
 
@@ -119,7 +123,7 @@ def score_lines(comparison: Comparison, significance_test: str) -> Iterator[Styl
         numbers = f"{score.value:7.2f}  {interval:>16}  {change:>7}  {format_p_value(score.p):>7}  {score.verdict}"
         yield f"  {score.system:{width}}  {numbers}".rstrip(), ""
     yield (
-        f"  p: {TESTS[significance_test].label}, each system against the first; not corrected for several tests",
+        f"  p: {TESTS[significance_test].label}, each system against the first; not corrected for multiple tests",
         "dim",
     )
     for score in baseline_scores:

@@ -127,7 +127,10 @@ def changed_sentences(
 ) -> Iterator[Html]:
     """Sentences in bold where they agree with the reference, marked at the first word that differs."""
     if differences:
-        yield remark("Bold words are in the reference too, in that order; the mark is on the first word that differs.")
+        yield remark(
+            "Bold words also occur in the reference, in the same order. The first word that differs "
+            "between the two translations is marked."
+        )
     for difference in differences:
         *context, old, new = texts.labeled_line(difference.line, baseline, system)
         reference = texts.references[0][difference.line - 1]

@@ -38,7 +38,7 @@ def demo(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("torch", extra="train", whose="heedful demo")
     if sentence is not None and not sentence.strip():
-        raise ConfigError('the sentence is empty: pass one, such as heedful demo "Onde está o meu carro?"')
+        raise ConfigError('the sentence is empty: pass one, for example: heedful demo "Onde está o meu carro?"')
     pairs = [pair] if pair else [guess_pair(sentence)] if sentence else list(PAIRS)
     models = [model(name) for name in pairs]
     from rich.console import Console
@@ -56,7 +56,9 @@ def demo(
             console.print(render_terminal(traced))
             sentences.append(traced.model_copy(update={"name": name}))
     path = Page(page.trace.model_copy(update={"sentences": tuple(sentences)})).save(out)
-    typer.echo(f"{path} ({path.stat().st_size / 1000:,.0f} kB): {open_page(path) if show else 'open it in a browser'}")
+    typer.echo(
+        f"{path} ({path.stat().st_size / 1000:,.0f} kB): {open_page(path) if show else 'open the file in a browser'}"
+    )
     typer.echo(f"Next: {shlex.join(['heedful', 'init', 'first', '--sample', pairs[0]])}")
 
 

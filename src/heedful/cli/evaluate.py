@@ -40,9 +40,11 @@ def evaluate(
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
     smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
-    samples: int = typer.Option(DEFAULT_SAMPLES, "--samples", help="Bootstrap resamplings for the intervals."),
+    samples: int = typer.Option(
+        DEFAULT_SAMPLES, "--samples", help="Number of bootstrap resamplings for the intervals."
+    ),
     explain: int | None = typer.Option(
-        None, "--explain", metavar="LINE", help="Show how the scores of this line are computed, and nothing else."
+        None, "--explain", metavar="LINE", help="Only show how the scores of this line are computed."
     ),
     worst: int = typer.Option(0, "--worst", metavar="N", min=0, help="Also show the N lines with the lowest chrF."),
     by_length: bool = typer.Option(False, "--by-length", help="Also show scores by sentence length."),
@@ -66,7 +68,9 @@ def evaluate(
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
         return
     if not references:
-        raise ConfigError(f"no reference translations: pass them, such as heedful evaluate {hypotheses} test.de")
+        raise ConfigError(
+            f"no reference translations: add the reference file, for example: heedful evaluate {hypotheses} test.de"
+        )
     texts = read_texts({SYSTEM_NAME: hypotheses}, references, source)
     model = texts.models.get(SYSTEM_NAME)
     if explain is not None:
@@ -134,7 +138,9 @@ def print_alignment_errors(
     if not Path(hypotheses).is_dir():
         alignments = {hypotheses: [parse_links(line) for line in read_lines(hypotheses)]}
     elif not source or len(references) != 1:
-        raise ConfigError(f"{hypotheses} is a model: pass the two texts to align, such as test.de --source test.en")
+        raise ConfigError(
+            f"{hypotheses} is a model: pass the two texts to align, for example: test.de --source test.en"
+        )
     else:
         from heedful.alignment import STEP_CHOICES
         from heedful.translation.translator import load

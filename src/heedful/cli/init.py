@@ -28,9 +28,9 @@ def init(
         None, "--pair", help="Language pair, such as en-de (default: from the file names)."
     ),
     validation: list[str] = typer.Option(
-        [], "--validation", help="Validation file; repeat for a second (default: hold out pairs)."
+        [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
     ),
-    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second."),
+    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second file."),
     time: str | None = typer.Option(
         None,
         "--time",
@@ -58,10 +58,12 @@ def init(
     if not files and not sample:
         if not is_interactive:
             raise ConfigError(
-                f"no files with sentence pairs: pass them, such as heedful init {folder} train.en train.de, "
-                f"or use a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
+                f"no files with sentence pairs: pass the files, for example: heedful init {folder} train.en "
+                f"train.de. Or use a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
             )
-        files = shlex.split(prompt("Files with sentence pairs: two, or one .tsv, .jsonl or .tmx (empty: a sample)", ""))
+        files = shlex.split(
+            prompt("Files with sentence pairs: two, or one .tsv, .jsonl or .tmx (press Enter for a sample)", "")
+        )
         sample = None if files else prompt(f"Sample: {' or '.join(PAIRS)}", PAIRS[0])
     languages = None
     if not sample:

@@ -53,7 +53,7 @@ def inspect(
             return
     else:
         if validate:
-            raise ConfigError("--validate needs a trace file, such as heedful inspect trace.json --validate")
+            raise ConfigError("--validate needs a trace file, for example: heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
         page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance)
     messages = [svg and write_file(svg, page.svg(pieces=pieces).encode())]
@@ -67,7 +67,7 @@ def inspect(
         from heedful.inspection.figure import render_terminal as render_chart
 
         if not page.trace.sentences:
-            raise ConfigError("there is no sentence to draw: pass one")
+            raise ConfigError("there is no sentence to draw: pass a sentence")
         for traced in page.trace.sentences:
             Console(highlight=False).print(render_chart(traced, pieces=pieces))
     if as_json:
@@ -87,7 +87,7 @@ def open_page(path: Path) -> str:
     has_screen = sys.platform in {"win32", "darwin"} or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     if has_screen and webbrowser.open(path.resolve().as_uri()):  # without a screen, a text browser would start
         return "opened in the browser"
-    return "no screen found: open it in a browser"
+    return "no display found: open the file in a browser"
 
 
 def read_sentences(sentence: str | None, file: str | None) -> list[str]:
@@ -135,7 +135,7 @@ def inspect_sentences(
     from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:
-        raise ConfigError("--reference needs exactly one sentence")
+        raise ConfigError(f"--reference works with one sentence only, but there are {len(texts)}: pass one sentence")
     places = PLACES if arithmetic == "all" else (arithmetic,) if arithmetic else ()
     if not set(places) <= set(PLACES):
         raise ConfigError(f"--arithmetic {arithmetic}: use {', '.join(PLACES)} or all")

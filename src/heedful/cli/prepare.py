@@ -26,10 +26,12 @@ SECONDS_BETWEEN_LINES = 10.0  # of progress, without a terminal
 def prepare(
     config: str = typer.Argument("heedful.toml", help="Settings file."),
     workers: int | None = typer.Option(
-        None, "--workers", help="Local processes (default: 1; one per core above 128 MB of text)."
+        None, "--workers", help="Local processes (default: 1, or one per core if the text exceeds 128 MB)."
     ),
     cluster: str | None = typer.Option(
-        None, "--cluster", help="Ray cluster: ray (the one of this machine), host:6379 or ray://host:10001."
+        None,
+        "--cluster",
+        help="Ray cluster: ray (the cluster that this machine is part of), host:6379 or ray://host:10001.",
     ),
     sets: list[str] = typer.Option(
         [], "--set", help="Override a setting, such as tokenizer.vocab_size=4000; repeatable."

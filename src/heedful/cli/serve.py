@@ -36,15 +36,17 @@ def serve(
         None, envvar="HEEDFUL_THREADS", help="Threads of the engine (default: one per core)."
     ),
     queue: float = typer.Option(
-        2.0, envvar="HEEDFUL_QUEUE", help="Seconds of work in the queue above which new requests are rejected."
+        2.0, envvar="HEEDFUL_QUEUE", help="Reject new requests while the queue has more than this many seconds of work."
     ),
-    timeout: float = typer.Option(30.0, envvar="HEEDFUL_TIMEOUT", help="Longest time for a request, in seconds."),
+    timeout: float = typer.Option(30.0, envvar="HEEDFUL_TIMEOUT", help="Maximum time for a request, in seconds."),
     tokens: int = typer.Option(4096, envvar="HEEDFUL_TOKENS", help="Maximum tokens of one request."),
     rate: float = typer.Option(20_000, envvar="HEEDFUL_RATE", help="Tokens per second for each client."),
     burst: float = typer.Option(
-        200_000, envvar="HEEDFUL_BURST", help="Tokens that a client can use at once, above its rate."
+        200_000, envvar="HEEDFUL_BURST", help="Tokens that a client can use in a burst, above its rate."
     ),
-    grace: float = typer.Option(30.0, envvar="HEEDFUL_GRACE", help="Seconds to finish admitted requests at shutdown."),
+    grace: float = typer.Option(
+        30.0, envvar="HEEDFUL_GRACE", help="Maximum time to finish admitted requests at shutdown, in seconds."
+    ),
     engine: str | None = typer.Option(
         None, envvar="HEEDFUL_ENGINE", help="For a model directory: ctranslate2, onnx or torch (default: the fastest)."
     ),
@@ -53,7 +55,9 @@ def serve(
         envvar="HEEDFUL_QUANTIZATION",
         help="Quantization of the CTranslate2 export (default: int8 if it passes verification, else float32).",
     ),
-    probes: str | None = typer.Option(None, help="Sentences to verify that export with, if the run was deleted."),
+    probes: str | None = typer.Option(
+        None, help="File of sentences to verify the export with; needed if the run was deleted."
+    ),
     inspect: bool | None = typer.Option(
         None,
         "--inspect/--no-inspect",
@@ -81,8 +85,8 @@ def serve(
     allowed_keys = read_keys(Path(keys)) if keys else {}
     if not allowed_keys and not no_auth and host not in LOCAL_HOSTS:
         raise ConfigError(
-            f"--host {host} accepts requests from other machines: give --keys keys.txt (heedful serve MODEL --keys "
-            "keys.txt --new-key NAME creates a key), or --no-auth to serve everyone"
+            f"--host {host} accepts requests from other machines: add --keys keys.txt, or --no-auth to "
+            "serve everyone. To create a key: heedful serve MODEL --keys keys.txt --new-key NAME"
         )
     for name, value in (("--queue", queue), ("--timeout", timeout), ("--tokens", tokens), ("--rate", rate),
                         ("--burst", burst), ("--threads", threads or 1)):  # fmt: skip
@@ -91,7 +95,7 @@ def serve(
     if not grace >= 0:
         raise ConfigError(f"--grace must be 0 or more, not {grace}")
     if is_port_taken(host, port):
-        raise HeedfulError(f"port {port} is in use: another server may be running. Use another one: --port {port + 1}")
+        raise HeedfulError(f"port {port} is in use: another server may be running. Use another port: --port {port + 1}")
     folder = find_or_make_export(Path(model), engine, quantization, probes)
     from heedful.bundle import is_export
     from heedful.serve.request_queue import QueueLimits
@@ -129,14 +133,20 @@ def is_port_taken(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
         except socket.gaierror:
-            raise ConfigError(f"--host {host} is not an address of this machine") from None
+            raise ConfigError(
+                f"--host {host} is not an address of this machine: use 127.0.0.1 for this machine only, or "
+                "0.0.0.0 for all of its addresses"
+            ) from None
         except PermissionError:
-            raise ConfigError(f"--port {port} is reserved for the system: use one above 1023") from None
+            raise ConfigError(f"--port {port} is reserved for the system: use a port above 1023") from None
         except OverflowError:
             raise ConfigError(f"--port {port}: ports go from 1 to 65535") from None
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise ConfigError(f"--host {host} is not an address of this machine") from None
+                raise ConfigError(
+                    f"--host {host} is not an address of this machine: use 127.0.0.1 for this machine only, or "
+                    "0.0.0.0 for all of its addresses"
+                ) from None
             return True
     return False
 
@@ -156,7 +166,7 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
     if is_export(model):
         return model
     bundle = open_bundle(model)
-    require("torch", extra="train", whose="making an export of the model (serving an export works without it)")
+    require("torch", extra="train", whose="serving a model directory (unlike serving an export)")
     if engine == "torch":
         return bundle.folder
     to = engine or fastest_engine(bundle)

@@ -88,7 +88,7 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
 
 def translate_source(folder: str, sources: Sequence[str] | None) -> UsedModel:
     if sources is None:
-        raise ConfigError(f"{folder} is a model: add the text to translate, such as --source test.en")
+        raise ConfigError(f"{folder} is a model: add the text to translate, for example: --source test.en")
     from heedful.cli.translate import ProgressReporter
     from heedful.translation.translator import TranslationOptions, load
 
@@ -109,8 +109,9 @@ def read_lines(file: str) -> list[str]:
     path, texts = Path(file), []
     if path.is_dir():
         raise ConfigError(
-            f"{file} is a directory, but a text file is expected here. Put the model first in heedful evaluate MODEL "
-            "test.de --source test.en, and last in heedful compare test.de MODEL --source test.en"
+            f"{file} is a directory, but a text file is expected here. The model is the first argument of "
+            "heedful evaluate (heedful evaluate MODEL test.de --source test.en) and the last of heedful "
+            "compare (heedful compare test.de MODEL --source test.en)"
         )
     if not path.is_file():
         raise DataError(f"there is no file {file}{suggest_path(path)}")

@@ -24,9 +24,9 @@ def train(
         None, "--pair", help="Language pair, such as en-de (default: from the file names)."
     ),
     validation: list[str] = typer.Option(
-        [], "--validation", help="Validation file; repeat for a second (default: hold out pairs)."
+        [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
     ),
-    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second."),
+    test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second file."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard logs to the run directory."),
     sets: list[str] = typer.Option(
         [], "--set", help="Override a setting, such as train.batch_tokens=8192; repeatable."
@@ -48,13 +48,16 @@ def train(
     require("torch", extra="train", whose="heedful train")
     require("polars", extra="train", whose="heedful train")
     if not out and not is_settings_file(files):
-        raise ConfigError("no run directory: add one, such as --out my-model")
+        raise ConfigError("no run directory: add one, for example: --out my-model")
     if start and recipe:
-        raise ConfigError("--from uses the settings of that model: remove --recipe")
+        raise ConfigError(
+            "--from and --recipe cannot be combined: --from uses the settings of the model it names. Remove --recipe"
+        )
     if not recipe and not start and not is_settings_file(files) and any(text.startswith("model.") for text in sets):
         raise ConfigError(
-            "the autopilot chooses all of [model], so --set model.* needs a recipe: add --recipe transformer-tiny; "
-            "or train without it, edit the autopilot.toml in --out, and train with that file"
+            "--set model.* needs a recipe, because the autopilot chooses all of [model]: add --recipe "
+            "transformer-tiny. Or train without --set model.*, edit autopilot.toml in the run directory, "
+            "and train with that file"
         )
     init_from = [f"init_from={Path(start).absolute().as_posix()}"] if start else []
     sets = [*option_settings(out, time, steps), *init_from, *sets]

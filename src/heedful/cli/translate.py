@@ -28,13 +28,13 @@ READ_BYTES = 1 << 18  # at most; a pipe returns what it has
 PROGRESS_SECONDS = 10.0  # between two progress lines
 MAX_SHOWN_WARNINGS = 20  # the rest is counted
 NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
-    "FILE": "it reads IN and writes OUT; remove FILE",
-    "--ensemble": "each worker has one model; remove it",
-    "--tmx": "one process fills a translation memory; remove one of them",
-    "--nbest": "each input line gives one output line; remove it (--json has scores)",
-    "--alignment": "only a single process writes links; remove it",
-    "--sample": "a resumed run must give the same result; remove it",
-    "--device": "workers run on CPU cores; remove it",
+    "FILE": "--bulk reads IN and writes OUT; remove FILE",
+    "--ensemble": "each worker loads only one model; remove --ensemble",
+    "--tmx": "--bulk cannot write translation memories; remove one of the two options",
+    "--nbest": "--bulk writes one translation per line; remove --nbest (--json has scores)",
+    "--alignment": "--bulk does not write word links; remove --alignment",
+    "--sample": "a resumed run must give the same result; remove --sample",
+    "--device": "workers run on CPU cores; remove --device",
     "--threads": "each worker has one thread; use --workers N instead",
 }
 
@@ -61,7 +61,7 @@ def translate(
         False, "--soft", help="With --alignment: print attention weights instead of links, in Marian's format."
     ),
     as_json: bool = typer.Option(
-        False, "--json", help="Print one JSON object per line, with scores, tokens and flags."
+        False, "--json", help="Print a JSON object for each line, with scores, tokens and flags."
     ),
     sample: bool = typer.Option(False, "--sample", help="Sample instead of running beam search."),
     temperature: float = typer.Option(
@@ -77,7 +77,7 @@ def translate(
     ),
     prefix: str = typer.Option("", "--prefix", help="Text that every translation must start with."),
     tag: str | None = typer.Option(
-        None, "--tag", help="Tag to put before every source, one the model was trained with."
+        None, "--tag", help="Tag to put before every source text; the model must have been trained with it."
     ),
     tmx: tuple[str, str] | None = typer.Option(
         None, "--tmx", metavar="IN OUT", help="Translate the units of a translation memory that have no target."
@@ -89,7 +89,7 @@ def translate(
     cluster: str | None = typer.Option(
         None,
         "--cluster",
-        help="With --bulk: Ray cluster: ray (the one of this machine), host:6379 or ray://host:10001.",
+        help="With --bulk: Ray cluster: ray (the cluster that this machine is part of), host:6379 or ray://host:10001.",
     ),
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
     threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: chosen by PyTorch)."),
@@ -104,15 +104,21 @@ def translate(
       heedful translate my-model --bulk crawl.en crawl.de --workers 16
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
-        raise ConfigError("--temperature, --top-k, --top-p and --seed need --sample: add it, or remove them")
+        raise ConfigError(
+            "--temperature, --top-k, --top-p and --seed need --sample: add --sample, or remove these options"
+        )
     if (soft or alignment_threshold is not None) and not alignment:
-        raise ConfigError("--alignment-threshold and --soft need --alignment: add --alignment shifted, or remove them")
+        raise ConfigError(
+            "--alignment-threshold and --soft need --alignment: add --alignment shifted, or remove these options"
+        )
     if soft and alignment_threshold is not None:
-        raise ConfigError("--alignment-threshold selects links, but --soft prints weights instead: use one of them")
+        raise ConfigError(
+            "--alignment-threshold selects links, but --soft prints weights instead: use only one of the two options"
+        )
     if tmx and (file != "-" or as_json or nbest is not None or alignment):
         raise ConfigError("--tmx reads and writes translation memories: remove FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
-        raise ConfigError("--beam and --length-penalty need beam search: remove them, or remove --sample")
+        raise ConfigError("--beam and --length-penalty need beam search: remove these options, or remove --sample")
     if bulk:
         conflicts = {
             "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
@@ -124,7 +130,7 @@ def translate(
         translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
     if workers is not None or cluster is not None:
-        raise ConfigError("--workers and --cluster need --bulk IN OUT: add it, or remove them")
+        raise ConfigError("--workers and --cluster need --bulk IN OUT: add --bulk IN OUT, or remove these options")
     if file == "-" and not tmx and sys.stdin.isatty():
         typer.echo(
             "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
@@ -221,7 +227,7 @@ def translate_in_bulk(
     details = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     flags = ", ".join(f"{number:,} {name}" for name, number in done.flags.items())
     following = (
-        "docs/flags.md explains the flags; --json shows the lines that have them"
+        "docs/flags.md explains the flags; --json shows which lines are flagged"
         if flags and not as_json
         else shlex.join(["head", "-n", "3", file_out])
     )
@@ -245,13 +251,13 @@ def open_input(file: str) -> BinaryIO:
         pipe = f"; to translate a text, pipe it in: echo {shlex.quote(file)} | heedful translate MODEL"
         raise ConfigError(f"there is no file {file}{suggest_path(path) or pipe}")
     if path.suffix in ARCHIVE_SUFFIXES:
-        raise ConfigError(f"{file} is compressed; decompress it first: zcat {file} | heedful translate MODEL")
+        raise ConfigError(f"{file} is compressed; decompress it with: zcat {file} | heedful translate MODEL")
     stream = path.open("rb")
     try:
         first_bytes = stream.peek(8)
         if first_bytes[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(
-                f"{file} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
+                f"{file} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
             )
         reject_binary(first_bytes, path)
     except DataError:
@@ -347,4 +353,4 @@ class ProgressReporter:
 
     def finish(self) -> None:
         if (more := self.warnings - MAX_SHOWN_WARNINGS) > 0:
-            typer.echo(f"heedful: {more:,} more warnings; --json has the flags of each line", err=True)
+            typer.echo(f"heedful: {more:,} more warnings; --json shows the flags of each line", err=True)

@@ -136,14 +136,18 @@ def assign(tree: dict[str, Any], assignment: str) -> None:
         try:
             here = here[int(part)] if isinstance(here, list) else here.setdefault(part, {})
         except (IndexError, ValueError):
-            raise ConfigError(f"--set {assignment}: there is no `{part}` in a list of {len(here)}") from None
+            raise ConfigError(
+                f"--set {assignment}: there is no entry `{part}` in a list of {len(here)} (the first entry is 0)"
+            ) from None
         if not isinstance(here, dict | list):
             raise ConfigError(f"--set {assignment}: `{part}` is a value, not a table")
     last: Any = int(parts[-1]) if isinstance(here, list) and parts[-1].isdigit() else parts[-1]
     try:
         here[last] = parse_value(value.strip())
     except (IndexError, TypeError):
-        raise ConfigError(f"--set {assignment}: there is no `{parts[-1]}` in a list of {len(here)}") from None
+        raise ConfigError(
+            f"--set {assignment}: there is no entry `{parts[-1]}` in a list of {len(here)} (the first entry is 0)"
+        ) from None
     if parts == ["train", "steps"]:
         here.pop("time", None)  # a time in the file would override these steps
 

@@ -241,7 +241,7 @@ class TrainSettings(Section):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.refits and (self.time or not self.steps):
-            raise ValueError("`refits` repeat a finished run: set its `steps`, and remove `time`")
+            raise ValueError("`refits` repeats a finished run: set `steps` to the steps of that run, and remove `time`")
         if self.exact and self.parallel == "fsdp":
             raise ValueError('`exact` requires parallel = "ddp"')
         return self

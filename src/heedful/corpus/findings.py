@@ -62,7 +62,7 @@ CORPUS_RULES: dict[str, Rule] = {
     "overlap": Rule(
         "training pairs that are also in validation or test",
         "the test set was drawn from the same collection; scores would be too high",
-        "heedful prepare drops them from training (clean.overlap); check --fix does too",
+        "heedful prepare (clean.overlap) and heedful check --fix drop them from training",
         error_share=0.0,
     ),
     "overlap_side": Rule(
@@ -79,7 +79,7 @@ CORPUS_RULES: dict[str, Rule] = {
     "fragments": Rule(
         "words are split into many tokens, or some characters have no token",
         "the vocabulary is too small for this language, or was trained on other text",
-        "a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
+        "set a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
     ),
 }
 ALL_RULES = RULES | CORPUS_RULES

@@ -64,9 +64,9 @@ class LocalLauncher:
                 deaths.update(shard.name for shard in interrupted)
                 if lost := [shard.name for shard in interrupted if deaths[shard.name] >= MAX_WORKER_DEATHS]:
                     raise HeedfulError(
-                        f"a worker process was killed {MAX_WORKER_DEATHS} times while making shard "
-                        f"{' or '.join(lost)}, most likely because memory ran out. Run the command again with fewer "
-                        f"than {self.workers} workers; finished shards are kept."
+                        f"a worker process was killed {MAX_WORKER_DEATHS} times while processing shard "
+                        f"{' or '.join(lost)}, most likely because memory ran out. Rerun the command with fewer "
+                        f"workers (--workers, now {self.workers}); finished shards are kept."
                     )
                 waiting.extendleft(interrupted)
 
@@ -151,7 +151,8 @@ class RayLauncher:
                 raise error.cause from (None if isinstance(error.cause, HeedfulError) else error)
             except ray.exceptions.RayError as error:
                 raise HeedfulError(
-                    f"the cluster failed ({error}). Run the command again when it is back; finished shards are kept."
+                    f"the cluster failed ({error}). Rerun the command when the cluster is available again; "
+                    "finished shards are kept."
                 ) from error
             finally:
                 for reference in running:
@@ -177,10 +178,14 @@ def _connect_ray(address: str) -> Iterator[Any]:
         yield imported  # the code that connected also disconnects
         return
     if imported is not None and "RAY_AUTH_MODE" not in os.environ:  # Ray reads it only once, on import
-        raise HeedfulError("ray was imported before heedful could turn on tokens. Set RAY_AUTH_MODE=token before that.")
+        raise HeedfulError(
+            "ray was imported before heedful could enable token authentication. Set the environment "
+            "variable RAY_AUTH_MODE=token before you import ray."
+        )
     if address.startswith("ray://") and find_spec("grpc") is None:
         raise HeedfulError(
-            f"--cluster {address} needs Ray's client, which is not installed. Type: pip install 'ray[client]'"
+            f"--cluster {address} needs Ray's client, which is not installed. Install it with: pip "
+            "install 'ray[client]'"
         )
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray = import_module("ray")
@@ -211,7 +216,7 @@ def _init_ray(ray: Any, address: str) -> None:
             return
 
 
-RAY_INSTRUCTIONS = """A cluster and its users share a secret token:
+RAY_INSTRUCTIONS = """A cluster and its users share a secret authentication token:
     ray get-auth-token --generate                          once; copy ~/.ray/auth_token to every node (or name the file
                                                            in RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_TOKEN)
     RAY_AUTH_MODE=token ray start --head                   on the first node
@@ -228,18 +233,19 @@ DEFAULT_LAUNCHER = LocalLauncher()
 def make_launcher(cluster: str | None, workers: int | None) -> Launcher:
     """The launcher for `--workers N`, or for `--cluster ray`, `--cluster host:6379`, `--cluster ray://host:10001`."""
     if workers is not None and workers < 1:
-        raise HeedfulError(f"--workers {workers}: use at least 1.")
+        raise HeedfulError(f"--workers must be at least 1, not {workers}")
     if cluster is None or cluster == "local":
         return LocalLauncher(workers or 1)
     if workers is not None:
         raise HeedfulError(
-            f"--workers is for this machine, but --cluster {cluster} sends the work to a cluster. Use only one of them."
+            f"--workers is for this machine, but --cluster {cluster} sends the work to a cluster. Use "
+            "only one of the two options."
         )
     if ADDRESS.fullmatch(cluster):
         return RayLauncher(cluster)
     if cluster in LAUNCHERS:
         return LAUNCHERS[cluster]()
     raise HeedfulError(
-        f"--cluster {cluster}: not a cluster. Use {' or '.join(LAUNCHERS)}, host:6379 (a cluster that includes this "
-        "machine) or ray://host:10001 (any other)."
+        f"--cluster {cluster} is not a cluster address. Use {' or '.join(LAUNCHERS)}, host:6379 (a "
+        "cluster that includes this machine) or ray://host:10001 (any other cluster)."
     )

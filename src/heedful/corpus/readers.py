@@ -81,7 +81,7 @@ def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tupl
     if len(paths) > 2:
         raise DataError(f"a corpus is one file or two, not {len(paths)}; make each pair of files a separate corpus")
     if len(paths) == 2 and any(pair_format(path) for path in paths):
-        raise DataError(f"{paths[0]} and {paths[1]}: files with both languages must be separate corpora")
+        raise DataError(f"{paths[0]} and {paths[1]}: a file with both languages must be a separate corpus")
     for path in paths:
         if not path.is_file():
             raise DataError(f"there is no file {path}{suggest_path(path)}")
@@ -199,13 +199,14 @@ SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
 def sides_of_record(record: Any, source: str, target: str) -> tuple[Any, Any]:
     """The two sides of a record: {"source", "target"}, other names for them, or {"translation": {"en", "de"}}."""
     if not isinstance(record, dict):
-        raise ValueError("not an object with a source and a target")
+        raise ValueError("not a JSON object with a source and a target")
     record = record["translation"] if isinstance(record.get("translation"), dict) else record
     for pair in (*SIDE_NAMES, (source, target)):
         if all(name in record for name in pair):
             return record[pair[0]], record[pair[1]]
     raise ValueError(
-        f"neither `source` and `target` nor `{source}` and `{target}` among {', '.join(map(str, list(record)[:6]))}"
+        f"the keys are {', '.join(map(str, list(record)[:6]))}; expected `source` and `target`, or "
+        f"`{source}` and `{target}`"
     )
 
 
@@ -255,7 +256,8 @@ def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> I
         pair = next((pair for pair in (*SIDE_NAMES, (source, target)) if names.issuperset(pair)), None)
         if pair is None:
             raise DataError(
-                f"{path}: neither `source` and `target` nor `{source}` and `{target}` among {', '.join(sorted(names))}"
+                f"{path} has the columns {', '.join(sorted(names))}: rename two of them to `source` and "
+                f"`target`, or `{source}` and `{target}`"
             )
         num_rows = 4 * MAX_BLOCK_ROWS  # each slice is read from the beginning of the file
         for begin in count(0, num_rows):
@@ -363,8 +365,8 @@ def read_pairs(
         first = first or next(iter(block.rejects), None)
         yield block
     if first and num_rejected > max(TOLERATED_REJECTS, max_reject_share * num_read):
-        latin = f"If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8"
-        advice = latin if first.reason.startswith("not UTF-8") else "To see all, type: heedful check FILES"
+        latin = f"If the file is Latin-1, convert it with: iconv -f LATIN1 -t UTF-8 {first.file} > {first.file}.utf8"
+        advice = latin if first.reason.startswith("not UTF-8") else "To list all such lines, type: heedful check FILES"
         raise DataError(
             f"{num_rejected:,} of {num_read:,} lines cannot be read, more than data.max_reject_share = "
             f"{max_reject_share:g}; the first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"

@@ -105,7 +105,8 @@ def explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
-            f"{path} cannot be read to its end ({error}); it may be truncated, or not be in the format of its name"
+            f"{path} cannot be read to its end ({error}); the file may be truncated, or its name may have "
+            "the wrong ending"
         ) from None
     except Exception as error:
         if type(error).__name__ != "ZstdError":
@@ -146,7 +147,9 @@ def reject_binary(head: bytes, path: Path) -> None:
 def _check_first_chunk(chunk: bytes, path: Path) -> bytes:
     reject_binary(chunk, path)
     if chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16. Convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8")
+        raise DataError(f"{path} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8")
     if b"\n" not in chunk and chunk.count(b"\r") > 2:
-        raise DataError(f"the lines of {path} end in a lone \\r. Convert it: tr '\\r' '\\n' < {path} > {path}.lines")
+        raise DataError(
+            f"the lines of {path} end in \\r without \\n; convert it with: tr '\\r' '\\n' < {path} > {path}.lines"
+        )
     return chunk.removeprefix(BYTE_ORDER_MARK)

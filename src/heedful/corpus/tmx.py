@@ -100,9 +100,12 @@ def fill_memory(
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if out.exists() and out.samefile(path):
-        raise DataError(f"{out} is the memory itself: choose another name for the new one")
+        raise DataError(f"{out} is both input and output: choose another name for the new translation memory")
     if out.is_dir() or out.suffix in ARCHIVE_SUFFIXES:
-        raise DataError(f"{out} cannot be the new memory: choose a plain file, such as new.tmx")
+        raise DataError(
+            f"{out} is a directory or has the name of a compressed file: choose another name for the new "
+            "translation memory, for example: new.tmx"
+        )
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="\n") as stream:
@@ -113,7 +116,10 @@ def fill_memory(
                 counts = _write_units(stream, window, source, target, translate, counts)
             stream.write(TAIL)
         if not counts.new + counts.kept:
-            raise DataError(f"no unit of {path} has text in {source}, the source language of the model")
+            raise DataError(
+                f"no unit of {path} has text in {source}, the source language of the model: check the "
+                "languages of the file and of the model"
+            )
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)

@@ -255,15 +255,18 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 1 <= self.micro_batches <= self.batch_tokens:
-            raise ValueError(f"cannot split {self.batch_tokens} batch_tokens into {self.micro_batches} micro-batches")
+            raise ValueError(
+                f"micro_batches must be between 1 and batch_tokens ({self.batch_tokens}), but is {self.micro_batches}"
+            )
         if not self.corpora or not all(corpus.num_rows for corpus in self.corpora):
             raise HeedfulError(
-                "there is nothing to train on: a corpus has no rows. See rejects.jsonl of the prepared corpus."
+                "there is nothing to train on: a training corpus has no pairs. rejects.jsonl in the prepared "
+                "corpus lists why pairs were dropped."
             )
         if self.weights is not None and self.temperature is not None:
             raise ValueError("weights and temperature both set how corpora are mixed: set only one of them")
         if self.weights is not None and len(self.weights) != len(self.corpora):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.corpora)} corpora")
+            raise ValueError(f"{len(self.weights)} weights for {len(self.corpora)} corpora: set one weight per corpus")
         if not all(0 < weight < math.inf for weight in self.weights or ()):
             raise ValueError(f"weights must be positive and finite, got {self.weights}")
         if self.temperature is not None and not self.temperature > 0:

@@ -214,7 +214,7 @@ class Preparation:
             self.counts[f"{corpus.split}.read"] += record.counts.get("pairs", 0)
             self.counts["bytes"] += record.counts.get("bytes", 0) if corpus.split == "train" else 0
             if not record.counts.get("pairs"):
-                raise DataError(f"{' and '.join(map(str, corpus.files))}: there are no pairs")
+                raise DataError(f"{' and '.join(map(str, corpus.files))}: no pairs were found; check the files")
             self.num_pieces[corpus.name] = record.counts["pieces"]
 
     def clean(self) -> None:
@@ -361,7 +361,8 @@ class Preparation:
         ]
         if corpus.split == "train" and not any(part["rows"] for part in parts):
             raise DataError(
-                f"all pairs of the corpus `{corpus.name}` were dropped; rejects.jsonl says why, except for duplicates"
+                f"all pairs of the corpus `{corpus.name}` were dropped; rejects.jsonl lists the reasons, "
+                "except for duplicates"
             )
         return {
             "name": corpus.name,

@@ -72,7 +72,7 @@ class ResegmentedCorpus:
         folder_rows = tuple(record.counts[f"rows.{self.name}"] for record in records)
         if sum(folder_rows) != self.unregularized.num_rows:
             raise HeedfulError(
-                f"{folder}: its text changed after it was tokenized. To repair it, type: heedful prepare"
+                f"the text in {folder} changed after it was tokenized. To tokenize it again, rerun heedful prepare"
             )
         corpus = StoredCorpus(
             self.name,

@@ -233,22 +233,23 @@ def open_prepared(folder: str | Path) -> PreparedData:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(
-            f"{folder} has no {MANIFEST}: it is not completely prepared. To prepare it, type: heedful prepare"
+            f"{folder} has no {MANIFEST}: it is not completely prepared. To prepare it, rerun heedful prepare"
         ) from None
     except ValueError as error:
-        raise DataError(f"{folder / MANIFEST} is damaged ({error}). To repair it, type: heedful prepare") from None
+        raise DataError(f"{folder / MANIFEST} is damaged ({error}). To repair it, rerun heedful prepare") from None
     if manifest.get("format") != FORMAT_VERSION:
         raise DataError(
-            f"{folder} has format {manifest.get('format')}, but this heedful reads {FORMAT_VERSION}: prepare it again"
+            f"{folder} has format {manifest.get('format')}, but this version of heedful reads format "
+            f"{FORMAT_VERSION}: rerun heedful prepare"
         )
     for tokenizer in manifest["tokenizers"].values():
         path = folder / tokenizer["file"]
         if not path.is_file() or file_sha256(path) != tokenizer["sha256"]:
-            raise DataError(f"{path} is missing or has changed. To repair it, type: heedful prepare")
+            raise DataError(f"{path} is missing or has changed. To repair it, rerun heedful prepare")
     for corpus in manifest["corpora"]:
         for part in corpus["parts"]:
             for name, size in part["files"].items():
                 path = folder / part["folder"] / name
                 if not path.is_file() or path.stat().st_size != size:
-                    raise DataError(f"{path} is missing or truncated. To repair it, type: heedful prepare")
+                    raise DataError(f"{path} is missing or truncated. To repair it, rerun heedful prepare")
     return PreparedData(folder, manifest)

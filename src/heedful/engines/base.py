@@ -31,8 +31,8 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         if not MIN_TEMPERATURE <= self.temperature < inf:
             raise HeedfulError(
-                f"temperature must be at least {MIN_TEMPERATURE}, not {self.temperature}; for the best token, do not "
-                "sample"
+                f"temperature must be at least {MIN_TEMPERATURE}, not {self.temperature}; to always choose "
+                "the best token, do not sample"
             )
         if self.top_k is not None and self.top_k < 1:
             raise HeedfulError(f"top-k must be at least 1, not {self.top_k}")
@@ -113,7 +113,7 @@ def sort_by_score(results: Sequence[EngineResult]) -> tuple[EngineResult, ...]:
 def check_threads(threads: int | None) -> int | None:
     """`threads`, or HeedfulError if it is out of range; None lets the engine choose."""
     if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise HeedfulError(f"threads must be 1 to {MAX_THREADS:,}, not {threads:,}")
+        raise HeedfulError(f"threads must be between 1 and {MAX_THREADS:,}, not {threads:,}")
     return threads
 
 

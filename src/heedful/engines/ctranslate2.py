@@ -47,12 +47,16 @@ class CTranslate2Engine:
         """Translate sources that have the same maximum length."""
         if options.length_rule not in ("power", "none"):
             raise HeedfulError(
-                f"CTranslate2 has no length rule `{options.length_rule}`: use the model directory itself"
+                f"CTranslate2 does not support the length rule `{options.length_rule}`: load the model "
+                "directory instead of its CTranslate2 export"
             )
         search: dict[str, Any] = {"beam_size": options.beam}
         if sampling := options.sampling:
             if sampling.seed:
-                raise HeedfulError("CTranslate2 cannot seed its sampling: use the model directory itself")
+                raise HeedfulError(
+                    "CTranslate2 does not support a seed for sampling: remove the seed, or load the model "
+                    "directory instead of its CTranslate2 export"
+                )
             search = {
                 "beam_size": 1,
                 "sampling_temperature": sampling.temperature,
@@ -122,7 +126,10 @@ class CTranslate2Engine:
     ) -> list[EngineResult]:
         """Log p of every token of the targets and of the end token."""
         if attention:
-            raise HeedfulError("CTranslate2 returns no attention for a given translation: use the model directory")
+            raise HeedfulError(
+                "CTranslate2 returns no attention for a given translation: load the model directory instead "
+                "of its CTranslate2 export"
+            )
         pieces = [[self.target_pieces[token] for token in target] for target in targets]
         scored = self.model.score_batch(self.spell(sources), pieces)
         return [

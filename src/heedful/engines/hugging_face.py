@@ -34,7 +34,8 @@ class HuggingFaceEngine:
         """Up to `options.num_best` results for each source, best first; one batch per maximum length."""
         if options.sampling or options.attention or any(source.prefix for source in sources):
             raise HeedfulError(
-                "an export for Hugging Face supports no sampling, attention or prefix: load the model directory itself"
+                "an export for Hugging Face does not support sampling, attention or a prefix: load the model "
+                "directory instead of the export"
             )
         return translate_by_max_length(
             sources, lambda group, max_length: self.translate_group(group, options, max_length)
@@ -76,7 +77,9 @@ class HuggingFaceEngine:
     ) -> list[EngineResult]:
         """Log p of every token of the targets and of the end token."""
         if attention:
-            raise HeedfulError("an export returns no attention: load the model directory itself")
+            raise HeedfulError(
+                "an export for Hugging Face returns no attention: load the model directory instead of the export"
+            )
         log_probs = self.token_log_probs(sources, [[*target, EOS] for target in targets])
         return [
             EngineResult(Hypothesis(tuple(target), fsum(values), fsum(values), values, True))
@@ -113,7 +116,7 @@ def open_engine(
     import transformers
 
     if device != "cpu":
-        raise HeedfulError("heedful runs an export for Hugging Face on the CPU only")
+        raise HeedfulError("heedful runs exports for Hugging Face on the CPU only: remove --device")
     set_process_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True)

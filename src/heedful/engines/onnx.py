@@ -39,7 +39,10 @@ class OnnxEngine:
             {*self.step_inputs} <= {"token", *self.encoder_outputs}
             and {*self.step_outputs} - {"attention"} == {"log_probs", *next_names}
         ):
-            raise HeedfulError("the inputs and outputs of these graphs do not match; repeat heedful export --to onnx")
+            raise HeedfulError(
+                "the inputs and outputs of the two ONNX graphs do not match; export the model again with: "
+                "heedful export MODEL --to onnx"
+            )
 
     def translate(self, sources: Sequence[EncodedSource], options: SearchOptions) -> list[tuple[EngineResult, ...]]:
         """Up to `options.num_best` results for each source, best first; the sources are one batch."""
@@ -110,7 +113,8 @@ def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None
 
     if device != "cpu":
         raise HeedfulError(
-            "heedful runs ONNX on the CPU only: leave out --device, or use heedful export --to ctranslate2"
+            "heedful runs ONNX on the CPU only: remove --device, or export the model with: heedful "
+            "export MODEL --to ctranslate2"
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = check_threads(threads) or 0
@@ -120,5 +124,5 @@ def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None
         try:
             graphs.append(onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]))
         except Exception as error:  # its errors have no common base class
-            raise HeedfulError(f"{file}: ONNX Runtime cannot read it: {error}. Export the model again") from error
+            raise HeedfulError(f"ONNX Runtime cannot read {file}: {error}. Export the model again") from error
     return OnnxEngine(*graphs)

@@ -82,7 +82,7 @@ def export(
             f"{to} does not support quantization `{quantization}`"
             + did_you_mean(quantization, export_format.quantizations)
         )
-    require("torch", extra="train", whose="the proof of an export")
+    require("torch", extra="train", whose="verifying an export")
     out = Path(out).resolve()
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise HeedfulError(f"{out} already exists: choose another path")

@@ -62,7 +62,7 @@ class Proof:
         else:
             num_different = self.sentences - self.same - self.ties
             checks = {
-                f"{num_different} of {self.sentences} answers differ": (
+                f"{num_different} of {self.sentences} translations differ": (
                     self.same + self.ties >= MIN_SAME_SHARE * self.sentences
                 ),
                 f"log p of a token differs by {self.largest:.3g}": self.largest <= MAX_DIFFERENCE,
@@ -73,7 +73,7 @@ class Proof:
     def summary(self) -> str:
         """One line for the model card and the terminal."""
         ties = f" ({self.ties} more are ties)" if self.ties else ""
-        parts = [f"{self.same} of {self.sentences} answers have the same tokens{ties}"]
+        parts = [f"{self.same} of {self.sentences} translations have the same tokens{ties}"]
         if self.usual is not None:
             parts.append(f"{self.usual} if each search uses its own stopping rule")
         parts.append(f"log p of a token differs by {self.largest:.1e} at most, {self.mean:.1e} on average")

@@ -62,7 +62,7 @@ def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, s
     languages = languages or imported.languages
     if languages is None or not all(LANGUAGE.match(language) for language in languages):
         only = "" if languages is None else f", only {'-'.join(languages)[:50]}"
-        raise ConfigError(f"{folder} does not state its two languages{only}: add --pair en-de")
+        raise ConfigError(f"{folder} does not state its two languages{only}: add them, for example: --pair en-de")
     return write_bundle(
         out,
         model=imported.model,

@@ -131,8 +131,9 @@ def read_tensors(folder: Path) -> dict[str, Array]:
         )
     if not path.is_file():
         raise HeedfulError(
-            f"{folder} has no model.safetensors. heedful does not read pytorch_model.bin, which can run code when "
-            "opened: if you trust it, convert it with model.save_pretrained(FOLDER) of the transformers package"
+            f"{folder} has no model.safetensors. heedful does not read pytorch_model.bin, which can run "
+            "code when opened: if you trust it, convert it with model.save_pretrained(DIRECTORY) of the "
+            "transformers package"
         )
     try:
         with safe_open(path, "numpy") as file:

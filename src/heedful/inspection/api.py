@@ -39,7 +39,7 @@ class Page:
 
     def svg(self, sentence: int = 0, *, pieces: bool = False) -> str:
         if not self.trace.sentences:
-            raise HeedfulError("there is no sentence to draw: pass one")
+            raise HeedfulError("there is no sentence to draw: pass a sentence")
         return render_svg(self.trace.sentences[sentence], pieces=pieces)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -74,7 +74,9 @@ def inspect(
     if texts and all(isinstance(token, int) for token in texts):
         texts = [texts]
     if reference is not None and len(texts) != 1:
-        raise HeedfulError("a reference needs exactly one sentence")
+        raise HeedfulError(
+            f"with a reference, only one sentence can be inspected, but there are {len(texts)}: pass one sentence"
+        )
     require("torch", extra="train", whose="heedful.inspect")
     first = open_model(model)
     options = {"importance": importance, "vectors": tuple(arithmetic)}
@@ -86,7 +88,9 @@ def inspect(
         traces = [*with_distinct_names(traces, others, beam, against_beam)]
     snapshots = load_snapshots(first)
     if not traces and snapshots is None:
-        raise HeedfulError('there is nothing to show: pass a sentence, such as heedful inspect my-model "Good morning"')
+        raise HeedfulError(
+            'there is nothing to show: pass a sentence, for example: heedful inspect my-model "Good morning"'
+        )
     title = title or (model_name(first) if isinstance(first, Translator) else first.name)
     return Page(TraceDocument(title=title, sentences=tuple(traces), film=snapshots))
 
@@ -104,7 +108,7 @@ def with_distinct_names(
     suffixes = (
         ("", " (2)")
         if second_beam is None
-        else tuple(f", beam {beam}" if beam else ", as usual" for beam in (first_beam, second_beam))
+        else tuple(f", beam {beam}" if beam else ", default beam" for beam in (first_beam, second_beam))
     )
     for sentences, suffix in zip((first, second), suffixes, strict=True):
         for sentence in sentences:
@@ -121,7 +125,7 @@ def trace_text(
     if not isinstance(model, Translator):
         search = make_search(DEFAULT_BEAM if beam is None else beam)
         if isinstance(text, str) and model.tokenize is None:
-            raise HeedfulError("this model has no tokenizer: pass token ids, such as [[5, 7, 2]]")
+            raise HeedfulError("this model has no tokenizer: pass token ids, for example: [[5, 7, 2]]")
         source = (
             model.tokenize(text)
             if isinstance(text, str) and model.tokenize
@@ -141,7 +145,10 @@ def trace_text(
     segments = [segment for line in model.make_segments(lines, TranslationOptions(), 0) for segment in line]
     reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
     if reference_ids is not None and len(segments) != 1:
-        raise HeedfulError("a reference needs one sentence that is no longer than the training sentences")
+        raise HeedfulError(
+            "with a reference, the text must be a single sentence that is not longer than the training "
+            f"sentences, but it was split into {len(segments)}"
+        )
     for segment in segments:
         source = InspectedSource(
             segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length

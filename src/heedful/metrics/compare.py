@@ -102,7 +102,7 @@ def compare(
 ) -> Comparison:
     """Compare each system with the first one; sentences are compared by chrF."""
     if len(systems) < 2:
-        raise HeedfulError("give at least two systems to compare")
+        raise HeedfulError("pass at least two systems to compare")
     scores = run_paired_test(metrics, systems, references, test=test, samples=samples, options=options)
     line_scores = {name: sentence_scores("chrf", lines, references, options=options) for name, lines in systems.items()}
     first, *others = systems

@@ -187,7 +187,7 @@ def as_reference_lists(references: References) -> list[list[str]]:
 def check_line_counts(hypotheses: Lines, references: References) -> None:
     """Raise HeedfulError unless every reference has as many lines as the translations."""
     if not hypotheses or not references:
-        raise HeedfulError("there is nothing to score")
+        raise HeedfulError("there is nothing to score: there are no translations or no references")
     for lines in as_reference_lists(references):
         if len(hypotheses) != len(lines):
             raise HeedfulError(

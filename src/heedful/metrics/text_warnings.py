@@ -23,7 +23,9 @@ def find_text_warnings(
     if hypotheses_share > COMMON_SHARE and min(reference_shares) > COMMON_SHARE:
         warnings.append("both sides look tokenized: the scores cannot be compared with scores of ordinary text")
     elif hypotheses_share > COMMON_SHARE:
-        warnings.append("the translations look tokenized and a reference does not: detokenize them before scoring")
+        warnings.append(
+            "the translations look tokenized and a reference does not: detokenize the translations before scoring"
+        )
     elif max(reference_shares) > COMMON_SHARE:
         warnings.append(
             "a reference looks tokenized and the translations do not: use the original text of the reference"
@@ -34,9 +36,13 @@ def find_text_warnings(
             [capitalized_share(lines) for lines in references],
         )
         if hypotheses_share < RARE_SHARE and max(reference_shares) > COMMON_SHARE:
-            warnings.append("the translations look lower-cased and a reference does not: --lowercase ignores case")
+            warnings.append(
+                "the translations look lower-cased and a reference does not: to ignore case, add --lowercase"
+            )
         elif hypotheses_share > COMMON_SHARE and min(reference_shares) < RARE_SHARE:
-            warnings.append("a reference looks lower-cased and the translations do not: --lowercase ignores case")
+            warnings.append(
+                "a reference looks lower-cased and the translations do not: to ignore case, add --lowercase"
+            )
     if empty := sum(not line.strip() for line in hypotheses):
         warnings.append(f"{empty:,} of {len(hypotheses):,} translations are empty")
     if empty := sum(not any(map(str.strip, lines)) for lines in zip(*references, strict=True)):

@@ -32,8 +32,9 @@ class EnsembleEncoder(nn.Module):
         first = memories[0]
         if any(memory.mask.shape != first.mask.shape for memory in memories):
             raise HeedfulError(
-                "the models of an ensemble must return the same number of annotation vectors, but a model without "
-                "attention returns only one"
+                "the models of an ensemble must return the same number of annotation vectors, but a model "
+                "without attention returns only one: combine only models with attention, or only models "
+                "without"
             )
         return Memory(torch.cat([memory.states for memory in memories], -1), first.mask, first.maps)
 

@@ -45,7 +45,8 @@ class Dot(nn.Module):
         super().__init__()
         if query_width != key_width:
             raise ValueError(
-                f"a dot product needs equal widths, not {query_width} (query) and {key_width} (key): choose 'bilinear'"
+                f"the dot product needs equal widths, but the query has {query_width} and the key "
+                f"{key_width}: set the attention's score to 'bilinear'"
             )
 
     def prepare(self, keys: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ class ContentLocation(nn.Module):
     ) -> None:
         super().__init__()
         if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, to be centered on its slot; got {kernel_size}")
+            raise ValueError(f"kernel_size must be odd, so that the kernel has a center; got {kernel_size}")
         self.content = Additive(query_width, key_width, width)
         self.convolve = nn.Conv1d(1, filters, kernel_size, padding=kernel_size // 2, bias=False)
         self.place = nn.Linear(filters, self.content.key.out_features, bias=False)

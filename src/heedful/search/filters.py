@@ -46,7 +46,10 @@ class Temperature(Stateless):
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, got {self.temperature}; for the best token use greedy")
+            raise ValueError(
+                f"temperature must be above 0, got {self.temperature}; to always choose the best token, use "
+                "greedy search"
+            )
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         return (log_probs / self.temperature).log_softmax(-1), state
@@ -60,7 +63,7 @@ class TopK(Stateless):
 
     def __post_init__(self) -> None:
         if self.k < 1:
-            raise ValueError(f"top-k keeps at least 1 token, got {self.k}")
+            raise ValueError(f"top-k must be at least 1, got {self.k}")
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:  # noqa: ARG002
         best = log_probs.topk(min(self.k, log_probs.size(-1)), -1)
@@ -106,7 +109,7 @@ class NoRepeatNgram(Stateless):
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise ValueError(f"an n-gram has at least 1 token, got {self.n}")
+            raise ValueError(f"the n-gram size must be at least 1, got {self.n}")
 
     def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
         length = tokens.size(1)

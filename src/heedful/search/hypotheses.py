@@ -45,7 +45,7 @@ class BeamOptions:
         if self.size < 1:
             raise ValueError(f"beam size must be at least 1, got {self.size}")
         if not 1 <= self.num_best <= self.size:
-            raise ValueError(f"num_best must be 1 to {self.size}, the beam size, got {self.num_best}")
+            raise ValueError(f"num_best must be between 1 and {self.size} (the beam size), but is {self.num_best}")
         for key, name, table in (
             ("length_rule", self.length_rule, LENGTH_RULES),
             ("stopping", self.stopping, STOPPING_RULES),

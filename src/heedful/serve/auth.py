@@ -24,8 +24,8 @@ def read_keys(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise ConfigError(
-            f"--keys {path} cannot be read: there is no such file. Make one: heedful serve MODEL --keys {path} "
-            "--new-key NAME"
+            f"--keys {path} cannot be read: there is no such file. To create it: heedful serve MODEL "
+            f"--keys {path} --new-key NAME"
         ) from None
     except OSError as error:
         raise ConfigError(f"--keys {path} cannot be read: {error.strerror}") from None
@@ -35,11 +35,12 @@ def read_keys(path: Path) -> dict[str, str]:
         name, colon, key_hash = line.strip().partition(":")
         if not (name and colon) or len(key_hash) != 64 or set(key_hash) - set("0123456789abcdef"):
             raise ConfigError(
-                f"{path}, line {number}: expected NAME:SHA256; heedful serve --new-key NAME adds such a line"
+                f"{path}, line {number}: expected NAME:SHA256. Remove the line; to add a key: heedful serve "
+                f"MODEL --keys {path} --new-key NAME"
             )
         names_by_hash[key_hash] = name
     if not names_by_hash:
-        raise ConfigError(f"{path} contains no keys; add one: heedful serve MODEL --keys {path} --new-key NAME")
+        raise ConfigError(f"{path} contains no keys. To add one: heedful serve MODEL --keys {path} --new-key NAME")
     return names_by_hash
 
 

@@ -65,7 +65,10 @@ class Gateway:
         follows_link = headers.get(b"sec-fetch-mode") == b"navigate" and scope["path"] == "/"
         is_cross_site = headers.get(b"sec-fetch-site") == b"cross-site" and not follows_link
         if host not in allowed_hosts or is_cross_site:
-            message = "this server accepts requests from this machine only: start it with --keys or --no-auth"
+            message = (
+                "this server accepts requests from this machine only: to accept others, start it with --keys "
+                "or --no-auth"
+            )
             return self.state.batcher.reject(403, message)
         return None
 

@@ -206,7 +206,7 @@ async def watch_model(supervisor: WorkerSupervisor, model_dir: Path, reload_requ
             await supervisor.swap_model(model_dir)
         except HeedfulError as error:
             poll_seconds = min(2 * poll_seconds, MAX_MODEL_POLL_SECONDS)  # the copy may be incomplete: retry
-            print_status(f"keeping the old model, the new one cannot be opened: {error}")
+            print_status(f"keeping the old model, because the new one cannot be opened: {error}")
         else:
             served_stamp, poll_seconds = new_stamp, MODEL_POLL_SECONDS
             info = supervisor.model_info

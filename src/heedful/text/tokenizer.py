@@ -154,7 +154,7 @@ class SubwordTokenizer:
     def tag_id(self, name: str) -> int:
         number = self._processor.piece_to_id(name)
         if number == UNK or not self._processor.is_control(number):
-            raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
+            raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when the vocabulary is trained")
         return int(number)
 
     def save(self, path: Path) -> None:
@@ -194,7 +194,8 @@ class TableTokenizer:
     def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """Raise an error: there is only one segmentation into characters or words."""
         raise HeedfulError(
-            f"tokenizer.kind = {self.kind!r} has no subword regularization; set it to 0, or use bpe or unigram"
+            f"tokenizer.kind = {self.kind!r} does not support subword regularization: set "
+            "tokenizer.subword_regularization = 0, or tokenizer.kind = 'bpe' or 'unigram'"
         )
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -212,7 +213,7 @@ class TableTokenizer:
 
     def tag_id(self, name: str) -> int:
         if not is_tag(name) or name not in self._ids:
-            raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when it is trained")
+            raise HeedfulError(f"{name} is not a tag of this vocabulary; tags are fixed when the vocabulary is trained")
         return self._ids[name]
 
     def save(self, path: Path) -> None:
@@ -352,7 +353,7 @@ def train_subwords(
         if errors:
             raise errors[0] from None
         raise HeedfulError(
-            f"a {kind} vocabulary of {vocab_size} pieces cannot be made: {explain_size_error(str(error))}"
+            f"a {kind} vocabulary of {vocab_size} pieces cannot be trained: {explain_size_error(str(error))}"
         ) from None
     return SubwordTokenizer(model.getvalue())
 
@@ -369,9 +370,9 @@ def _collect_errors(texts: Iterable[str], errors: list[BaseException]) -> Iterat
 def explain_size_error(error: str) -> str:
     """Explain SentencePiece's error about a vocabulary that is too large or too small."""
     if upper := re.search(r"value <= (\d+)", error):
-        return f"the text is too small for it. Set tokenizer.vocab_size to {upper[1]} or less"
+        return f"the text is too small. Set tokenizer.vocab_size to {upper[1]} or less"
     if lower := re.search(r"required_chars\. (\d+) vs (\d+)", error):
-        return f"its bytes and characters alone are {lower[2]}. Set tokenizer.vocab_size well above that"
+        return f"the bytes and characters alone need {lower[2]} pieces. Set tokenizer.vocab_size well above {lower[2]}"
     if "!sentences_.empty()" in error:
         return "there is no text"
     return error.strip().splitlines()[-1]

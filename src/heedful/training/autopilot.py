@@ -346,7 +346,7 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
             if pairs >= MAX_COUNTED_PAIRS:
                 break
     if pairs < MIN_PAIRS:
-        unread = f" ({rejected:,} more cannot be read; type heedful check to see why)" if rejected else ""
+        unread = f" ({rejected:,} more cannot be read; run heedful check to see why)" if rejected else ""
         raise DataError(
             f"{pairs:,} pairs are too few{unread}: the autopilot needs {MIN_PAIRS}, and a useful translator about "
             "10,000. To experiment with fewer, use a recipe: --recipe transformer-tiny --set tokenizer.vocab_size=400"

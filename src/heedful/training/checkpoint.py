@@ -39,7 +39,8 @@ class OldCheckpoint(HeedfulError):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
-            f"{folder} was written by an older heedful; finish the run with that version, or start a new one (--out)"
+            f"{folder} was written by an older heedful; finish the run with that version, or start a new "
+            "run in another directory (--out)"
         )
 
 
@@ -144,7 +145,8 @@ def verify(folder: Path) -> Checkpoint:
             raise OldCheckpoint(folder)
         if manifest["format"] != FORMAT:
             raise DamagedCheckpoint(
-                f"{folder} has format {manifest['format']}, but this version of heedful reads {FORMAT}"
+                f"{folder} has format {manifest['format']}, but this version of heedful reads format {FORMAT} "
+                "(to use this checkpoint, install the version that wrote it)"
             )
         listed = manifest["files"]
         if STATE not in listed or {path.name for path in list_files(folder)} != {*listed, MANIFEST}:
@@ -157,7 +159,7 @@ def verify(folder: Path) -> Checkpoint:
                     raise DamagedCheckpoint(f"{folder / name} has changed since it was written")
         state = json.loads((folder / STATE).read_bytes())
         if manifest["step"] != state["step"] or not folder.name.endswith(f"-{manifest['step']:08}"):
-            raise DamagedCheckpoint(f"{folder} contains another step than its name says")
+            raise DamagedCheckpoint(f"{folder} contains a different step than its name states")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpoint(f"{folder} cannot be read: {error}") from None
     return Checkpoint(folder, state)

@@ -36,15 +36,18 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
     is_reversed = (settings.source, settings.target) == (description.target, description.source)
     if is_reversed and description.source != description.target:
         raise ConfigError(
-            f"{settings.init_from} translates from {description.source} to {description.target}, but this corpus is "
-            "in the other direction: swap its files"
+            f"{settings.init_from} translates from {description.source} to {description.target}, but this "
+            "corpus is in the other direction: swap the two files of the corpus"
         )
     if not description.source_ends:
-        raise ConfigError(f"{settings.init_from} reads sources without an end token, but heedful trains with one")
+        raise ConfigError(
+            f"{settings.init_from} cannot be fine-tuned: it reads sources without an end token, but "
+            "heedful trains with one. Choose another model"
+        )
     if settings.model is not None and without_dropout(settings.model) != without_dropout(bundle.model):
         raise ConfigError(
-            f"init_from = {settings.init_from} already defines the [model]: remove yours and the recipe; only "
-            "dropouts may differ"
+            f"init_from = {settings.init_from} already defines the model: remove [model] and the recipe "
+            "from your settings, or change only dropouts in [model]"
         )
     files = tuple((bundle.folder / description.files[side]).as_posix() for side in SIDES)
     if settings.tokenizer.files not in (None, files):

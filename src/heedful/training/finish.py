@@ -125,7 +125,7 @@ def load_weights(folders: Sequence[Path], log: MetricsLog, step: int) -> Iterato
         try:
             verified = checkpoint.verify(folder)
         except checkpoint.DamagedCheckpoint as error:
-            log(Note(f"{error}; it is skipped", "warning", step))
+            log(Note(f"{error}; this checkpoint is skipped", "warning", step))
             continue
         yield verified.tensors("model")
 

@@ -33,7 +33,9 @@ def find_device(name: str | None, local_rank: int = 0) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"train.device = {name} is not available on this machine ({reason}). Remove it.") from None
+        raise ConfigError(
+            f"train.device = {name} is not available on this machine ({reason}). Remove train.device."
+        ) from None
     return torch.device("cuda", local_rank) if device.type == "cuda" and ":" not in name else device
 
 
@@ -76,8 +78,9 @@ def explain_out_of_memory(batch: Batch, micro_batches: int) -> Iterator[None]:
             raise
         rows, length = batch.inputs.shape
         raise HeedfulError(
-            f"out of memory in a batch of {rows} pairs, {length} target tokens long. Split the batch into more parts "
-            f"(--set train.micro_batches={2 * micro_batches}) or lower train.batch_tokens. Both need a new run (--out)."
+            f"out of memory in a batch of {rows} pairs, {length} target tokens long. Split the batch into "
+            f"more parts (--set train.micro_batches={2 * micro_batches}) or lower train.batch_tokens. "
+            "Both changes need a new run in another directory (--out)."
         ) from error
 
 

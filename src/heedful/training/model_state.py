@@ -70,7 +70,7 @@ class ModelState:
         """Overwrite all tensors with those of a checkpoint."""
         origin, ranks = str(checkpoint.folder), checkpoint.state["ranks"]
         if ranks not in (None, self.world.ranks) or (ranks is None and self.is_sharded):
-            raise HeedfulError(f"{origin} has {ranks or 1} shards: start the same number of processes")
+            raise HeedfulError(f"{origin} has {ranks or 1} shards: start {ranks or 1} processes")
         suffix, steps = self.shard_suffix, checkpoint.state["optimizer_steps"]
         copy_tensors_(named_weights(self.model), checkpoint.tensors(f"model{suffix}"), origin)
         moments = checkpoint.tensors(f"optimizer{suffix}") if steps else {}

@@ -132,7 +132,9 @@ def measure_open_settings(
     """Derive or measure every setting that is left open, and report the reasons."""
     train = settings.train
     if not train.steps and not train.time:
-        raise ConfigError('set how long to train: train.steps = 8000, train.time = "40m", or --time 40m')
+        raise ConfigError(
+            'the length of training is not set: set train.steps = 8000, train.time = "40m", or --time 40m'
+        )
 
     def explain(text: str) -> None:
         on_event(Note(text, "choice"))

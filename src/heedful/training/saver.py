@@ -132,15 +132,15 @@ class CheckpointSaver:
         step = newest.state["step"] if newest else -1
         if self.world.all_reduce([abs(step - self.world.broadcast([step], self.device)[0])], self.device)[0]:
             raise HeedfulError(
-                f"{self.folder}: the processes found different checkpoints; all of them need the same disk"
+                f"{self.folder}: the processes found different checkpoints: use a disk that all processes share"
             )
         folders = checkpoint.checkpoint_folders(self.folder)
         damaged = [folder for folder in folders if newest is None or folder.name > newest.folder.name]
         self.world.barrier()
         if newest is None and damaged:
             raise HeedfulError(
-                f"{self.folder}: none of its checkpoints can be read. Start a new run in another directory (--out), "
-                "or delete the checkpoints (step-*) to restart this one"
+                f"{self.folder}: none of its checkpoints can be read. Start a new run in another directory "
+                "(--out), or delete the checkpoints (step-*) to restart this run"
             )
         if newest is None:
             self.write(elapsed_seconds, regular=True)

@@ -118,20 +118,20 @@ def translate_file(
 def check_paths(source: Path, output: Path) -> None:
     """Raise an error if `source` cannot be read or `output` cannot be written, before any work is done."""
     if source.is_dir():
-        raise ConfigError(f"{source} is a directory; --bulk translates one file: run it once for each file")
+        raise ConfigError(
+            f"{source} is a directory, but --bulk translates one file: run the command once for each file"
+        )
     if not source.is_file():
         raise ConfigError(f"there is no file {source}; --bulk reads a file. To read a pipe, omit --bulk")
     if output.is_dir():
-        raise ConfigError(f"{output} is a directory; name the file to write the translations to")
+        raise ConfigError(f"{output} is a directory: pass the name of the file to write the translations to")
     if not output.parent.is_dir():
         raise ConfigError(f"there is no directory {output.parent} for {output.name}; create it first")
     if source.resolve() == output.resolve() or (output.exists() and source.samefile(output)):
         raise ConfigError(f"{source} is both input and output; choose another file for the translations")
     with explain_read_errors(source), open_decompressed(source) as stream:
         if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
-            raise DataError(
-                f"{source} is UTF-16. Type: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8   and use that"
-            )
+            raise DataError(f"{source} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8")
 
 
 def check_model(model: str | Path, options: TranslationOptions) -> str:
@@ -338,8 +338,8 @@ def join_pieces(shards: Sequence[Shard], rows: Sequence[ShardRecord], output: Pa
         sync_path(output.parent)
     except OSError as error:
         raise HeedfulError(
-            f"{error.strerror or error} ({error.filename or parts}) while {output.name} was joined. Fix the cause and "
-            "repeat the command: finished pieces are kept."
+            f"{error.strerror or error} ({error.filename or parts}) while {output.name} was joined. Fix "
+            "the cause and rerun the command: finished pieces are kept."
         ) from error
 
 

@@ -87,14 +87,20 @@ def load(
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
     others = list(others)
     if others and engine not in (None, "torch"):
-        raise HeedfulError(f"an ensemble runs in PyTorch, not in {engine}")
+        raise HeedfulError(f"an ensemble runs in PyTorch only: remove the engine `{engine}`, or use `torch`")
     for path in (folder, *others) if others else ():
         if is_export(Path(path)):
-            raise HeedfulError(f"an ensemble is made of runs or model directories; {path} is an export")
+            raise HeedfulError(
+                f"{path} is an export, but an ensemble needs runs or model directories: pass the original "
+                "model directory"
+            )
     if is_export(Path(folder)):
         export = open_export(folder)
         if engine not in (None, export.manifest.engine):
-            raise HeedfulError(f"{folder} is an export for {export.manifest.engine}, not for {engine}")
+            raise HeedfulError(
+                f"{folder} is an export for {export.manifest.engine}, not for {engine}: remove the engine "
+                f"`{engine}`, or load the model directory"
+            )
         translator = Translator(export.bundle, ENGINES[export.manifest.engine](export.bundle, export.folder, **options))
         translator.location = export.folder
         return translator
@@ -206,7 +212,7 @@ class Translator:
         if beam < 1 or options.num_best < 1:
             raise HeedfulError("beam and n-best size must be at least 1")
         if not 0 <= penalty <= MAX_LENGTH_PENALTY:
-            raise HeedfulError(f"length penalty must be 0 to {MAX_LENGTH_PENALTY}, not {penalty}")
+            raise HeedfulError(f"length penalty must be between 0 and {MAX_LENGTH_PENALTY}, not {penalty}")
         if threshold is not None and not 0 < threshold <= 1:
             raise HeedfulError(f"alignment threshold must be above 0 and at most 1, not {threshold}")
         return SearchOptions(
@@ -343,7 +349,9 @@ class Translator:
         lengths = [max(len(row.tokens), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
         for line, length in enumerate(lengths, 1):
             if length > self.max_tokens:
-                raise HeedfulError(f"line {line:,} has {length:,} pieces; this model supports {self.max_tokens:,}")
+                raise HeedfulError(
+                    f"line {line:,} has {length:,} pieces; this model supports at most {self.max_tokens:,}"
+                )
         results: dict[int, EngineResult] = {}
         for rows in make_batches(lengths):
             batch = [encoded[row] for row in rows], [target_ids[row] for row in rows]

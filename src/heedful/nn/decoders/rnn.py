@@ -66,11 +66,14 @@ class RecurrentDecoder(nn.Module):
         if initial_state not in INITIAL_STATES:
             raise ValueError(f"initial_state {initial_state!r} is unknown; choose from {', '.join(INITIAL_STATES)}")
         if not bridge and initial_state != "zero" and memory_width != width:
-            raise ValueError(f"a memory of width {memory_width} cannot start a state of width {width} without a bridge")
+            raise ValueError(
+                f"without a bridge, the memory (width {memory_width}) and the state (width {width}) must have "
+                "the same width: set bridge=True or initial_state='zero'"
+            )
         if not readout and (attention is not None or width != embed.width):
             raise ValueError(
-                f"without a readout the output layer reads the state itself: leave out the attention, and give the "
-                f"decoder the width of the embeddings, {embed.width}"
+                "without a readout, the output layer reads the state: remove the attention, and set the "
+                f"width of the decoder to that of the embeddings, {embed.width}"
             )
         self.embed, self.plain_projection, self.attention = embed, output, attention
         self.width, self.layers, self.input_feeding = width, layers, input_feeding

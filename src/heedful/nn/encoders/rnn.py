@@ -31,7 +31,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.directions = 2 if bidirectional else 1
         if width % self.directions:
-            raise ValueError(f"width {width} must be even: each direction has half of it")
+            raise ValueError(f"width {width} must be even, because each direction has half of it")
         self.embed = embed
         self.width = width
         input_widths = [embed.width] + [width] * (layers - 1)
