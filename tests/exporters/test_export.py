@@ -164,7 +164,7 @@ REFUSED = {
     "hugging_face": [
         (RECURRENT, "Hugging Face does not support recurrent models"),
         (model(positions="learned"), "support sinusoidal positions only"),
-        (model(tied="target"), 'has one embedding table for pre-norm models: train with model.tie_embeddings = "all"'),
+        (model(tied="target"), "requires that a pre-norm model has only one embedding table: use heedful export"),
         (model().model_copy(update={"decoder": model(activation="gelu").decoder}), "the same norm and activation"),
     ],
 }  # fmt: skip

@@ -132,8 +132,8 @@ def check_supported(model: config.ModelSettings) -> None:
         )
     if encoder.norm == "pre" and model.tie_embeddings != "all":
         raise HeedfulError(
-            'Hugging Face has one embedding table for pre-norm models: train with model.tie_embeddings = "all" or '
-            'norm = "post", or use heedful export --to ctranslate2'
+            "Hugging Face requires that a pre-norm model has only one embedding table: use heedful export --to ctranslate2, "
+            'or train a model with tie_embeddings = "all"'
         )
 
 

@@ -47,7 +47,7 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
     if settings.model is not None and without_dropout(settings.model) != without_dropout(bundle.model):
         raise ConfigError(
             f"init_from = {settings.init_from} already defines the model: remove [model] and the recipe "
-            "from your settings, or change only dropouts in [model]"
+            "from your settings, or keep only dropout settings in [model]"
         )
     files = tuple((bundle.folder / description.files[side]).as_posix() for side in SIDES)
     if settings.tokenizer.files not in (None, files):
