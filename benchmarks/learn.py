@@ -21,17 +21,20 @@ from support.toy_tasks import RECIPES, TASKS, anti_diagonal, exact, train
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--quick", action="store_true", help="GRU + bilinear on copy only")
+    options.add_argument(
+        "--quick", action="store_true", help="GRU + bilinear on copy only, with 600 updates and a looser bound"
+    )
     given = options.parse_args()
     header(__file__)
     runs = [(name, task) for name in RECIPES for task in TASKS]
     claims = []
     for name, task in [("gru+bilinear", "copy")] if given.quick else runs:
         recipe = RECIPES[name]
-        model, seconds = train(name, task)
+        steps, minimum = (600, 0.95) if given.quick else (recipe.steps, 0.99)
+        model, seconds = train(name, task, steps=steps)
         share = exact(model, task, recipe.longest)
-        print(f"{name:14} {task:8} {recipe.steps:5} updates {seconds:6.1f} s  exact {share:.4f}", flush=True)
-        claims.append((f"{name}, {task}: exact on unseen sequences", share, 0.99))
+        print(f"{name:14} {task:8} {steps:5} updates {seconds:6.1f} s  exact {share:.4f}", flush=True)
+        claims.append((f"{name}, {task}: exact on unseen sequences", share, minimum))
         if task == "reverse" and name != "no attention":
             reach = 0 if name == "transformer" else 1
             mass = anti_diagonal(model, recipe.longest, reach)
