@@ -66,7 +66,7 @@ def test_no_browser_takes_over_a_terminal_without_a_screen(tmp_path, monkeypatch
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    assert "no screen" in open_page(tmp_path / "page.html")
+    assert "no display found" in open_page(tmp_path / "page.html")
     assert not opened
     monkeypatch.setenv("DISPLAY", ":0")
     assert open_page(tmp_path / "page.html") == "opened in the browser"

@@ -142,7 +142,7 @@ def test_a_memory_is_filled(model, tmp_path):
         (["--sample", "--temperature", "0"], "at least"),
         (["--device", "gpu"], "device `gpu` is not available"),
         (["--device", "meta"], "device `meta` is not available"),
-        (["--threads", "100000"], "1 to 1,024"),
+        (["--threads", "100000"], "between 1 and 1,024"),
         (["--nbest", "0"], "must be at least 1"),
         (["--sample", "--beam", "5"], "need beam search"),
         (["--json", "--tmx", "a.tmx", "b.tmx"], "reads and writes translation memories"),

@@ -166,7 +166,7 @@ def spaced(path):
         (checkpoint.MANIFEST, lambda path: path.unlink(), "cannot be read"),
         (checkpoint.MANIFEST, cut, "cannot be read"),
         (checkpoint.MANIFEST, spaced, "MANIFEST.json has changed since it was written"),
-        (checkpoint.MANIFEST, other_format, "has format 99, but this version of heedful reads 2"),
+        (checkpoint.MANIFEST, other_format, "has format 99, but this version of heedful reads format 2"),
         (checkpoint.MANIFEST, other_step, "contains a different step than its name states"),
         (checkpoint.MANIFEST, lambda path: path.write_text("[]"), "cannot be read"),
     ],

@@ -240,7 +240,7 @@ class BorrowedTokenizer:
             raise HeedfulError("this is not a SentencePiece model: it is empty")
         self.model, self.vocabulary, self.order = model, tuple(vocabulary), tuple(order)
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(range(len(self.vocabulary))):
-            raise HeedfulError("the order of a borrowed vocabulary lists a piece twice, or one that does not exist")
+            raise HeedfulError("the order of an imported vocabulary lists a piece twice, or one that does not exist")
         ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self._tags = {piece: ids[piece] for piece in ids if piece.startswith(">>") and piece.endswith("<<")}
         for token in (*SPECIAL, *self._tags):
@@ -261,7 +261,8 @@ class BorrowedTokenizer:
     def sample(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:  # noqa: ARG002
         """Raise an error: the model was trained with one segmentation."""
         raise HeedfulError(
-            "a borrowed tokenizer has no subword regularization; set tokenizer.subword_regularization to 0"
+            "the tokenizer of an imported model does not support subword regularization: set "
+            "tokenizer.subword_regularization = 0"
         )
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
