@@ -268,8 +268,9 @@ class Sentence(TracePart):
             }
             for name, sizes in expected.items():
                 shape = getattr(layer, name).shape
-                if len(shape) != 3 or shape[:2] != sizes:                    shown = ", ".join(map(str, sizes))
-                    raise ValueError(f"vectors.{place}: {name} has shape {list(shape)}, not [{shown}, width]")
+                if len(shape) != 3 or shape[:2] != sizes:
+                    wanted = ", ".join(map(str, sizes))
+                    raise ValueError(f"vectors.{place}: {name} has shape {list(shape)}, not [{wanted}, width]")
             width = layer.queries.shape[2]
             fits = [layer.keys.shape[2] == width, layer.scores.shape[2] == columns]
             fits += [layer.energy is None or layer.energy.shape == (width,)]
