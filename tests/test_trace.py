@@ -107,7 +107,7 @@ CROSS = ("sentences", 0, "attention", "cross")
         ('{"format": "heedful-trace", "version": NaN}', "not JSON"),
         ("[]", "not a trace"),
         ('{"format": "x"}', "not a trace"),
-        (change(("version",), 2), "this trace has version 2; heedful .* reads 1"),
+        (change(("version",), 2), "this trace has version 2; heedful .* reads version 1"),
         (change(("sentences", 0, "name"), 5), "sentences.0.name"),
         (change(("sentences", 0, "extra"), 5), "sentences.0.extra"),
         (change(("sentences", 0, "steps"), []), "0 steps for a target of 2 pieces"),

@@ -132,8 +132,8 @@ def check_supported(model: config.ModelSettings) -> None:
         )
     if encoder.norm == "pre" and model.tie_embeddings != "all":
         raise HeedfulError(
-            "Hugging Face requires that a pre-norm model has only one embedding table: use heedful export --to ctranslate2, "
-            'or train a model with tie_embeddings = "all"'
+            "Hugging Face requires that a pre-norm model has only one embedding table: use heedful export --to "
+            'ctranslate2, or train a model with tie_embeddings = "all"'
         )
 
 
