@@ -376,7 +376,7 @@ def main() -> int:
 def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
     """All attacks; the exit code."""
     examples, num_bodies, num_slow, num_expanding, num_key_rounds, num_models = (
-        (5, 2000, 40, 20, 100, 4) if args.quick else (200, 200_000, 200, 300, 2000, 200)
+        (5, 2000, 40, 6, 100, 4) if args.quick else (200, 200_000, 200, 300, 2000, 200)
     )
     num_bodies = num_bodies if args.bodies is None else args.bodies
     with run_server(brief, *NO_RATE_LIMIT, threads=2) as (port, _):
@@ -401,7 +401,7 @@ def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
         large_statuses = send_large_requests(port)
         print(f"too large: {large_statuses}", flush=True)
         num_admitted, slowest_seconds, bound = send_expanding_texts(
-            port, num_expanding, range(2000, 7000, 2000) if args.quick else range(1000, 12_000, 1000)
+            port, num_expanding, range(3000, 7000, 3000) if args.quick else range(1000, 12_000, 1000)
         )
         print(
             f"{num_expanding} expanding texts: {num_admitted} admitted, at most {slowest_seconds:.2f} s "
