@@ -35,7 +35,7 @@ def recurrent(**options):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Dot(4, 6), "equal widths, but the query has 4 and the key 6: set the attention's score to 'bilinear'"),
+        (lambda: Dot(4, 6), "dot products need equal widths, not 4 .query. and 6 .key.: use score 'bilinear'"),
         (lambda: ContentLocation(4, 4, kernel_size=4), "kernel_size must be odd.*got 4"),
         (lambda: MultiHead(10, 3, 10), "width 10 is not a multiple of heads 3"),
         (lambda: MultiHead(8, 2, 8, combine="sum"), "combine 'sum' is unknown; choose from concat, average"),

@@ -45,8 +45,7 @@ class Dot(nn.Module):
         super().__init__()
         if query_width != key_width:
             raise ValueError(
-                f"the dot product needs equal widths, but the query has {query_width} and the key "
-                f"{key_width}: set the attention's score to 'bilinear'"
+                f"dot products need equal widths, not {query_width} (query) and {key_width} (key): use score 'bilinear'"
             )
 
     def prepare(self, keys: Tensor) -> Tensor:
