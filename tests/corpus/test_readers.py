@@ -263,7 +263,7 @@ def test_unequal_counts_survive_pickling():
     st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=30), st.sampled_from([8, 11, 1 << 20])
 )
 def test_pairs_stay_pairs_whatever_the_bytes(tmp_path_factory, pairs, chunk):
-    """Oracle: split at b"\\n", strip one b"\\r", decode; a pair is kept if both sides decode. The first chunk has a signature."""
+    """Oracle: split at b"\\n", strip one b"\\r", decode; a pair is kept if both sides decode."""
     folder = tmp_path_factory.mktemp("any")
     pairs = [tuple(side.replace(b"\n", b"") for side in pair) for pair in pairs]
     files = [
