@@ -172,6 +172,13 @@ def peak_gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
+def plan_milliseconds(corpus: Simulated, step: int) -> float:
+    """The time to find the batch of a step with a new plan, which has nothing cached."""
+    begin = time.perf_counter()
+    Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8).batch(step)
+    return (time.perf_counter() - begin) * 1e3
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="50 million pairs instead of a billion")
@@ -210,12 +217,8 @@ def main() -> int:
     print(f"one block: lengths {(drawn - begin) * 1e3:.1f} ms, cut {(time.perf_counter() - drawn) * 1e3:.1f} ms")
 
     steps = 3 * int(corpus.counts.sum()) // 8
-    times = []
-    for word in random_words(200, "steps"):
-        begin = time.perf_counter()
-        plan = Plan([corpus], seed=1, batch_tokens=8 * MICRO_TOKENS, micro_batches=8)  # a new one remembers nothing
-        plan.batch(int(word) % steps)
-        times.append((time.perf_counter() - begin) * 1e3)
+    steps_drawn = [int(word) % steps for word in random_words(200, "steps")]
+    times = [min(plan_milliseconds(corpus, step) for _ in range(2)) for step in steps_drawn]  # of two: without pauses
     memory = peak_gigabytes()
     print(
         f"batch(k) of a new plan, 200 random k of 3 epochs: median {np.median(times):.1f} ms, max {max(times):.1f} ms; "
@@ -231,7 +234,7 @@ def main() -> int:
             ("minus pairs left out or repeated", -wrong, 0),
             ("minus steps that differ with the number of ranks", -strays, 0),
             ("50 ms minus the median of batch(k)", 50 - float(np.median(times)), 0),
-            ("50 ms minus the 99th percentile of batch(k)", 50 - float(np.quantile(times, 0.99)), 0),  # the longest is noise
+            ("50 ms minus the longest batch(k)", 50 - max(times), 0),
             ("1 GB minus the peak of memory", 1 - memory, 0),
             ("4 minus the largest |z|", 4 - max(map(abs, seen.values())), 0),
         ]
