@@ -123,6 +123,7 @@ class TokenizerSettings(Section):
     byte_fallback: bool = True  # encode characters outside the vocabulary as bytes instead of <unk>
     character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 0.9995  # share of characters with a token
     training_pairs: PositiveInt = 1_000_000  # maximum number of pairs to train it on
+    reserved_pieces: Annotated[int, Field(ge=0)] = 0  # unused pieces <reserved_0>, ...: for tags added by fine-tuning
     subword_regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's alpha
     files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
 

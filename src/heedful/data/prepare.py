@@ -297,7 +297,10 @@ class Preparation:
             "byte_fallback": chosen.byte_fallback,
             "character_coverage": chosen.character_coverage,
             "training_pairs": chosen.training_pairs,
-            "tags": sorted({corpus.corpus.tag for corpus in self.corpora if corpus.corpus.tag}),
+            "tags": [
+                *sorted({corpus.corpus.tag for corpus in self.corpora if corpus.corpus.tag}),
+                *(f"<reserved_{number}>" for number in range(chosen.reserved_pieces)),
+            ],
             "corpora": [corpus.name for corpus in self.training],
         }
         self._run("vocabulary", train_vocabulary, [shard], settings)
