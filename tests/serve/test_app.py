@@ -168,6 +168,14 @@ def test_official_clients(running):
     assert translator.translate_text("a red house", target_lang="DE").text == text
     assert translator.translate_text(["a red house", "the dog"], target_lang="DE")[0].text == text
     assert translator.get_usage().character.count == before + 2 * len("a red house") + len("the dog")
+    two = "A red house.\nThe dog"
+    sentences = running.post("/v1/translate", {"texts": ["A red house.", "The dog", "A red house. The dog"]})[1]
+    first, second, _ = (each["text"] for each in sentences["translations"])
+    body = {"texts": "A red house. The dog", "split_sentences": False}
+    whole = running.post("/v1/translate", body)[1]["translations"][0]["text"]
+    for choice, expected in (("1", f"{first}\n{second}"), ("nonewlines", f"{first} {second}"), ("0", whole)):
+        answer = translator.translate_text(two, target_lang="DE", split_sentences=choice)
+        assert answer.text == expected, choice
     with pytest.raises(deepl.DeepLException, match="from en to de"):
         translator.translate_text("a red house", target_lang="FR")
     with pytest.raises(deepl.DeepLException, match="glossary_id"):

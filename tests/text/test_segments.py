@@ -1,4 +1,4 @@
-"""Text that is too long is cut where it hurts least, and nothing of it is lost."""
+"""Segments: nothing is lost, and every part fits."""
 
 import pytest
 from hypothesis import given
@@ -10,18 +10,18 @@ TEXT = st.text(st.sampled_from("ab .,;!?。、»\u2026 \n\t") | st.characters(),
 
 
 @given(TEXT, st.integers(1, 40))
-def test_nothing_is_lost_and_everything_fits(text, most):
-    found = segment_text(text, lambda part: len(part) <= most)
-    assert "".join(part + gap for part, gap in found).strip() == text.strip()
-    assert all(len(part) <= most or len(part) == 1 for part, _ in found)
+def test_nothing_is_lost_and_everything_fits(text, longest):
+    parts = segment_text(text, lambda part: len(part) <= longest)
+    assert "".join(part + gap for part, gap in parts).strip() == text.strip()
+    assert all(len(part) <= longest or len(part) == 1 for part, _ in parts)
 
 
-def test_what_fits_is_left_alone():
-    assert segment_text("One. Two.", lambda _: True) == [("One. Two.", "")]
+def test_a_sentence_that_fits_is_not_split():
+    assert segment_text("One, two; three.", lambda _: True, gap=" ") == [("One, two; three.", " ")]
 
 
 @pytest.mark.parametrize(
-    ("text", "most", "parts"),
+    ("text", "longest", "parts"),
     [
         ("One is here. Two is there.", 15, ["One is here.", "Two is there."]),
         ('He said "go." She went.', 15, ['He said "go."', "She went."]),
@@ -32,5 +32,5 @@ def test_what_fits_is_left_alone():
         ("abcdefgh", 4, ["abcd", "efgh"]),
     ],
 )
-def test_where_it_is_cut(text, most, parts):
-    assert [part for part, _ in segment_text(text, lambda part: len(part) <= most)] == parts
+def test_where_text_is_split(text, longest, parts):
+    assert [part for part, _ in segment_text(text, lambda part: len(part) <= longest)] == parts

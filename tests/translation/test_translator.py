@@ -16,6 +16,7 @@ from heedful.alignment import hard_links
 from heedful.engines.base import EngineResult, SamplingOptions
 from heedful.errors import HeedfulError
 from heedful.training.api import train
+from heedful.training.statistics import multiple_sentences_share
 from heedful.translation.translator import (
     BATCH_SENTENCES,
     BATCH_TOKENS,
@@ -83,6 +84,38 @@ def test_a_long_line_is_cut_into_parts_that_were_seen_in_training(translator):
     assert all(len(part.ids) <= translator.max_source_tokens for part in parts)
     assert "".join(part.text + part.gap for part in parts) == line
     assert "long" not in {flag.name for flag in translator(line).flags}
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.29, 0.3, 1.0])
+def test_lines_are_split_into_sentences_unless_training_lines_often_had_several(model, share):
+    translator = heedful.load(model)
+    statistics = {name: value for name, value in translator.bundle.statistics.items() if name != "sentences"}
+    statistics |= {} if share is None else {"sentences": {"source": share}}
+    translator = Translator(replace(translator.bundle, statistics=statistics), translator.engine)
+    is_split = share is None or share < 0.3
+    line = "A red house. The dog runs!  Who sees it?"
+    (parts,) = translator.make_segments([line], TranslationOptions(), 0)
+    assert len(parts) == (3 if is_split else 1)
+    assert "".join(part.text + part.gap for part in parts) == line
+    for choice, count in ((True, 3), (False, 1)):
+        (parts,) = translator.make_segments([line], TranslationOptions(split_sentences=choice), 0)
+        assert len(parts) == count
+    # A prefix of two sentences cannot be the beginning of the first sentence's translation.
+    (parts,) = translator.make_segments([line], TranslationOptions(prefix="Ein Haus. Der"), 0)
+    assert len(parts) == 1
+
+
+def test_a_split_line_is_the_translation_of_its_sentences(translator):
+    whole = translator("A red house. The dog runs. The old man sees a house.", split_sentences=True)
+    sentences = translator(["A red house.", "The dog runs.", "The old man sees a house."])
+    assert whole.text == " ".join(sentence.text for sentence in sentences)
+    assert whole.log_probability == pytest.approx(sum(sentence.log_probability for sentence in sentences), abs=1e-4)
+
+
+def test_training_stores_how_many_lines_have_several_sentences():
+    texts = ["One.", "One. Two.", "Dr. Who came.", "No?"]
+    assert multiple_sentences_share(texts, "en") == 0.25
+    assert multiple_sentences_share([], "en") == 0
 
 
 def test_probabilities_add_up(translator):

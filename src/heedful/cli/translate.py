@@ -79,6 +79,11 @@ def translate(
     tag: str | None = typer.Option(
         None, "--tag", help="Tag to put before every source text; the model must have been trained with it."
     ),
+    split_sentences: bool | None = typer.Option(
+        None,
+        "--split-sentences/--whole-lines",
+        help="Translate the sentences of a line separately, or the whole line (default: as the model was trained).",
+    ),
     tmx: tuple[str, str] | None = typer.Option(
         None, "--tmx", metavar="IN OUT", help="Translate the units of a translation memory that have no target."
     ),
@@ -126,7 +131,10 @@ def translate(
         }  # fmt: skip
         for name in (name for name, is_present in conflicts.items() if is_present):
             raise ConfigError(f"{name} cannot be combined with --bulk: {NOT_IN_BULK[name]}")
-        search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
+        search = {
+            "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
+            "split_sentences": split_sentences,
+        }  # fmt: skip
         translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
     if workers is not None or cluster is not None:
@@ -150,6 +158,7 @@ def translate(
         alignment=alignment,
         alignment_threshold=alignment_threshold,
         soft_alignment=soft,
+        split_sentences=split_sentences,
     )
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import require
-from heedful.text.segments import CLOSERS, ENDS, WIDE_ENDS
+from heedful.text.sentences import CLOSERS, ENDS, WIDE_ENDS
 
 if TYPE_CHECKING:
     import onnx

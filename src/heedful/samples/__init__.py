@@ -1,9 +1,10 @@
-"""Two small corpora with a trained model each, to try heedful without a network.
+"""Two small corpora and three trained models, to try heedful without a network.
 
     unpack("pt-en", "first/data")     # train, valid and test of both languages, and ATTRIBUTION.md
     heedful.load(model("pt-en"))      # a translator
 
-Short sentences from Tatoeba, CC BY 2.0 FR. `scripts/samples` selects them, `scripts/sample_models` trains the models.
+The models are two Transformers and, as "pt-en-gru", a recurrent model with additive attention. The corpora are short
+sentences from Tatoeba, CC BY 2.0 FR. `scripts/samples` selects them, `scripts/sample_models` trains the models.
 """
 
 import gzip
@@ -13,6 +14,7 @@ from pathlib import Path
 from heedful.errors import ConfigError, did_you_mean
 
 PAIRS = ("pt-en", "ru-en")
+MODELS = (*PAIRS, "pt-en-gru")
 PARTS = ("train", "valid", "test")
 LICENSE = "ATTRIBUTION.md"
 
@@ -33,12 +35,18 @@ def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
     return folder
 
 
-def model(pair: str) -> Path:
+def model(name: str) -> Path:
     """Return the model directory of a sample."""
-    return sample_folder(pair) / "model"
+    if name not in MODELS:
+        raise ConfigError(f"there is no sample model `{name}`" + did_you_mean(name, MODELS))
+    return _folder() / name / "model"
 
 
 def sample_folder(pair: str) -> Path:
     if pair not in PAIRS:
         raise ConfigError(f"there is no sample `{pair}`" + did_you_mean(pair, PAIRS))
-    return Path(str(files("heedful.samples"))) / pair
+    return _folder() / pair
+
+
+def _folder() -> Path:
+    return Path(str(files("heedful.samples")))

@@ -43,6 +43,9 @@ class TranslateRequest(BaseModel):
     tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
     prefix: Annotated[str, Field(max_length=200, description="forced beginning of every translation")] = ""
     tag: Annotated[Tag | None, Field(description="a tag of the model")] = None
+    split_sentences: Annotated[
+        bool | None, Field(description="translate the sentences of a line separately; null: as the model was trained")
+    ] = None
     timeout: Annotated[float, Field(ge=0.1, le=300, description="seconds")] | None = None
 
 
@@ -96,7 +99,7 @@ async def translate(request: Request, state: ServerState) -> Any:
     """Translate texts; return translations with scores, alignment and flags."""
     body = await read_request(TranslateRequest, request, state)
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
-    options = body.model_dump(include={"alignment", "prefix", "tokens", "beam", "length_penalty", "tag"})
+    options = body.model_dump(exclude={"texts", "alternatives", "timeout"})
     options["num_best"] = body.alternatives + 1
     client = state.require_client(client_address(request), read_authorization(request.headers))
     return await state.translate(client, texts, options, disconnect_waiter(request), body.timeout)

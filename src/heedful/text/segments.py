@@ -1,53 +1,51 @@
-"""Split text that is too long for a model, preferably between sentences.
+"""Split text into parts that a model can translate, preferably sentences.
 
-    pieces = segment_text(text, fits)                   # [("One sentence.", " "), ("Another.", "")]
-    "".join(text + gap for text, gap in pieces)        # the text again
+    parts = segment_text(text, fits, "en")             # [("One sentence.", " "), ("Another.", "")]
+    "".join(text + gap for text, gap in parts)         # the text again
 
-Text is split after every sentence, because most models are trained on single sentences. A sentence that does not fit is
-split between clauses, a clause between words, a word anywhere; adjacent parts that fit together are merged again.
+A sentence that does not fit is split between clauses, a clause between words, a word anywhere; adjacent parts that fit
+together are merged again.
 """
 
 import re
 from collections.abc import Callable
 
-Fits = Callable[[str], bool]
-Segments = list[tuple[str, str]]  # text, and the space after it
+from heedful.text.sentences import Segments, split_sentences
 
-CLOSERS = "\"'\u00bb\u201d\u2019)\\]\u300d\u300f"
-ENDS, WIDE_ENDS = ".!?\u2026\u061f\u0964", "\u3002\uff01\uff1f"  # wide scripts have no space after a sentence
+Fits = Callable[[str], bool]
+
 WIDE_CLAUSES = "\u3001\uff0c\uff1b\uff1a"
 BOUNDARIES = (
-    re.compile(
-        f"(?<=[{ENDS}][{CLOSERS}])\\s+|(?<=[{ENDS}])\\s+"
-        f"|(?<=[{WIDE_ENDS}][{CLOSERS}])|(?<=[{WIDE_ENDS}])(?![{WIDE_ENDS}{CLOSERS}])"
-    ),
     re.compile(f"(?<=[,;:\u2014\u2013\u060c\u061b])\\s+|(?<=[{WIDE_CLAUSES}])"),
     re.compile("\\s+"),
 )
 
 
-def segment_text(text: str, fits: Fits, level: int = 0) -> Segments:
-    """Return [(part, space after it)] such that every part fits."""
+def segment_text(text: str, fits: Fits, language: str = "", gap: str = "") -> Segments:
+    """Return the sentences of a text [(sentence, space after it)], those that do not fit in parts that do.
+
+    `gap` is the space after the text.
+    """
+    *sentences, (last, _) = split_sentences(text, language) or [("", "")]
+    return [part for sentence, space in [*sentences, (last, gap)] for part in segment_sentence(sentence, space, fits)]
+
+
+def segment_sentence(text: str, gap: str, fits: Fits, level: int = 0) -> Segments:
+    """Return [(part, space after it)] such that every part fits; `gap` is the space after the last."""
     if fits(text):
-        return [(text, "")]
+        return [(text, gap)]
     if level == len(BOUNDARIES):
         middle = len(text) // 2
-        return (
-            [(text, "")]
-            if not middle
-            else segment_text(text[:middle], fits, level) + segment_text(text[middle:], fits, level)
-        )
+        halves = [(text[:middle], ""), (text[middle:], gap)] if middle else []
+        return [part for half in halves for part in segment_sentence(*half, fits, level)] or [(text, gap)]
     packed: Segments = []
-    for part, gap in split_at(text, BOUNDARIES[level]):
-        if level and packed and fits(longer := packed[-1][0] + packed[-1][1] + part):
-            packed[-1] = (longer, gap)
+    for part, space in split_at(text, BOUNDARIES[level]):
+        if packed and fits(longer := packed[-1][0] + packed[-1][1] + part):
+            packed[-1] = (longer, space)
         else:
-            packed.append((part, gap))
-    result: Segments = []
-    for part, gap in packed:
-        smaller = segment_text(part, fits, level + 1)
-        result += [*smaller[:-1], (smaller[-1][0], gap)]
-    return result
+            packed.append((part, space))
+    packed[-1] = (packed[-1][0], packed[-1][1] + gap)
+    return [smaller for part, space in packed for smaller in segment_sentence(part, space, fits, level + 1)]
 
 
 def split_at(text: str, boundary: re.Pattern[str]) -> Segments:

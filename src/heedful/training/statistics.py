@@ -12,6 +12,7 @@ from heedful.alignment import AlignmentMethod
 from heedful.data.plan import BLOCK_ROWS
 from heedful.data.store import PreparedData, StoredCorpus
 from heedful.sentinel import flag_rates
+from heedful.text.sentences import split_sentences
 from heedful.types import Hypothesis
 
 MAX_SCRIPT_TEXTS = 20_000  # in which scripts are counted
@@ -26,11 +27,12 @@ def training_statistics(
     hypotheses: Sequence[Hypothesis],
     reading: AlignmentMethod | None = None,
 ) -> dict[str, Any]:
-    """Pairs, lengths and scripts of both sides; confidence on the validation set (log p per token); how often training
-    pairs raise each flag; the attention head that aligns words best.
+    """Pairs; lengths, scripts and sentences of both sides; confidence on the validation set (log p per token); how
+    often training pairs raise each flag; the attention head that aligns words best.
     """
     lengths = [token_lengths(corpora, side) for side in range(2)]
     texts = [sample_texts(corpora, side) for side in SIDES]
+    languages = [prepared.manifest[side] for side in SIDES]
     confidence = [hypothesis.log_probability / (len(hypothesis.tokens) + 1) for hypothesis in hypotheses]
     quantiles = {f"p{round(100 * share)}": share for share in CONFIDENCE_QUANTILES} if confidence else {}
     return {
@@ -42,6 +44,7 @@ def training_statistics(
         },
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
         "scripts": {side: count_scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
+        "sentences": dict(zip(SIDES, map(multiple_sentences_share, texts, languages), strict=True)),
         "usual": flag_rates(zip(*(side[:MAX_FLAG_PAIRS] for side in texts), strict=True)),
         "confidence": {name: float(np.quantile(confidence, share)) for name, share in quantiles.items()},
         "alignment": asdict(reading) if reading else {},
@@ -57,6 +60,11 @@ def token_lengths(corpora: Sequence[StoredCorpus], side: int) -> Any:
 def sample_texts(corpora: Sequence[StoredCorpus], side: str) -> list[str]:
     """The first texts of every corpus: a random sample, because corpora are shuffled."""
     return [text for corpus in corpora for text in corpus.texts(side, 0)[: MAX_SCRIPT_TEXTS // len(corpora)]]
+
+
+def multiple_sentences_share(texts: Sequence[str], language: str) -> float:
+    """The share of texts with several sentences."""
+    return round(sum(len(split_sentences(text, language)) > 1 for text in texts) / max(1, len(texts)), 4)
 
 
 def count_scripts(texts: Sequence[str]) -> dict[str, float]:

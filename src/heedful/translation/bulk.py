@@ -44,7 +44,7 @@ from heedful.text.normalize import decode_line
 from heedful.translation.translator import TranslationOptions, Translator, load
 from heedful.types import translation_to_dict
 
-BULK_VERSION = 1  # increase it when a code change changes the output: older pieces are then recomputed
+BULK_VERSION = 2  # increase it when a code change changes the output: older pieces are then recomputed
 MIN_PIECE_BYTES = 1 << 19  # a few thousand lines, so the overhead of a shard is small
 MAX_PIECES = 1 << 14  # larger files have larger pieces
 WINDOW_LINES = 2000  # sorted by length and translated together
@@ -77,6 +77,7 @@ def translate_file(
     length_penalty: float | None = None,
     prefix: str = "",
     tag: str | None = None,
+    split_sentences: bool | None = None,
     as_json: bool = False,
     launcher: Launcher | None = None,
     progress: ProgressCallback = lambda _step: None,
@@ -87,7 +88,10 @@ def translate_file(
     """
     source, output = Path(source).absolute(), Path(output).absolute()
     check_paths(source, output)
-    search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
+    search: dict[str, Any] = {
+        "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
+        "split_sentences": split_sentences,
+    }  # fmt: skip
     engine = check_model(model, TranslationOptions(**search))
     versions = CodeVersions(BULK_VERSION, ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))
     settings: dict[str, Any] = {

@@ -5,8 +5,8 @@
     translator(["One.", "Two."], beam=1)                         # a list returns a list
     translator("Good morning", num_best=3, alignment="shifted")  # .alternatives, .alignment
 
-A text may have several lines and any length. Each line is translated separately; blank lines stay blank. A line that is
-longer than the training sources is split into sentences.
+A text may have several lines and any length. Each line is translated separately; blank lines stay blank. Lines are
+split into sentences if the training lines seldom had several, because such a model leaves out sentences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,8 @@ from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOp
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
 from heedful.text.normalize import normalize
-from heedful.text.segments import WIDE_CLAUSES, WIDE_ENDS, segment_text
+from heedful.text.segments import WIDE_CLAUSES, segment_text
+from heedful.text.sentences import WIDE_ENDS, split_sentences
 from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.types import Token, Translation
 
@@ -34,6 +35,9 @@ MAX_LENGTH_STEP = 64  # maximum lengths are multiples of this: engines with one 
 MAX_LENGTH_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
+# Lines are split into sentences unless this share of the training sources, or more, had several. Measured with
+# benchmarks/sentences.py.
+MULTIPLE_SENTENCES_SHARE = 0.3
 INDICES_PER_LINE = 1 << 20  # for its segments, so sampling depends only on the line's position
 
 
@@ -138,6 +142,7 @@ class TranslationOptions:
     alignment_threshold: float | None = None  # minimum share of a word's attention for a link; None: only the strongest
     tokens: bool = True  # whether to return log p of every token; some engines are faster without
     soft_alignment: bool = False  # whether to return attention weights of words too
+    split_sentences: bool | None = None  # translate the sentences of a line separately; None: as the model was trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,8 @@ class Translator:
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
+        share_of_multiple = nested_value(bundle.statistics, "sentences", "source") or 0.0
+        self.splits_sentences = share_of_multiple < MULTIPLE_SENTENCES_SHARE
         self.max_source_tokens = max(1, min(longest, self.max_tokens - len(self.source_end) - 1))  # room for a tag
 
     @overload
@@ -226,7 +233,7 @@ class Translator:
         )
 
     def make_segments(self, lines: Sequence[str], options: TranslationOptions, first_index: int) -> list[list[Segment]]:
-        """The segments of each line: usually one, none for a blank line."""
+        """The segments of each line: usually its sentences, none for a blank line."""
         segments_of_lines: list[list[Segment]] = []
         tag = self.tag_tokens(options.tag)
         prefix = tuple(encode_texts(self.target, [options.prefix])[0])
@@ -234,30 +241,45 @@ class Translator:
             raise HeedfulError(
                 f"the prefix has {len(prefix):,} pieces; this model produces at most {self.max_tokens:,}"
             )
-        for line, ids in zip(lines, self.source.encode(lines), strict=True):
-            parts = [(line, "", ids)] if line else []
-            if len(ids) > self.max_source_tokens:
-                split = segment_text(line, self.is_short_enough)
-                parts = [
-                    (text, gap, part_ids)
-                    for (text, gap), part_ids in zip(
-                        split, self.source.encode([text for text, _ in split]), strict=True
-                    )
-                ]
+        for parts in self.split_lines(lines, options):
             row: list[Segment] = []
-            for text, gap, part_ids in parts:
-                expected = -(-(2 * len(part_ids) + 10) // MAX_LENGTH_STEP) * MAX_LENGTH_STEP
+            for text, gap, ids in parts:
+                expected = -(-(2 * len(ids) + 10) // MAX_LENGTH_STEP) * MAX_LENGTH_STEP
                 max_length = max(min(self.bundle.generation.max_length, expected), len(prefix) + 10)
                 source = EncodedSource(
-                    (*tag, *part_ids, *self.source_end),
+                    (*tag, *ids, *self.source_end),
                     min(max_length, self.max_tokens - 1),
                     () if row else prefix,
                     first_index + len(row),
                 )
-                row.append(Segment(text, gap, tuple(part_ids), source))
+                row.append(Segment(text, gap, tuple(ids), source))
             segments_of_lines.append(row)
             first_index += INDICES_PER_LINE
         return segments_of_lines
+
+    def split_lines(self, lines: Sequence[str], options: TranslationOptions) -> list[list[tuple[str, str, list[int]]]]:
+        """The parts of each line that are translated separately: text, space after it, tokens.
+
+        No part is longer than the training sources.
+        """
+        language, target_language = self.bundle.description.source, self.bundle.description.target
+        is_split = self.splits_sentences if options.split_sentences is None else options.split_sentences
+        # A prefix of several sentences begins the translation of the line, not that of its first sentence.
+        is_split = is_split and len(split_sentences(options.prefix, target_language)) <= 1
+        parts_of_lines = [split_sentences(line, language) if is_split else [(line, "")] * bool(line) for line in lines]
+        ids_of_parts = iter(self.source.encode([text for parts in parts_of_lines for text, _ in parts]))
+
+        def fit(text: str, gap: str, ids: list[int]) -> list[tuple[str, str, list[int]]]:
+            if len(ids) <= self.max_source_tokens:
+                return [(text, gap, ids)]
+            smaller = segment_text(text, self.is_short_enough, language, gap)
+            ids_of_smaller = self.source.encode([part for part, _ in smaller])
+            return [(*part, part_ids) for part, part_ids in zip(smaller, ids_of_smaller, strict=True)]
+
+        return [
+            [segment for text, gap in parts for segment in fit(text, gap, next(ids_of_parts))]
+            for parts in parts_of_lines
+        ]
 
     def gap_after(self, segment: Segment) -> str:
         """The space after a segment's translation; added where only the source's script omits it after a full stop."""

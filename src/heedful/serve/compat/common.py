@@ -56,10 +56,9 @@ def as_list(texts: list[str] | str) -> list[str]:
 
 
 async def translate_texts(
-    request: Request, state: ServerState, key: str | None, texts: list[str], num_best: int = 1
+    request: Request, state: ServerState, key: str | None, texts: list[str], **options: Any
 ) -> list[dict[str, Any]]:
-    """Translate texts; `key` overrides the Authorization header."""
+    """Translate texts with fields of `TranslationOptions`; `key` overrides the Authorization header."""
     client = state.require_client(client_address(request), key or read_authorization(request.headers))
-    options = {"num_best": num_best, "tokens": False}
-    answer = await state.translate(client, texts, options, disconnect_waiter(request))
+    answer = await state.translate(client, texts, {"tokens": False, **options}, disconnect_waiter(request))
     return answer["translations"]  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """DeepL's API."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -23,6 +23,7 @@ class DeepLRequest(BaseModel):
     formality: str | None = None
     glossary_id: str | None = None
     tag_handling: str | None = None
+    split_sentences: Literal["0", "1", "nonewlines", 0, 1] = "1"
 
 
 @endpoint
@@ -35,7 +36,11 @@ async def translate(request: Request, state: ServerState) -> Any:
     if body.formality in ("more", "less"):
         raise RequestRejected(400, "formality is not supported: leave it out, or use prefer_more or prefer_less")
     check_languages(state, body.source_lang, body.target_lang)
-    translations = await translate_texts(request, state, None, as_list(body.text))
+    texts = as_list(body.text)
+    if body.split_sentences not in ("1", 1):
+        texts = [" ".join(text.splitlines()) for text in texts]  # "0" and "nonewlines": a line break ends no sentence
+    split_sentences = False if body.split_sentences in ("0", 0) else None  # None: as the model was trained
+    translations = await translate_texts(request, state, None, texts, split_sentences=split_sentences)
     source = str(state.supervisor.model_info.get("source")).upper()
     return {
         "translations": [

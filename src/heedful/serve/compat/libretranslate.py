@@ -46,7 +46,7 @@ async def translate(request: Request, state: ServerState) -> Any:
     check_text_format(body.format)
     check_languages(state, body.source, body.target)
     num_best = min(body.alternatives, MAX_ALTERNATIVES) + 1
-    translations = await translate_texts(request, state, body.api_key, as_list(body.q), num_best)
+    translations = await translate_texts(request, state, body.api_key, as_list(body.q), num_best=num_best)
     columns: dict[str, list[Any]] = {"translatedText": [translation["text"] for translation in translations]}
     if body.alternatives:
         columns["alternatives"] = [translation["alternatives"] for translation in translations]
