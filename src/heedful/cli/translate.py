@@ -79,6 +79,12 @@ def translate(
     tag: str | None = typer.Option(
         None, "--tag", help="Tag to put before every source text; the model must have been trained with it."
     ),
+    suppress_words: str | None = typer.Option(
+        None,
+        "--suppress-words",
+        metavar="FILE",
+        help="Words that no translation may contain, one per line (default: the model's; an empty file allows all).",
+    ),
     tmx: tuple[str, str] | None = typer.Option(
         None, "--tmx", metavar="IN OUT", help="Translate the units of a translation memory that have no target."
     ),
@@ -119,6 +125,9 @@ def translate(
         raise ConfigError("--tmx reads and writes translation memories: remove FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
         raise ConfigError("--beam and --length-penalty need beam search: remove these options, or remove --sample")
+    from heedful.translation.suppression import read_words
+
+    words = None if suppress_words is None else read_words(suppress_words)
     if bulk:
         conflicts = {
             "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
@@ -126,7 +135,7 @@ def translate(
         }  # fmt: skip
         for name in (name for name, is_present in conflicts.items() if is_present):
             raise ConfigError(f"{name} cannot be combined with --bulk: {NOT_IN_BULK[name]}")
-        search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
+        search = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag, "suppress_words": words}
         translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
     if workers is not None or cluster is not None:
@@ -150,6 +159,7 @@ def translate(
         alignment=alignment,
         alignment_threshold=alignment_threshold,
         soft_alignment=soft,
+        suppress_words=words,
     )
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):

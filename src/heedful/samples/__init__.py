@@ -26,8 +26,7 @@ def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         for language in pair.split("-"):
-            text = gzip.decompress((packed / f"{part}.{language}.gz").read_bytes())
-            lines = text.splitlines(keepends=True)[: limit if part == "train" else None]
+            lines = read_part(packed, part, language).splitlines(keepends=True)[: limit if part == "train" else None]
             (folder / f"{part}.{language}").write_bytes(b"".join(lines))
     (folder / LICENSE).write_bytes((packed.parent / LICENSE).read_bytes())
     return folder
@@ -36,6 +35,26 @@ def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
 def model(pair: str) -> Path:
     """Return the model directory of a sample."""
     return sample_folder(pair) / "model"
+
+
+def suppressed_words_file() -> Path:
+    """The English words that the sample models may not use in a translation, one per line."""
+    return Path(str(files("heedful.samples"))) / "suppressed.en.txt"
+
+
+def find_sample(folder: Path) -> str | None:
+    """The name of the sample whose model directory is `folder`, or None."""
+    return next((pair for pair in PAIRS if model(pair).resolve() == folder.resolve()), None)
+
+
+def validation_lines(pair: str) -> tuple[list[str], list[str]]:
+    """The sources and the references of a sample's validation set."""
+    source, target = (read_part(sample_folder(pair), "valid", language) for language in pair.split("-"))
+    return source.decode().splitlines(), target.decode().splitlines()
+
+
+def read_part(packed: Path, part: str, language: str) -> bytes:
+    return gzip.decompress((packed / f"{part}.{language}.gz").read_bytes())
 
 
 def sample_folder(pair: str) -> Path:

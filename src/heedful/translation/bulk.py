@@ -77,6 +77,7 @@ def translate_file(
     length_penalty: float | None = None,
     prefix: str = "",
     tag: str | None = None,
+    suppress_words: Sequence[str] | None = None,
     as_json: bool = False,
     launcher: Launcher | None = None,
     progress: ProgressCallback = lambda _step: None,
@@ -87,7 +88,9 @@ def translate_file(
     """
     source, output = Path(source).absolute(), Path(output).absolute()
     check_paths(source, output)
-    search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag}
+    search: dict[str, Any] = {
+        "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag, "suppress_words": suppress_words,
+    }  # fmt: skip
     engine = check_model(model, TranslationOptions(**search))
     versions = CodeVersions(BULK_VERSION, ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))
     settings: dict[str, Any] = {
