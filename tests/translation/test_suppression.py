@@ -26,11 +26,13 @@ from heedful.types import Hypothesis
 SENTENCES = gzip.decompress((samples.sample_folder("pt-en") / "test.pt.gz").read_bytes()).decode().splitlines()[:24]
 WORDS = ("the", "he is", "tom", "a")  # common ones
 PATTERN = compile_words(WORDS)
-# What the first sample models answered with a listed word, or nearly so.
-OFFENDERS = {
-    "pt-en": ('A especialista que tocou o carrilhão em julho descreve-o de outra maneira: "Um tesouro cultural".',),
-    "ru-en": (),
-}
+# News that the first Portuguese sample model answered with a listed word (benchmarks/suppressed_words.py).
+OFFENDERS = (
+    "A especialista que tocou o carrilhão em julho descreve-o de outra maneira: "
+    '"Um tesouro cultural" e "um instrumento histórico insubstituível".',
+    "Somente duas vezes na história da Ryder um time voltou com um déficit de quatro pontos e participou de partidas "
+    "individuais, apesar de que, como titular, o lado de Furyk só precisa de um empate para manter o troféu.",
+)
 
 
 def flag_names(translation):
@@ -223,9 +225,10 @@ def test_misuse_is_explained():
 def test_the_bundled_models_answer_news_without_listed_words():
     """A short form of benchmarks/suppressed_words.py."""
     pattern = compile_words(read_words(samples.suppressed_words_file()))
-    for pair, offenders in OFFENDERS.items():
+    for pair in samples.PAIRS:
         translator = heedful.load(samples.model(pair), threads=1)
-        for translation in translator([*offenders, *news(pair, 40)], beam=2):
+        translations = translator(news(pair, 100), beam=1) + translator(OFFENDERS if pair == "pt-en" else [])
+        for translation in translations:
             assert not pattern.search(translation.text), translation
 
 
