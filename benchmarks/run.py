@@ -72,6 +72,8 @@ BENCHMARKS = (
     Benchmark("doctor", "heedful check finds planted faults, and no errors in good corpora", ("multi30k", *TATOEBA)),
     Benchmark("sentinel", "alarms find faults of translations, with under 0.5 % false alarms",
               ("multi30k", *TATOEBA, "newstest", "ntrex", "flores-bergamot", "debian-parallel")),
+    Benchmark("suppressed_words", "the sample models answer news without obscene and hateful words",
+              ("newstest", "ntrex")),
     Benchmark("metrics", "scores equal those of sacreBLEU and published ones",
               ("wmt22-systems", "wmt17-ende-systems", "gold-alignments"), ("sacrebleu",)),
     Benchmark("alignment", "the head that training chooses aligns words better than the diagonal",

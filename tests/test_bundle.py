@@ -608,6 +608,12 @@ def test_lengths_are_the_lines_of_the_table():
     assert set(GenerationSettings.model_fields["length_rule"].annotation.__args__) == set(LENGTH_RULES)
 
 
+@pytest.mark.parametrize("words", [[" "], [""], ["a" * 101], ["a"] * 4097, "a", [1]], ids=lambda words: str(words)[:12])
+def test_suppressed_words_are_checked(words):
+    with pytest.raises(HeedfulError, match="suppress_words"):
+        GenerationSettings.check({"suppress_words": words}, Path("generation_config.json"))
+
+
 def test_kinds_are_the_lines_of_the_table(whole):
     kinds = type(open_bundle(whole).description).model_fields["tokenizer"].annotation.__args__
     assert set(kinds) == {*TOKENIZERS, "letters", BorrowedTokenizer.kind}  # those two are only ever imported

@@ -1,7 +1,7 @@
 import pytest
 
 from heedful.errors import ConfigError
-from heedful.samples import PAIRS, unpack
+from heedful.samples import PAIRS, find_sample, model, sample_folder, unpack, validation_lines
 
 
 def lines(path):
@@ -35,6 +35,19 @@ def test_a_limit_takes_the_first_training_pairs_and_leaves_the_rest(tmp_path):
     assert unpack("pt-en", few, limit=10) == few  # again, over what is there
     assert len(lines(few / "train.pt")) == 10
     assert (unpack("pt-en", few, limit=0) / "train.pt").read_bytes() == b""  # only what is held out
+
+
+def test_the_samples_are_small():
+    folder = sample_folder("pt-en").parent
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 24_000_000
+
+
+def test_a_model_directory_is_known_by_its_path():
+    for pair in PAIRS:
+        assert find_sample(model(pair)) == pair
+        sources, references = validation_lines(pair)
+        assert len(sources) == len(references) == 500
+    assert find_sample(sample_folder("pt-en")) is None
 
 
 def test_what_is_not_there_is_told(tmp_path):

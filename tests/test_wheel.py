@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LARGEST = 16_000_000  # bytes
+LARGEST = 30_000_000  # bytes
 
 
 @pytest.fixture(scope="module")

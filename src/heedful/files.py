@@ -1,6 +1,7 @@
 """Durable files: atomic replacement, fsync, digests and locks, on Linux, macOS and Windows."""
 
 import os
+import sys
 from collections.abc import Callable
 from hashlib import file_digest
 from importlib import import_module
@@ -21,6 +22,17 @@ def sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def user_cache_dir() -> Path:
+    """The directory for files of this user that heedful can create again; it may not exist yet."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "heedful"
 
 
 def file_sha256(path: Path) -> str:

@@ -23,6 +23,7 @@ from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
 from heedful.text.tokenizer import BOS, EOS
 
 LAYERS, HEADS = 2, 3
+SEQUENCES = st.lists(st.sampled_from([1, 3, 4]), min_size=1, max_size=3).map(tuple)  # with the end token
 PRIME = 2**31 - 1
 
 
@@ -117,6 +118,7 @@ def test_a_beam_is_the_same_beam(length, stopping, data):
         length_penalty=data.draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
         attention=data.draw(st.booleans()),
         stopping=stopping,
+        suppress_sequences=tuple(data.draw(st.lists(SEQUENCES, max_size=4))),
     )
     same(*both(decoder, data.draw(asked(words)), search))
 
@@ -161,6 +163,26 @@ def test_sentences_that_are_done_leave_the_batch():
     sizes.clear()
     numpy_search.run_search(step, *rows, questions, SearchOptions(beam=2))
     assert sizes == [4, 6, 4, 2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([1, 4]), st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=3)))
+def test_no_hypothesis_contains_a_suppressed_sequence_after_its_prefix(seed, beam, rows):
+    sequences = tuple(map(tuple, rows))
+    questions = [EncodedSource((5, EOS), 9), EncodedSource((6, EOS), 9, (4, 5, 4))]
+    for sampling in (None, SamplingOptions(seed=seed)):
+        options = SearchOptions(beam, num_best=beam, sampling=sampling, suppress_sequences=sequences)
+        for results in both(Chaos(seed, 40), questions, options):
+            for question, hypotheses in zip(questions, results, strict=True):
+                for tokens in (result.hypothesis.tokens for result in hypotheses):
+                    ends = {
+                        first + len(sequence)
+                        for sequence in sequences
+                        for first in range(len(tokens))
+                        if tokens[first : first + len(sequence)] == sequence
+                    }
+                    assert all(end <= len(question.prefix) for end in ends)
+                    assert tokens[: len(question.prefix)] == question.prefix
 
 
 @settings(max_examples=60, deadline=None)

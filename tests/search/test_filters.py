@@ -3,7 +3,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.search.filters import FILTERS, ForcedPrefix, NoRepeatNgram, SuppressTokens, Temperature, TopK, TopP
+from heedful.search.filters import (
+    FILTERS,
+    ForcedPrefix,
+    NoRepeatNgram,
+    SuppressSequences,
+    SuppressTokens,
+    Temperature,
+    TopK,
+    TopP,
+)
 
 NOTHING = torch.empty(3, 0, dtype=torch.long)
 EXAMPLES = {
@@ -11,6 +20,11 @@ EXAMPLES = {
     "top_k": [TopK(1), TopK(3), TopK(100)],
     "top_p": [TopP(0.01), TopP(0.5), TopP(1.0)],
     "suppress_tokens": [SuppressTokens(()), SuppressTokens((0, 2)), SuppressTokens(tuple(range(6)))],
+    "suppress_sequences": [
+        SuppressSequences(()),
+        SuppressSequences(((2,), (1, 3), (1, 3, 4))),
+        SuppressSequences(tuple((token,) for token in range(6))),
+    ],
     "no_repeat_ngram": [NoRepeatNgram(1), NoRepeatNgram(2), NoRepeatNgram(3)],
     "forced_prefix": [ForcedPrefix(((1,), (), (4, 5))), ForcedPrefix(((), (), ()))],
 }
@@ -55,6 +69,14 @@ def test_no_repeat_bans_what_would_complete_an_n_gram():
     assert after[1].isfinite().all()
 
 
+def test_suppressed_sequences_are_never_completed():
+    tokens = torch.tensor([[1, 2], [2, 1], [3, 3]])
+    after, _ = SuppressSequences(((1, 2, 4), (1, 3), (0,)))(torch.zeros(3, 5), tokens, None)
+    assert after[0].tolist() == [-torch.inf, 0, 0, 0, -torch.inf]
+    assert after[1].tolist() == [-torch.inf, 0, 0, -torch.inf, 0]
+    assert after[2].tolist() == [-torch.inf, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -62,6 +84,7 @@ def test_no_repeat_bans_what_would_complete_an_n_gram():
         (lambda: TopK(0), "top-k must be at least 1, got 0"),
         (lambda: TopP(0.0), r"in \(0, 1\], got 0.0"),
         (lambda: TopP(1.5), r"in \(0, 1\], got 1.5"),
+        (lambda: SuppressSequences(((1,), ())), "sequence must have at least one token"),
         (lambda: NoRepeatNgram(0), "n-gram size must be at least 1, got 0"),
         (
             lambda: ForcedPrefix(((1,),)).start(torch.empty(2, 0, dtype=torch.long)),

@@ -25,7 +25,15 @@ def translator(request, tmp_path_factory):
     return heedful.load(export, threads=1)
 
 
-@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"beam": 4, "num_best": 3}], ids=str)
+SEARCHES = (
+    {"beam": 1},
+    {"beam": 4},
+    {"beam": 4, "num_best": 3},
+    {"beam": 4, "suppress_words": ["the", "is"]},  # about half of the sentences
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_text_scores_links_and_weights_are_the_same_in_any_batch(translator, search):
     alignment = ALIGNMENTS[translator.engine.name]
     options = {**search, "alignment": alignment, "soft_alignment": alignment is not None}

@@ -36,6 +36,7 @@ TARGET_TABLE, OUTPUT_WEIGHT = "decoder.embed.table.weight", "decoder.plain_proje
 Array = NDArray[Any]
 Side = Annotated[str, Field(pattern=r"^(source|target)$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # no path out of the directory
+SuppressedWord = Annotated[str, Field(max_length=100, pattern=r"\S")]  # or a phrase
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,300}$")]
 
 
@@ -109,6 +110,7 @@ class GenerationSettings(JsonSection):
     length_rule: Literal["none", "power", "power_without_end", "gnmt"] = "power"
     length_penalty: Annotated[float, Field(ge=0, le=8)] = 1.0
     max_length: Annotated[int, Field(ge=1, le=65_536)] = 256  # tokens of a translation
+    suppress_words: Annotated[tuple[SuppressedWord, ...], Field(max_length=4096)] = ()  # not used in translations
 
 
 class OpenSection(JsonSection):

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from heedful.bundle import Bundle
 
 ENGINES = ("ctranslate2", "onnx", "torch")
-EXPORT_CACHE = "served"  # a directory next to the model
+EXPORT_CACHE = "served"  # a directory next to the model, or in the user's cache directory
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(
-    model: str = typer.Argument(..., help="A model directory, a run, or an export."),
+    model: str = typer.Argument(..., help="A model directory, a run, an export, or a sample: pt-en, ru-en."),
     host: str = typer.Option("127.0.0.1", envvar="HEEDFUL_HOST", help="The address to listen on."),
     port: int = typer.Option(5000, envvar="HEEDFUL_PORT", help="The port to listen on."),
     keys: str | None = typer.Option(None, envvar="HEEDFUL_KEYS", help="File with the hashes of allowed API keys."),
@@ -96,15 +96,18 @@ def serve(
         raise ConfigError(f"--grace must be 0 or more, not {grace}")
     if is_port_taken(host, port):
         raise HeedfulError(f"port {port} is in use: another server may be running. Use another port: --port {port + 1}")
-    folder = find_or_make_export(Path(model), engine, quantization, probes)
+    from heedful import samples
     from heedful.bundle import is_export
+
+    path = samples.model(model) if model in samples.PAIRS and not Path(model).exists() else Path(model)
+    folder = find_or_make_export(path, engine, quantization, probes)
     from heedful.serve.request_queue import QueueLimits
     from heedful.serve.server import run_server
     from heedful.serve.state import ServerSettings
 
     if inspect is None:
         inspect = host in LOCAL_HOSTS
-    can_inspect = inspect and not allowed_keys and not is_export(Path(model)) and find_spec("torch") is not None
+    can_inspect = inspect and not allowed_keys and not is_export(path) and find_spec("torch") is not None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def handle_ready(info: dict[str, Any]) -> None:
@@ -120,7 +123,7 @@ def serve(
         client_tokens_per_second=rate,
         client_burst_tokens=burst,
         shutdown_grace_seconds=grace,
-        inspect_dir=Path(model) if can_inspect else None,
+        inspect_dir=path if can_inspect else None,
     )
     run_server(folder, host, port, settings, threads, handle_ready)
 
@@ -173,7 +176,7 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
     defaults = ("int8", "float32") if to == "ctranslate2" else ("float32",)
     run = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
     prefix = f"{run.name}-{to}-{file_sha256(bundle.folder / MANIFEST)[:12]}"
-    cache = bundle.folder.with_name(EXPORT_CACHE)
+    cache = export_cache(bundle.folder)
     folders = {name: cache / f"{prefix}-{name}" for name in ((quantization,) if quantization else defaults)}
     for folder in filter(is_export, folders.values()):
         return folder
@@ -184,6 +187,19 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
         if not code:
             return folder
     raise typer.Exit(code)
+
+
+def export_cache(model: Path) -> Path:
+    """The directory for exports: next to the model, or in the user's cache directory if that is not possible.
+
+    A sample is part of the installed package, in which heedful writes nothing even if it could.
+    """
+    from heedful.files import user_cache_dir
+    from heedful.samples import find_sample
+
+    cache = model.with_name(EXPORT_CACHE)
+    can_write = os.access(cache if cache.exists() else cache.parent, os.W_OK)
+    return cache if can_write and find_sample(model) is None else user_cache_dir() / EXPORT_CACHE
 
 
 def fastest_engine(bundle: "Bundle") -> str:

@@ -84,6 +84,12 @@ def translate(
         "--split-sentences/--whole-lines",
         help="Translate the sentences of a line separately, or the whole line (default: as the model was trained).",
     ),
+    suppress_words: str | None = typer.Option(
+        None,
+        "--suppress-words",
+        metavar="FILE",
+        help="Words that no translation may contain, one per line (default: the model's; an empty file allows all).",
+    ),
     tmx: tuple[str, str] | None = typer.Option(
         None, "--tmx", metavar="IN OUT", help="Translate the units of a translation memory that have no target."
     ),
@@ -124,6 +130,9 @@ def translate(
         raise ConfigError("--tmx reads and writes translation memories: remove FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
         raise ConfigError("--beam and --length-penalty need beam search: remove these options, or remove --sample")
+    from heedful.translation.suppression import read_words
+
+    words = None if suppress_words is None else read_words(suppress_words)
     if bulk:
         conflicts = {
             "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
@@ -133,7 +142,7 @@ def translate(
             raise ConfigError(f"{name} cannot be combined with --bulk: {NOT_IN_BULK[name]}")
         search = {
             "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
-            "split_sentences": split_sentences,
+            "split_sentences": split_sentences, "suppress_words": words,
         }  # fmt: skip
         translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
         return
@@ -159,6 +168,7 @@ def translate(
         alignment_threshold=alignment_threshold,
         soft_alignment=soft,
         split_sentences=split_sentences,
+        suppress_words=words,
     )
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):

@@ -53,6 +53,7 @@ class SearchOptions:
     token_scores: bool = True  # whether to return log p of every token, for which an engine may need a second pass
     stopping: str = "likely"  # when a beam is done; engines with only one rule ignore it
     renormalize: bool = False  # whether other tokens share the probability of suppressed ones, as in CTranslate2
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # tokens that no hypothesis has in this order after its prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class EngineResult:
 
     hypothesis: Hypothesis
     attention: NDArray[Any] | None = None  # [layers, heads, steps, slots]
+    suppressed: bool = False  # whether it replaces a hypothesis with a suppressed word
 
 
 def normalized_score(log_probs: Sequence[float], options: SearchOptions) -> float:

@@ -74,7 +74,10 @@ class CTranslate2Engine:
             return_scores=not options.token_scores,
             return_attention=options.attention,
             min_decoding_length=0,  # as in heedful: a hypothesis may be empty
-            suppress_sequences=[[self.target_pieces[PAD]], [self.target_pieces[BOS]]],
+            suppress_sequences=[
+                [self.target_pieces[token] for token in sequence]
+                for sequence in ((PAD,), (BOS,), *options.suppress_sequences)
+            ],
             **search,
         )
         first_rows = (

@@ -53,6 +53,8 @@ class HuggingFaceEngine:
             num_beams=options.beam,
             num_return_sequences=options.num_best,
             max_new_tokens=max_length,
+            bad_words_ids=[[self.target_ids[token] for token in sequence] for sequence in options.suppress_sequences]
+            or None,
             **self.beam_arguments(options),
         )
         rows = [[self.target_order[theirs] for theirs in row.tolist()[1:]] for row in sequences]

@@ -52,12 +52,12 @@ def run_search(
     if options.sampling is None and max(options.beam, options.num_best) > 1:
         return beam_search(step, source, past, sources, options)
     if options.sampling is None:
-        return [(result,) for result in generate(step, source, past, sources, choose_best, options.attention)]
+        return [(result,) for result in generate(step, source, past, sources, choose_best, options)]
     repeated = repeat_sources(sources, options.num_best)
     rows = np.repeat(np.arange(len(sources)), options.num_best)
     generators = [make_generator(options.sampling.seed, encoded.index) for encoded in repeated]
     choose = partial(sample_tokens, sampling=options.sampling, generators=generators)
-    samples = generate(step, select_rows(source, rows), select_rows(past, rows), repeated, choose, options.attention)
+    samples = generate(step, select_rows(source, rows), select_rows(past, rows), repeated, choose, options)
     return group_samples(samples, options.num_best)
 
 
@@ -82,15 +82,29 @@ def stack_attention(steps: Iterable[tuple[Array | None, int]], slots: int) -> Ar
     return np.stack(rows, 2) if rows else None
 
 
-def force_tokens(log_probs: Array, tokens: Sequence[int]) -> Array:
-    """Set log p of row r to -inf except for tokens[r]; -1 leaves the row unchanged."""
+def force_tokens(log_probs: Array, allowed: Array, tokens: Sequence[int]) -> Array:
+    """Row r of `allowed`, or if tokens[r] is not -1: log p of tokens[r], and -inf for all others."""
     rows = [row for row, token in enumerate(tokens) if token >= 0]
     if not rows:
-        return log_probs
-    forced, columns = log_probs.copy(), [tokens[row] for row in rows]
+        return allowed
+    forced, columns = allowed.copy(), [tokens[row] for row in rows]
     forced[rows] = -inf
     forced[rows, columns] = log_probs[rows, columns]
     return forced
+
+
+def suppress_sequences(
+    log_probs: Array, hypotheses: Sequence[Sequence[int]], sequences: Sequence[Sequence[int]]
+) -> Array:
+    """`search.filters.SuppressSequences`: remove tokens that would complete a sequence; hypotheses[r] is row r."""
+    allowed = log_probs.copy()
+    for row, tokens in enumerate(hypotheses):
+        for *start, last in sequences:
+            if list(tokens[len(tokens) - len(start) :]) == start:
+                allowed[row, last] = -inf
+        if np.isneginf(allowed[row]).all():
+            allowed[row] = log_probs[row]
+    return allowed
 
 
 def forced_token(source: EncodedSource, length: int) -> int:
@@ -107,7 +121,7 @@ def generate(
     past: Arrays,
     sources: Sequence[EncodedSource],
     choose: TokenChoice,
-    with_attention: bool = False,
+    options: SearchOptions,
 ) -> list[EngineResult]:
     """Extend every sentence by the token that `choose` or its prefix picks; finished sentences leave the batch."""
     paths = [SentencePath(EOS, encoded.max_length) for encoded in sources]
@@ -117,8 +131,12 @@ def generate(
     while active:
         log_probs, past, attention = step(tokens, source, past)
         forced = [forced_token(sources[sentence], len(attentions)) for sentence in active]
-        attentions.append(attention if with_attention else None)
-        tokens = choose(force_tokens(log_probs, forced), active)
+        attentions.append(attention if options.attention else None)
+        allowed = log_probs
+        if options.suppress_sequences:
+            hypotheses = [paths[sentence].tokens for sentence in active]
+            allowed = suppress_sequences(log_probs, hypotheses, options.suppress_sequences)
+        tokens = choose(force_tokens(log_probs, allowed, forced), active)
         values = log_probs[np.arange(len(tokens)), tokens].tolist()
         staying = []
         for row, (sentence, token, value) in enumerate(zip(active, tokens.tolist(), values, strict=True)):
@@ -199,7 +217,12 @@ def beam_search(
         log_probs, past, attention = step(tokens, row_source, past)
         forced = [forced_token(sources[sentence], len(attentions)) for sentence in active for _ in range(width)]
         attentions.append(attention if options.attention else None)
-        filtered = force_tokens(log_probs, forced).reshape(len(active), width, -1)
+        allowed = log_probs
+        if options.suppress_sequences:
+            nodes = [node for sentence in active for node in beams[sentence].live]
+            hypotheses = [[ancestor.token for ancestor in node.path()] for node in nodes]
+            allowed = suppress_sequences(log_probs, hypotheses, options.suppress_sequences)
+        filtered = force_tokens(log_probs, allowed, forced).reshape(len(active), width, -1)
         totals = np.array([[node.total for node in beams[sentence].live] for sentence in active])
         sums, parents, words = top_sums(totals, filtered, 2 * size)
         first_rows = np.arange(0, len(tokens), width)[:, None]

@@ -26,6 +26,7 @@ from heedful.model.ensemble import make_ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
+from heedful.search.filters import SuppressSequences
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
@@ -55,6 +56,7 @@ class TorchEngine:
             prefix=prefixes if any(prefixes) else None,
             suppress_tokens=(PAD, BOS),
             renormalize=options.renormalize,
+            filters=(SuppressSequences(options.suppress_sequences),) if options.suppress_sequences else (),
         )
         search = make_search(options, tuple(source.index for source in sources))
         search_results = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)

@@ -19,6 +19,7 @@ from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
 from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
+from heedful.samples import find_sample, validation_lines
 from heedful.translation.translator import ENGINES, Translator, load
 
 MAX_PROBES = 200  # sentences
@@ -132,17 +133,21 @@ def find_format(to: str) -> ExportFormat:
 
 
 def default_export_path(bundle: Bundle, to: str, quantization: str) -> Path:
-    """The default destination: next to the run or the model, and named after it."""
+    """The default destination: next to the run or the model, and named after it; of a sample, the current directory."""
     folder = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
     suffix = "" if quantization == "float32" else f"-{quantization}"
+    if sample := find_sample(bundle.folder):
+        folder = Path(sample).resolve()
     return folder.with_name(f"{folder.name}-{to}{suffix}{find_format(to).suffix}")
 
 
 def validation_probes(bundle: Bundle) -> Probes:
-    """The validation set of the run that trained a model."""
+    """The validation set of the run that trained a model, or of a sample."""
     from heedful.training.data import split_validation
     from heedful.training.resolve import RESOLVED
 
+    if sample := find_sample(bundle.folder):
+        return Probes(*validation_lines(sample))
     try:
         text = (bundle.folder.parent / RESOLVED).read_text(encoding="utf-8")
         prepared = open_prepared(tomllib.loads(text)["data"]["prepared_dir"])

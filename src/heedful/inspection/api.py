@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import HeedfulError, require
 from heedful.html import write_html
 from heedful.inspection.figure import render_svg
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
 from heedful.trace import Sentence, Snapshot, SnapshotSeries, TraceAlignment, TraceDocument, parse_trace
+from heedful.translation.suppression import MASK
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
 if TYPE_CHECKING:
@@ -134,7 +136,9 @@ def trace_text(
         yield record_sentence(model, source, search, **options)
         return
     inspected, generation = wrap_translator(model), model.bundle.generation
-    search = make_search(generation.beam if beam is None else beam, generation.length_rule, generation.length_penalty)
+    width = generation.beam if beam is None else beam
+    search = make_search(width, generation.length_rule, generation.length_penalty)
+    search_options = SearchOptions(width, 1, generation.length_rule, generation.length_penalty, stopping="exact")
     alignment = model.bundle.statistics.get("alignment")
     options = {
         **options,
@@ -153,10 +157,34 @@ def trace_text(
         source = InspectedSource(
             segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
         )
-        yield record_sentence(inspected, source, search, reference=reference_ids, **options)
+        filtered = suppress_words(inspected, model, segment.source, search_options)
+        yield mask_greedy(record_sentence(filtered, source, search, reference=reference_ids, **options), model)
         if reference_ids is not None:
-            forced = replace(inspected, name=f"{inspected.name}, reference")
-            yield record_sentence(forced, source, search, forced_target=reference_ids, **options)
+            forced = replace(filtered, name=f"{inspected.name}, reference")
+            yield mask_greedy(record_sentence(forced, source, search, forced_target=reference_ids, **options), model)
+
+
+def suppress_words(
+    inspected: "InspectedModel", translator: Translator, source: EncodedSource, options: SearchOptions
+) -> "InspectedModel":
+    """The model, with a filter if its answer would contain a word that it may not use."""
+    from heedful.search.filters import SuppressSequences
+
+    suppressor = translator.word_suppressor()
+    if suppressor is None:
+        return inspected
+    (results,) = translator.engine.translate([source], options)
+    _, sequences = suppressor.search_again(source, results, options)
+    return replace(inspected, filters=(SuppressSequences(sequences),)) if sequences else inspected
+
+
+def mask_greedy(sentence: Sentence, translator: Translator) -> Sentence:
+    """The trace, with words that the model may not use masked in the text of greedy search."""
+    suppressor = translator.word_suppressor()
+    if suppressor is None or sentence.tree is None or sentence.tree.greedy is None:
+        return sentence
+    greedy = suppressor.pattern.sub(MASK, sentence.tree.greedy)
+    return sentence.model_copy(update={"tree": sentence.tree.model_copy(update={"greedy": greedy})})
 
 
 def source_text(model: "InspectedModel", ids: Sequence[int]) -> str:

@@ -28,8 +28,7 @@ def unpack(pair: str, folder: str | Path, limit: int | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         for language in pair.split("-"):
-            text = gzip.decompress((packed / f"{part}.{language}.gz").read_bytes())
-            lines = text.splitlines(keepends=True)[: limit if part == "train" else None]
+            lines = read_part(packed, part, language).splitlines(keepends=True)[: limit if part == "train" else None]
             (folder / f"{part}.{language}").write_bytes(b"".join(lines))
     (folder / LICENSE).write_bytes((packed.parent / LICENSE).read_bytes())
     return folder
@@ -40,6 +39,28 @@ def model(name: str) -> Path:
     if name not in MODELS:
         raise ConfigError(f"there is no sample model `{name}`" + did_you_mean(name, MODELS))
     return _folder() / name / "model"
+
+
+def suppressed_words_file() -> Path:
+    """The English words that the sample models may not use in a translation, one per line."""
+    return _folder() / "suppressed.en.txt"
+
+
+def find_sample(folder: Path) -> str | None:
+    """The name of the sample whose model directory is `folder`, or None."""
+    return next((name for name in MODELS if model(name).resolve() == folder.resolve()), None)
+
+
+def validation_lines(name: str) -> tuple[list[str], list[str]]:
+    """The sources and the references of the validation set of a sample model."""
+    languages = name.split("-")[:2]
+    packed = sample_folder("-".join(languages))
+    source, target = (read_part(packed, "valid", language) for language in languages)
+    return source.decode().splitlines(), target.decode().splitlines()
+
+
+def read_part(packed: Path, part: str, language: str) -> bytes:
+    return gzip.decompress((packed / f"{part}.{language}.gz").read_bytes())
 
 
 def sample_folder(pair: str) -> Path:

@@ -102,6 +102,25 @@ class SuppressTokens(Stateless):
 
 
 @dataclass(frozen=True, slots=True)
+class SuppressSequences(Stateless):
+    """Remove tokens that would complete one of these sequences"""
+
+    sequences: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(self.sequences):
+            raise ValueError("a suppressed sequence must have at least one token")
+
+    def __call__(self, log_probs: Tensor, tokens: Tensor, state: Tree) -> tuple[Tensor, Tree]:
+        banned = torch.zeros_like(log_probs, dtype=torch.bool)
+        for *start, last in self.sequences:
+            if len(start) <= tokens.size(1):
+                recent = tokens[:, tokens.size(1) - len(start) :]
+                banned[:, last] |= (recent == recent.new_tensor(start)).all(-1)
+        return _restore_empty_rows(log_probs, log_probs.masked_fill(banned, -torch.inf)), state
+
+
+@dataclass(frozen=True, slots=True)
 class NoRepeatNgram(Stateless):
     """Remove tokens that would repeat an n-gram of the hypothesis"""
 
@@ -153,6 +172,7 @@ FILTERS: dict[str, type[Filter]] = {
     "top_k": TopK,
     "top_p": TopP,
     "suppress_tokens": SuppressTokens,
+    "suppress_sequences": SuppressSequences,
     "no_repeat_ngram": NoRepeatNgram,
     "forced_prefix": ForcedPrefix,
 }

@@ -44,6 +44,7 @@ MEANINGS = {
     "Compare the numbers.",
     "urls": "The output does not contain a web address, e-mail address or @handle of the source unchanged. Copy it.",
     "unfinished": "The search reached its token limit, so the end is missing. Raise the limit, or split the input.",
+    "suppressed": "The first choice contained a word that this model may not use. Compare the meaning of both texts.",
     "unsure": "The model assigns this output less probability per token than 99 % of its outputs in validation. Have a "
     "person read it.",
 }

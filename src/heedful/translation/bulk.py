@@ -78,6 +78,7 @@ def translate_file(
     prefix: str = "",
     tag: str | None = None,
     split_sentences: bool | None = None,
+    suppress_words: Sequence[str] | None = None,
     as_json: bool = False,
     launcher: Launcher | None = None,
     progress: ProgressCallback = lambda _step: None,
@@ -90,7 +91,7 @@ def translate_file(
     check_paths(source, output)
     search: dict[str, Any] = {
         "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
-        "split_sentences": split_sentences,
+        "split_sentences": split_sentences, "suppress_words": suppress_words,
     }  # fmt: skip
     engine = check_model(model, TranslationOptions(**search))
     versions = CodeVersions(BULK_VERSION, ("heedful", "numpy", "sentencepiece", *ENGINE_PACKAGES[engine]))

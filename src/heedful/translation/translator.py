@@ -26,6 +26,7 @@ from heedful.text.normalize import normalize
 from heedful.text.segments import WIDE_CLAUSES, segment_text
 from heedful.text.sentences import WIDE_ENDS, split_sentences
 from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
+from heedful.translation.suppression import SUPPRESSED, WordSuppressor, compile_words
 from heedful.types import Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
@@ -143,6 +144,7 @@ class TranslationOptions:
     tokens: bool = True  # whether to return log p of every token; some engines are faster without
     soft_alignment: bool = False  # whether to return attention weights of words too
     split_sentences: bool | None = None  # translate the sentences of a line separately; None: as the model was trained
+    suppress_words: Sequence[str] | None = None  # words or phrases that no translation may contain; () for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ class Translator:
             segments_of_lines = self.make_segments(lines, options, first_index)
             first_index += len(lines) * INDICES_PER_LINE
             sources = [segment.source for line in segments_of_lines for segment in line]
-            results = iter(self.translate_sources(sources, search))
+            results = iter(self.translate_without_words(sources, search, options.suppress_words))
             translations = iter(
                 [
                     self.assemble_line(line, line_segments, [next(results) for _ in line_segments], options)
@@ -302,6 +304,23 @@ class Translator:
             results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
         return [results[row] for row in range(len(sources))]
 
+    def translate_without_words(
+        self, sources: Sequence[EncodedSource], search: SearchOptions, words: Sequence[str] | None
+    ) -> list[tuple[EngineResult, ...]]:
+        """Translate the sources, and again those whose translation contains a suppressed word."""
+        results = self.translate_sources(sources, search)
+        suppressor = self.word_suppressor(words)
+        if suppressor is None:
+            return results
+        return [suppressor.replace_words(*pair, search) for pair in zip(sources, results, strict=True)]
+
+    def word_suppressor(self, words: Sequence[str] | None = None) -> WordSuppressor | None:
+        """The suppressor of these words, or of the model's if None; None if there are no words."""
+        if isinstance(words, str):
+            raise HeedfulError("suppress_words must be a list of words, not a string")
+        pattern = compile_words(tuple(self.bundle.generation.suppress_words if words is None else words))
+        return pattern and WordSuppressor(pattern, self.engine, self.target)
+
     def assemble_line(
         self,
         line: str,
@@ -312,7 +331,9 @@ class Translator:
         """Join the best results of all segments; alternative n joins the n-th best results."""
         count = max(map(len, results), default=1)
         ranked = [[ranking[min(rank, len(ranking) - 1)] for ranking in results] for rank in range(count)]
-        first, *others = [self.join_segments(line, line_segments, chosen, options) for chosen in ranked]
+        first, *others = [
+            add_suppressed_flag(self.join_segments(line, line_segments, chosen, options), chosen) for chosen in ranked
+        ]
         return replace(first, alternatives=tuple(others))
 
     def join_segments(
@@ -433,6 +454,12 @@ class Translator:
         for (row, column), block in blocks:
             line[row : row + block.shape[0], column : column + block.shape[1]] += block
         return line
+
+
+def add_suppressed_flag(translation: Translation, chosen: Sequence[EngineResult]) -> Translation:
+    """The translation, with the flag `suppressed` if a result replaces one with a suppressed word."""
+    is_suppressed = any(result.suppressed for result in chosen)
+    return replace(translation, flags=(*translation.flags, SUPPRESSED)) if is_suppressed else translation
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
