@@ -141,6 +141,7 @@ class TrainingStatistics(OpenSection):
     lengths: dict[Side, LengthStatistics] | None = None
     ratio: float | None = None
     scripts: dict[Side, dict[str, float]] | None = None
+    words: dict[Side, dict[str, float]] | None = None  # frequent words and their shares
     usual: dict[Literal["input", "output"], dict[str, float]] | None = None
     confidence: dict[str, float] | None = None
     alignment: AlignmentStatistics | None = None
