@@ -73,7 +73,7 @@ def test_a_usual_input_rings_nothing():
         ("\u2581A man", "tokenized", "`\u2581` looks like the output of a tokenizer."),
         ("Мужчина в красной рубашке is standing there.", "script", "Most letters are not Latin."),
         ("Ein Mann steht dort und er wartet.", "language", "The text seems to be in another language (de)."),
-        ("dlouhá bílá loď pluje kolem hor " * 2, "language", "The text seems to be in another language."),
+        ("dlouhá bílá loď pluje kolem hor " * 3, "language", "The text seems to be in another language."),
         ("in " * 50, "long", "The text is longer than every text that the model was trained on."),
     ],
 )

@@ -15,8 +15,14 @@ from math import exp, isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from unicodedata import name as unicode_name
 
-from heedful.sentinel.languages import MIN_WORDS, SURPRISE_THRESHOLD, find_other_language, surprise
-from heedful.sentinel.languages import WORD as LETTERS
+from heedful.sentinel.languages import (
+    LETTERS,
+    MAX_FREQUENT_SHARE,
+    MIN_WORDS,
+    SURPRISE_THRESHOLD,
+    find_other_language,
+    surprise,
+)
 from heedful.sentinel.markup import differences, find_markup, find_placeholders
 from heedful.sentinel.numbers import find_lost_numbers
 from heedful.text.normalize import escape_invisible
@@ -77,9 +83,10 @@ WORD = re.compile(r"[^\W\d_]+(?:['’、。，・-][^\W\d_]+)*")
 SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'“”’»«)\]]*\s*$")
 POSSIBLE_END = re.compile("[.!?…;。！？；।؟]+")
 WIDE_END = re.compile("[。！？।؟]")
-# A full stop, but not that of an initial, an ordinal, an abbreviation or an ellipsis, before a new sentence.
+# The end of a sentence before another: not the full stop of an initial, an ordinal, an abbreviation or an ellipsis.
 INNER_END = re.compile(
-    r"(?:(?<=[^\W\d_]{4})\.(?!\.)|(?<![!?])[!?]+)[\"'”’»)\]]{0,2}\s+[\"'“‘„«(\[¿¡—–-]{0,2}\s?(?=[^\W_])(?![a-zа-яё])"
+    r"(?:(?:(?<=[^\W\d_]{4})|(?<=\d{4})|(?<=[%)]))\.(?!\.)|(?<![!?])[!?]+)[\"'”’»)\]]{0,2}"
+    r"\s+[\"'“‘„«(\[¿¡—–-]{0,2}\s?(?=[^\W_])(?![a-zа-яё])"
 )
 # The patterns of `heedful check`, which needs Polars; French writes ? ! : ; with a space, so these do not count.
 TOKENIZED = re.compile(r" [.,、。](?: |$)|@-@|&apos;|&quot;| (?:n't|'s|'re|'ll) |@@(?: |$)|\u2581")
@@ -256,10 +263,13 @@ def check_input_language(subject: CheckedInput) -> Fault | None:
     if len(words) < MIN_WORDS:
         return None
     common = [word for word in words if not word[0].isupper()]
-    figures = {"words": len(common), "frequent_words": sum(word in frequent for word in common)}
+    figures = {"words": len(common), "frequent_words": len([word for word in common if word in frequent])}
     if language := find_other_language(words, frequent):
         return Fault(f"The text seems to be in another language ({language}).", figures)
-    if not common or surprise(figures["frequent_words"], len(common), sum(frequent.values())) < SURPRISE_THRESHOLD:
+    if figures["frequent_words"] >= MAX_FREQUENT_SHARE * len(common):
+        return None
+    share = min(MAX_FREQUENT_SHARE, sum(frequent.values()))
+    if surprise(figures["frequent_words"], len(common), share) < SURPRISE_THRESHOLD:
         return None
     return Fault("The text seems to be in another language.", figures)
 

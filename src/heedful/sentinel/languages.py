@@ -6,7 +6,8 @@ language if
 - it has at least two small words of another language, and at least as many of them as frequent words of training
   (each counted without the words that both have), or
 - it has so few frequent words of training that this is no chance: n KL(k / n, p) > SURPRISE_THRESHOLD for k frequent
-  words among n words, where p is their share in training. Capitalized words do not count, because they may be names.
+  words among n words, where p is their share in training, at most MAX_FREQUENT_SHARE. Capitalized words do not count,
+  because they may be names.
 
 The first rule needs a line in SMALL_WORDS for the other language, the second needs a longer text.
 """
@@ -21,9 +22,10 @@ from heedful.text.small_words import SMALL_WORDS
 NUM_FREQUENT_WORDS = 300
 MIN_WORDS = 4  # shorter texts are not judged
 MIN_SMALL_WORDS = 2  # of the other language
+MAX_FREQUENT_SHARE = 0.5  # p is at most this: other text of the language has fewer words that are frequent in training
 SURPRISE_THRESHOLD = 9.0  # log(1 / probability), so about 1 in 8,000 texts like those of training
 
-WORD = re.compile(r"[^\W\d_]+")
+LETTERS = re.compile(r"[^\W\d_]+")
 LANGUAGES_OF_WORD: dict[str, tuple[str, ...]] = {
     word: tuple(language for language, words in SMALL_WORDS.items() if word in words.split())
     for words in SMALL_WORDS.values()
@@ -37,7 +39,7 @@ def frequent_words(texts: Iterable[str]) -> dict[str, float]:
 
     The small words are included because a narrow corpus, such as captions, lacks many of them.
     """
-    counts = Counter(word for text in texts for word in WORD.findall(text) if not word[0].isupper())
+    counts = Counter(word for text in texts for word in LETTERS.findall(text) if not word[0].isupper())
     languages = {language: sum(counts[word] for word in words.split()) for language, words in SMALL_WORDS.items()}
     likely = max(languages, key=lambda language: languages[language])
     small = SMALL_WORDS[likely].split() if languages[likely] else []
@@ -49,17 +51,19 @@ def frequent_words(texts: Iterable[str]) -> dict[str, float]:
 def find_other_language(words: Sequence[str], frequent: Mapping[str, float]) -> str:
     """The code of another language whose small words the text has, or ""."""
     in_lowercase = [word.casefold() for word in words]
-    known = Counter(word for word in in_lowercase if word in frequent)
-    others = Counter(
-        language
+    candidates = [
+        languages
         for word in in_lowercase
-        if word not in known
-        for language in LANGUAGES_OF_WORD.get(word, ())
-    )  # fmt: skip
+        if word not in frequent and (languages := LANGUAGES_OF_WORD.get(word))
+    ]  # fmt: skip
+    if len(candidates) < MIN_SMALL_WORDS:
+        return ""
+    known = [LANGUAGES_OF_WORD.get(word, ()) for word in in_lowercase if word in frequent]
+    others = Counter(language for languages in candidates for language in languages)
     for language, count in others.most_common():
         if count < MIN_SMALL_WORDS:
             break
-        if count >= sum(times for word, times in known.items() if language not in LANGUAGES_OF_WORD.get(word, ())):
+        if count >= sum(language not in languages for languages in known):
             return language
     return ""
 

@@ -54,6 +54,8 @@ def find_markup(text: str) -> list[str]:
 
 def differences(find: Callable[[str], list[str]], source: str, output: str) -> tuple[list[str], list[str]]:
     """What only the source has, and what only the output has; repeated parts count as often as they occur."""
-    counts = Counter(find(source)), Counter(find(output))
-    lost, added = counts[0] - counts[1], counts[1] - counts[0]
+    in_source, in_output = find(source), find(output)
+    if in_source == in_output:  # mostly because both are empty
+        return [], []
+    lost, added = Counter(in_source) - Counter(in_output), Counter(in_output) - Counter(in_source)
     return list(lost.elements()), list(added.elements())
