@@ -85,7 +85,7 @@ POSSIBLE_END = re.compile("[.!?…;。！？；।؟]+")
 WIDE_END = re.compile("[。！？।؟]")
 # The end of a sentence before another: not the full stop of an initial, an ordinal, an abbreviation or an ellipsis.
 INNER_END = re.compile(
-    r"(?:(?:(?<=[^\W\d_]{4})|(?<=\d{4})|(?<=[%)]))\.(?!\.)|(?<![!?])[!?]+)[\"'”’»)\]]{0,2}"
+    r"[.!?](?<![.!?].)[.!?]{0,4}(?![.!?])(?:(?<=[!?])|(?<=[^\W\d_]{4}\.)|(?<=\d{4}\.)|(?<=[%)]\.))[\"'”’»)\]]{0,2}"
     r"\s+[\"'“‘„«(\[¿¡—–-]{0,2}\s?(?=[^\W_])(?![a-zа-яё])"
 )
 # The patterns of `heedful check`, which needs Polars; French writes ? ! : ; with a space, so these do not count.
