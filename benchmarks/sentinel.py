@@ -5,7 +5,8 @@ Good pairs are human translations in both directions: captions (Multi30k), every
 false alarm. Faults of every mechanical kind are planted into the same pairs; a fault counts as found if a flag of its
 kind is raised. The thresholds of `heedful.sentinel` were selected on every other line of held-out text; the claims are
 measured on the other lines, and both results are shown. No model is involved, so flags about probabilities are not
-tested.
+tested. The flag `language` is tested with the sources of all corpora: as inputs of models of their own language, in and
+out of domain, and of models of other languages with the same script.
 
     python benchmarks/sentinel.py [--quick]
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from heedful.sentinel import Flag, input_flags, output_flags
+from heedful.sentinel import Flag, frequent_words, input_flags, output_flags
 from heedful.sentinel.checks import find_addresses
 from heedful.sentinel.numbers import NUMBER, parse_numbers
 from heedful.text.tokenizer import Tokenizer, train
@@ -126,7 +127,11 @@ def statistics(tokenizer: Tokenizer, pairs: Sequence[Sequence[str]]) -> dict[str
 
     texts = dict(zip(SIDES, zip(*pairs, strict=True), strict=True))
     tokens = [sum(map(len, tokenizer.encode(texts[side]))) for side in SIDES]
-    return {"ratio": tokens[1] / tokens[0], "scripts": {side: count_scripts(texts[side]) for side in SIDES}}
+    return {
+        "ratio": tokens[1] / tokens[0],
+        "scripts": {side: count_scripts(texts[side]) for side in SIDES},
+        "words": {"source": frequent_words(texts["source"])},
+    }
 
 
 # -------------------------------------------------------------------------------------------------------------- faults
@@ -214,6 +219,31 @@ def addressed(change: Callable[[Random, str], str]) -> Fault:
     return Fault(spoil, ("urls",))
 
 
+def decorated(parts: Sequence[str], flag: str, change: Callable[[Random, str], str]) -> Fault:
+    """Put a part that must be kept into both sides, changed in the translation."""
+
+    def spoil(draw: Random, pair: Pair, _: Course) -> Pair:
+        part = draw.choice(parts)
+        return Pair(f"{part} {pair.source}", f"{change(draw, part)} {pair.output}".strip())
+
+    return Fault(spoil, (flag,))
+
+
+def inner_letter_changed(draw: Random, part: str) -> str:
+    places = [place for place, letter in enumerate(part) if letter.isalnum()] or [len(part) - 1]
+    place = draw.choice(places)
+    return part[:place] + draw.choice([letter for letter in "kqz" if letter != part[place]]) + part[place + 1 :]
+
+
+def sentence_omitted(draw: Random, pair: Pair, course: Course) -> Pair | None:
+    """Put another pair beside this one, and leave out its translation."""
+    other = draw.choice(course.pairs)
+    texts = (pair.source, pair.output, other.source, other.output)
+    if not all(text.endswith((".", "!", "?")) and not text.endswith("...") for text in texts):
+        return None
+    return Pair(f"{pair.source} {other.source}", draw.choice([pair.output, other.output]))
+
+
 def letter_changed(draw: Random, address: str) -> str:
     place = draw.choice([place for place in range(len(address) // 2, len(address)) if address[place].isalnum()])
     other = draw.choice([letter for letter in "abcxyz0189" if letter != address[place]])
@@ -281,6 +311,8 @@ def unfinished(_: Random, pair: Pair, __: Course) -> Pair:
 
 
 LONG = ("looping", "length")
+PLACEHOLDERS = ("{name}", "{0}", "{}", "{user.id:>8}", "{{name}}", "%s", "%d", "%(count)d", "%1$s", "$name", "${name}")
+MARKUP = ("<b>", "</b>", "<br/>", '<a href="x.html">', "&nbsp;", "&#39;", "[](page.html)", "![](picture.png)")
 FAULTS = {
     "number lost": numbered(lambda _draw, _number: ""),
     "digit changed": numbered(digit_changed),
@@ -301,6 +333,11 @@ FAULTS = {
     "three times as long": Fault(babbled, ("length",)),
     "other script": Fault(in_other_script, ("script",)),
     "unfinished": Fault(unfinished, ("unfinished",)),
+    "placeholder lost": decorated(PLACEHOLDERS, "placeholders", lambda _draw, _part: ""),
+    "placeholder changed": decorated(PLACEHOLDERS, "placeholders", inner_letter_changed),
+    "markup lost": decorated(MARKUP, "markup", lambda _draw, _part: ""),
+    "markup changed": decorated(MARKUP, "markup", inner_letter_changed),
+    "sentence omitted": Fault(sentence_omitted, ("omitted", "length")),
 }  # fmt: skip
 
 
@@ -361,6 +398,49 @@ def counted(flags: Sequence[tuple[Flag, ...]]) -> tuple[int, str]:
     """The number of pairs with a flag, and the count of each flag."""
     kinds = Counter(flag.name for some in flags for flag in some)
     return sum(map(bool, flags)), ", ".join(f"{kind} {times}" for kind, times in kinds.items())
+
+
+def source_language(course: Course) -> str:
+    _, code, direction = course.name.split()
+    return "en" if direction == "en-" else code.partition("_")[0]
+
+
+def examine_languages(courses: Sequence[Course], each: int) -> tuple[float, float]:
+    """The shares of texts in other languages that are found and of texts in the same language that are flagged; prints
+    both for every course. Texts have four words or more.
+    """
+    texts = {
+        course.name: Random(0).sample(sources, min(each, len(sources)))
+        for course in courses
+        if (sources := [pair.source for pair in course.pairs if len(pair.source.split()) >= 4])
+    }
+    languages = {course.name: source_language(course) for course in courses}
+    print(f"\n{'flag `language`, %':22} own corpus  own language, other corpora  other languages of the script")
+    totals = {"alarms": [0, 0], "other": [0, 0]}
+    examples: list[str] = []
+    for course in courses:
+        shares: dict[str, list[int]] = {}
+        for name, sources in texts.items():
+            other = languages[name]
+            if (other == "ru") != (languages[course.name] == "ru"):
+                continue
+            kind = "own" if name == course.name else "same" if other == languages[course.name] else other
+            flagged = [
+                text for text in sources
+                if any(flag.name == "language" for flag in input_flags(text, (), course.statistics))
+            ]  # fmt: skip
+            total = totals["alarms" if kind in ("own", "same") else "other"]
+            for counts in (total, shares.setdefault(kind, [0, 0])):
+                counts[0] += len(flagged)
+                counts[1] += len(sources)
+            examples += [f"{course.name}: {clipped(text)}" for text in flagged[:2] if kind in ("own", "same")]
+        cells = {kind: f"{100 * count / total:.1f}" for kind, (count, total) in shares.items()}
+        own, same = (cells.pop(kind, "-") for kind in ("own", "same"))
+        print(f"{course.name:22} {own:>10}  {same:>27}  {', '.join(f'{kind} {cells[kind]}' for kind in sorted(cells))}")
+    found, alarms = (counts[0] / counts[1] for counts in (totals["other"], totals["alarms"]))
+    print(f"all: found {found:.1%} of {totals['other'][1]:,}, false alarms {alarms:.2%} of {totals['alarms'][1]:,}")
+    print("\nfalse alarms of `language`, at most two of each kind", *examples, sep="\n")
+    return found, alarms
 
 
 def clipped(text: str, most: int = 110) -> str:
@@ -427,6 +507,7 @@ def main() -> int:
     chosen, examined = ([course.half(first) for course in every] for first in range(2))
     faults, found = examine_faults(chosen, examined, each)
     pairs, alarms = examine_good(chosen, examined, good)
+    other_languages, language_alarms = examine_languages(examined, 40 if quick else 200)
 
     print(f"\n{'real systems':30} pairs  alarms")
     for course in every:
@@ -440,6 +521,8 @@ def main() -> int:
         [
             ("faults planted", faults, 350 if quick else 2_000),
             ("mechanical faults found", found / faults, 0.99),
+            ("texts in other languages found", other_languages, 0.8),
+            ("minus false alarms of `language`, %", -100 * language_alarms, -0.5),
             ("good pairs", pairs, 1_400 if quick else 5_000),
             ("minus false alarms, % of good pairs", -100 * alarms / pairs, -0.5),
             (

@@ -345,6 +345,21 @@ GROUPS: dict[str, list[Case]] = {
             why="A Word document as input. The input must be plain text, not a document, a PDF or an archive.",
         ),
         Case(
+            "subtitles",
+            "heedful translate my-model film.srt",
+            ("film.srt is not plain text: its times would be translated as words. Extract", "add --as-text"),
+            2,
+            setup=lambda: write("film.srt", "1\n00:00:01,000 --> 00:00:02,000\nthe dog\n"),
+            why="A file with times, tags or keys, such as subtitles, HTML or JSON.",
+        ),
+        Case(
+            "binary data in a text file",
+            "heedful translate my-model data.txt",
+            ("data.txt is not text: it has zero bytes. If it is UTF-16 text, convert it to UTF-8",),
+            3,
+            setup=lambda: write("data.txt", bytes(range(200))),
+        ),
+        Case(
             "packed, and not called so",
             "heedful check train.en train.de",
             ("train.en is not text but compressed with gzip; rename it to end in .gz",),

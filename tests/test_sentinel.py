@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from functools import cache
+from math import comb, exp
 from pathlib import Path
 from random import Random
 
@@ -13,8 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.corpus import rules
-from heedful.sentinel import MEANINGS, Flag, checks, flag_rates, input_flags, output_flags, unknown_ids
+from heedful.sentinel import (
+    MEANINGS,
+    Flag,
+    checks,
+    flag_rates,
+    frequent_words,
+    input_flags,
+    output_flags,
+    unknown_ids,
+)
+from heedful.sentinel.languages import surprise
 from heedful.sentinel.numbers import NUMBER_WORDS, NUMERALS, find_lost_numbers, parse_numbers
+from heedful.text.small_words import SMALL_WORDS
 from heedful.text.tokenizer import train
 from heedful.training.statistics import count_scripts
 from support import corpus_faults as plant
@@ -30,12 +42,10 @@ STATISTICS = {  # what a model directory's training_statistics.json says
     "lengths": {"source": {"mean": 14.8, "p99": 30, "longest": 49}, "target": {"mean": 15.6, "p99": 34, "longest": 58}},
     "ratio": 1.05,
     "scripts": {"source": {"LATIN": 1.0}, "target": {"LATIN": 0.98, "CYRILLIC": 0.02}},
+    "words": {"source": {"a": 0.3, "in": 0.2, "is": 0.2, "man": 0.0, "and": 0.05}},
     "confidence": {"p1": -0.9, "p5": -0.73, "p50": -0.34},
 }
 SOURCE, TARGET = "A man in a red shirt is standing there.", "Dort steht ein Mann in einem roten Hemd."
-
-
-USUAL = "times the usual length"
 
 
 def flags_of(source: str, output: str, **more: object) -> dict[str, str]:
@@ -57,12 +67,14 @@ def test_a_usual_input_rings_nothing():
     ("text", "name", "detail"),
     [
         (" \n", "empty", "There is no text."),
-        ("A dog and a cat is standing there.", "unknown", "3 of 9 tokens are unknown."),
+        ("A dog and a cat is standing there.", "unknown", "The model does not know much of this text."),
         ("A man , in a red shirt", "tokenized", "` , ` looks like the output of a tokenizer."),
         ("A man in a red sh@@ irt", "tokenized", "`@@ ` looks like the output of a tokenizer."),
         ("\u2581A man", "tokenized", "`\u2581` looks like the output of a tokenizer."),
-        ("Мужчина в красной рубашке is standing there.", "script", "22 of 37 letters are not LATIN."),
-        ("in " * 50, "long", "50 tokens; the longest in training had 49."),
+        ("Мужчина в красной рубашке is standing there.", "script", "Most letters are not Latin."),
+        ("Ein Mann steht dort und er wartet.", "language", "The text seems to be in another language (de)."),
+        ("dlouhá bílá loď pluje kolem hor " * 3, "language", "The text seems to be in another language."),
+        ("in " * 50, "long", "The text is longer than every text that the model was trained on."),
     ],
 )
 def test_an_unusual_input_rings(text, name, detail):
@@ -104,28 +116,34 @@ def test_a_good_output_rings_nothing():
 @pytest.mark.parametrize(
     ("source", "output", "name", "detail"),
     [
-        (SOURCE, " ", "empty", "The output is empty; the source has 9 words."),
-        (SOURCE, SOURCE, "copied", "The output is the source."),
-        (SOURCE, "a man in a red shirt is standing there", "copied", "The output is the source."),
-        ("RED SHIRTS ARE STANDING THERE", "RED SHIRTS ARE STANDING THERE", "copied", "The output is the source."),
+        (SOURCE, " ", "empty", "The output is empty."),
+        (SOURCE, SOURCE, "copied", "The output repeats the source."),
+        (SOURCE, "a man in a red shirt is standing there", "copied", "The output repeats the source."),
+        ("RED SHIRTS ARE STANDING THERE", "RED SHIRTS ARE STANDING THERE", "copied", "The output repeats the source."),
         (SOURCE, "Dort steht" + " ein Mann" * 3, "looping", "`ein mann` occurs 3 times in a row."),
         (SOURCE, "ein Mann" + " Mann" * 4, "looping", "`mann` occurs 5 times in a row."),
         (SOURCE, "Dort, wo er ist, dort, wo er ist", "looping", "`dort wo er ist` occurs 2 times in a row."),
         (SOURCE, "Dort stehehehehehe ein Mann", "looping", "`he` occurs 5 times in a row."),
         (SOURCE, "あかいシャツ" * 3, "looping", "`あかいシャツ` occurs 3 times in a row."),
-        (SOURCE, "Dort.", "length", "1 tokens for 9 of source: 0.1 times the usual length."),
+        (SOURCE, "Dort.", "length", "The output is much shorter than usual."),
         (
             SOURCE,
             "Dort steht ein Mann",
             "length",
-            f"4 tokens for 9 of source: 0.4 {USUAL}, and the full stop is missing.",
+            "The output is much shorter than usual, and the full stop is missing.",
         ),
-        (SOURCE, "So ist das, " * 10, "length", "30 tokens for 9 of source: 3.2 times the usual length."),
+        (SOURCE, "So ist das, " * 10, "length", "The output is much longer than usual."),
         ("He is 30 years old.", "Er ist 13 Jahre alt.", "numbers", "Not in the output: 30."),
         ("See http://a.org/b, ok?", "Siehe http://a.org/c, ja?", "urls", "Not in the output: http://a.org/b."),
         ("Write to me@a.org.", "Schreib an mich@a.org.", "urls", "Not in the output: me@a.org."),
         ("Ask @somebody now", "Frag @jemand jetzt", "urls", "Not in the output: @somebody."),
-        (SOURCE, "Мужчина в красной рубашке стоит там.", "script", "30 of 30 letters are not LATIN."),
+        (SOURCE, "Мужчина в красной рубашке стоит там.", "script", "Most letters are not Latin."),
+        ("Hello {name}, %d files", "Hallo {Name}, %d Dateien", "placeholders", "Not in the output: {name}."),
+        ("%s of %s", "%s", "placeholders", "Not in the output: %s."),
+        ("Hello {name}", "Hallo {name} {name}", "placeholders", "Only in the output: {name}."),
+        ("<b>Now</b> or&nbsp;never", "<b>Jetzt</B> oder nie", "markup", "Not in the output: </b>, &nbsp;."),
+        ("See [this](a.html) page", "Siehe [diese] (a.html) Seite", "markup", "Not in the output: […](a.html)."),
+        (f"{SOURCE} He waits here.", TARGET[:25] + ".", "omitted", "The source has 2 sentences, the output has 1."),
     ],
 )  # fmt: skip
 def test_a_bad_output_rings(source, output, name, detail):
@@ -158,17 +176,125 @@ def test_a_loop_is_found_beside_a_longer_run_that_is_none():
 
 
 def test_cut_off_and_unsure():
-    assert flags_of(SOURCE, TARGET, finished=False) == {"unfinished": "Cut off after 8 tokens."}
-    said = flags_of(SOURCE, TARGET, log_probability=-9.0)
-    assert said == {"unsure": "log p per token is -1.00; in validation 99 % were above -0.90."}
+    assert flags_of(SOURCE, TARGET, finished=False) == {"unfinished": "The end is missing: the output was too long."}
+    assert flags_of(SOURCE, TARGET, log_probability=-9.0) == {"unsure": "The model is much less sure than usual."}
     assert flags_of(SOURCE, TARGET, log_probability=-8.0) == {}
+
+
+def test_the_figures_are_beside_the_sentence():
+    lengths = {"tokens": 4, "source_tokens": 9, "statistics": STATISTICS}
+    (unsure, *_) = output_flags(SOURCE, TARGET, log_probability=-9.0, **{**lengths, "tokens": 8})
+    assert unsure.figures == {"log_probability_per_token": -1.0, "threshold": -0.9}
+    (short,) = output_flags(SOURCE, "Dort steht ein Mann", **lengths)
+    assert short.figures == {"tokens": 4, "source_tokens": 9, "times_usual_length": 0.42}
+    assert short == Flag(short.name, short.side, short.detail)  # a line has one flag for all its segments
+
+
+def test_a_part_without_translation_or_attention_is_omitted():
+    assert flags_of(SOURCE, TARGET, untranslated=["Yes."]) == {"omitted": "Not in the output: `Yes.`."}
+    attention = [1.0, 1.1, 0.9, 0.05, 0.01, 0.02, 1.2, 1.0, 1.0]
+    assert flags_of(SOURCE, TARGET, attention=attention) == {"omitted": "The output may lack: `a red shirt`."}
+    assert flags_of(SOURCE, TARGET, attention=attention[:-1]) == {}  # for other words
+    assert flags_of(SOURCE, TARGET, attention=[1.0, 0.0, 1.0, 0.0, 0.0, *attention[5:]][:9]) != {}
+    assert flags_of(SOURCE, TARGET, attention=[1.0, 1.0, 0.0, 0.0, *[1.0] * 5]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("It rained. We left.", 2),
+        ("Mr. Smith of the U.S. Army met Dr. A. Jones.", 1),
+        ("He waited... Then he left… Nothing.", 1),
+        ("Am 5. Mai, d. h. bald, z. B. hier.", 1),
+        ("Really?! Yes! (It was.) 5 came.", 3),
+        ("Он пришёл. Она ушла!", 2),
+        ("今日は。明日は。", 2),
+        ("Version 2.6.32 of a.out at example.org", 1),
+        ("", 1),
+    ],
+)
+def test_sentences_are_counted_with_care(text, count):
+    assert checks.count_sentences(text) == count
+
+
+PLACEHOLDERS = [
+    "{name}",
+    "{0}",
+    "{}",
+    "%s",
+    "%d",
+    "%(x)d",
+    "%1$s",
+    "$name",
+    "${name}",
+    "{{name}}",
+    "{x[0]!r:>8}",
+    "%-5.2f",
+]
+MARKUP = ["<b>", "</b>", "<br/>", '<a href="x">', "&nbsp;", "&#39;", "[…](http://a.b/c)"]
+
+
+@pytest.mark.parametrize("part", [*PLACEHOLDERS, *MARKUP])
+def test_every_part_that_must_be_kept_is_missed(part):
+    """Kept: silent. Lost, changed or doubled: an alarm."""
+    name = "markup" if part in MARKUP else "placeholders"
+    source, output = f"A man {part} is there.", f"Ein Mann {part} ist da."
+    assert name not in flags_of(source, output)
+    for damaged in ("", part[:-1], f"{part} {part}", part.replace("n", "m")):
+        assert damaged == part or name in flags_of(source, output.replace(part, damaged)), damaged
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("3 < 5 > 2", "5 > 3, 3 > 2"),
+        ("I am 100% sicher", "100 % sure"),
+        ("50 %d'alcool", "50% alcohol"),
+        ("a <b and c> d", "a kleiner b und c groesser d"),
+        ("Write to <me@a.org>.", "Schreib an me@a.org."),
+        ("Usage: copy <file>", "Aufruf: copy <Datei>"),
+        ("AT&T pays US$50 and $5; A$AP", "AT & T zahlt 50 US-Dollar und 5 Dollar; ASAP"),
+        ("5 is { 1, 4 }, 20 % of it", "5 ist (1, 4), 20% davon"),
+        ("He is [sic] (1) here", "Er ist hier (1)"),
+    ],
+)
+def test_plain_text_has_neither_placeholders_nor_markup(source, output):
+    assert not {"placeholders", "markup"} & flags_of(source, output).keys()
+
+
+# ---------------------------------------------------------------------------------------------------------- languages
+
+
+@pytest.mark.parametrize("language", SMALL_WORDS)
+def test_every_language_is_known_from_its_own_words(language):
+    """A model of this language says nothing about its words, and names every other language in the table."""
+    known = {"words": {"source": frequent_words([SMALL_WORDS[language]] * 5)}}
+    for other, words in SMALL_WORDS.items():
+        foreign = [word for word in words.split() if word not in SMALL_WORDS[language].split()] * 4
+        names = [flag.name for flag in input_flags(" ".join(foreign or words.split()), (), known)]
+        assert names == ([] if other == language else ["language"]), other
+
+
+def test_short_texts_and_names_are_in_no_language():
+    known = {"words": {"source": frequent_words([SMALL_WORDS["en"]] * 5)}}
+    for text in ("Das ist gut", "", "12 34 56 78 90", "Angela Merkel, Wladimir Putin, Emmanuel Macron, Boris Johnson"):
+        assert [flag for flag in input_flags(text, (), known) if flag.name == "language"] == []
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.floats(0, 1))
+def test_surprise_bounds_the_probability_of_so_few_words(num_frequent, num_words, share):
+    if num_frequent > num_words:
+        return
+    tail = sum(comb(num_words, k) * share**k * (1 - share) ** (num_words - k) for k in range(num_frequent + 1))
+    assert tail <= exp(-surprise(num_frequent, num_words, share)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("missing", STATISTICS)
 def test_what_is_not_known_no_alarm_speaks_of(missing):
     """Silent: one alarm for each key; the others ring as before."""
-    silent = {"lengths": {"long"}, "ratio": {"length"}, "scripts": {"script"}, "confidence": {"unsure"}}[missing]
-    text = "Мужчина " * 50
+    silent = {"lengths": {"long"}, "ratio": {"length"}, "scripts": {"script"}, "words": {"language"}}
+    silent = {**silent, "confidence": {"unsure"}}[missing]
+    text = "мужчина " * 50
     worst = {"log_probability": -999.0, "tokens": 50, "source_tokens": 3}
 
     def rung(known: dict[str, object]) -> set[str]:
@@ -315,7 +441,32 @@ def test_any_text_is_looked_at_and_what_is_said_is_safe_to_show(source, output, 
 
 
 @pytest.mark.parametrize(
-    "unit", ["7", "1,234,", "1.", "@", "a", "a@", ".)", " .", "http://", "ab ", "\U0001d7db", "12 ", "ÀЖ", "-", "\n"]
+    "unit",
+    [
+        "{",
+        "%",
+        "<a ",
+        "&#",
+        "[(",
+        "${",
+        "{{a",
+        "Abcd. ",
+        "7",
+        "1,234,",
+        "1.",
+        "@",
+        "a",
+        "a@",
+        ".)",
+        " .",
+        "http://",
+        "ab ",
+        "\U0001d7db",
+        "12 ",
+        "ÀЖ",
+        "-",
+        "\n",
+    ],
 )
 def test_endless_texts_take_little_time(unit):
     begin = time.process_time()

@@ -1,6 +1,7 @@
 """Hypotheses, search traces and translations, which several packages use. No torch."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -85,7 +86,9 @@ class Flag:
 
     name: str
     side: str  # "input" or "output"
-    detail: str  # one short sentence with the numbers
+    detail: str  # one short sentence for readers of the translation
+    # The measured values behind the sentence. Flags that differ only in these are equal, so a line has one of them.
+    figures: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

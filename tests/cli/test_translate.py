@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -10,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
-from heedful.errors import DataError, HeedfulError
+from heedful.corpus.text_files import STRUCTURED_FORMATS
+from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.training.api import train
 from support.timeouts import PATIENCE
 from support.training_runs import settings_of, write_corpus
@@ -159,12 +161,38 @@ def test_misuse_is_answered_in_words(model, options, told):
 
 @pytest.mark.parametrize(
     ("name", "data", "told"),
-    [("a.gz", b"x", "is compressed; decompress it with: zcat"), ("a.txt", b"\xff\xfea\0", "UTF-16")],
+    [
+        ("a.gz", b"x", "is compressed; decompress it with: zcat"),
+        ("a.txt", b"\xff\xfea\0", "UTF-16"),
+        ("a.txt", b"text\n" * 9 + b"\0", "a.txt is not text: it has zero bytes"),
+        ("a.tmx", b"<tmx/>", "translate it with: --tmx"),
+        *((f"a{suffix.upper()}", b"x\n", "would be translated as words") for suffix in STRUCTURED_FORMATS),
+    ],
 )
 def test_a_file_of_the_wrong_kind(model, tmp_path, name, data, told):
     (tmp_path / name).write_bytes(data)
     result = CliRunner().invoke(app, ["translate", model, str(tmp_path / name)])
     assert told in str(result.exception)
+
+
+def test_a_structured_file_as_text(model, tmp_path):
+    (tmp_path / "a.srt").write_bytes(b"the dog\n")
+    done = translated(model, b"", str(tmp_path / "a.srt"), "--as-text")
+    assert done.stdout == translated(model, b"the dog\n").stdout
+    for path, options, exit_code in (("b", [], 2), ("b", ["--as-text"], 0)):
+        bulk = ["--bulk", str(tmp_path / "a.srt"), str(tmp_path / path), "--workers", "1", *options]
+        result = translated(model, b"", *bulk)
+        assert isinstance(result.exception, ConfigError) == (exit_code == 2), result.output
+    assert (tmp_path / "b").read_text() == done.stdout
+
+
+def test_progress_is_shown_inside_a_long_line(model, monkeypatch):
+    monkeypatch.setattr("heedful.cli.translate.PROGRESS_SECONDS", 0.0)
+    done = translated(model, b"the dog. " * 2000, "--beam", "1")
+    counts = re.findall(r"0 lines; of the next lines, ([\d,]+) of ([\d,]+) segments", done.stderr)
+    assert len(counts) > 3
+    assert len({total for _, total in counts}) == 1
+    assert counts == sorted(counts, key=lambda pair: int(pair[0].replace(",", "")))
 
 
 def test_a_folder_without_a_model(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 from heedful.corpus.check import check
 from heedful.corpus.findings import ALL_RULES, CORPUS_RULES, LEVELS, Report
-from heedful.corpus.languages import SMALL_WORDS, lines_in_other_language
+from heedful.corpus.languages import lines_in_other_language
 from heedful.corpus.parallel import (
     Evidence,
     best_path,
@@ -25,6 +25,7 @@ from heedful.corpus.parallel import (
     index_words,
 )
 from heedful.corpus.rules import RULES, Profile, apply_rules, make_profile
+from heedful.text.small_words import SMALL_WORDS
 from support import corpus_faults as plant
 from support.rule_reference import REFERENCE, reference
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from heedful import config
-from heedful.corpus.languages import SMALL_WORDS
+from heedful.text.small_words import SMALL_WORDS
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 CORPORA = {  # name -> folder, source, target, validation, test

@@ -144,6 +144,7 @@ class TrainingStatistics(OpenSection):
     ratio: float | None = None
     scripts: dict[Side, dict[str, float]] | None = None
     sentences: dict[Side, Annotated[float, Field(ge=0, le=1)]] | None = None  # share of lines with several
+    words: dict[Side, dict[str, float]] | None = None  # frequent words and their shares
     usual: dict[Literal["input", "output"], dict[str, float]] | None = None
     confidence: dict[str, float] | None = None
     alignment: AlignmentStatistics | None = None

@@ -99,7 +99,7 @@ def serve(
     from heedful import samples
     from heedful.bundle import is_export
 
-    path = samples.model(model) if model in samples.PAIRS and not Path(model).exists() else Path(model)
+    path = samples.model(model) if model in samples.MODELS and not Path(model).exists() else Path(model)
     folder = find_or_make_export(path, engine, quantization, probes)
     from heedful.serve.request_queue import QueueLimits
     from heedful.serve.server import run_server

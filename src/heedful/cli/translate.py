@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import typer
 
 from heedful import __version__
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.text.normalize import decode_line, escape_invisible
 from heedful.types import translation_to_dict
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_WINDOW_LINES = 2000  # sorted by length and translated together
 FIRST_WINDOW_LINES = 32  # small, so that output starts soon; the next ones double
 READ_BYTES = 1 << 18  # at most; a pipe returns what it has
+CHECKED_BYTES = 4096  # at the beginning of a file, to recognize what is not text
 PROGRESS_SECONDS = 10.0  # between two progress lines
 MAX_SHOWN_WARNINGS = 20  # the rest is counted
 NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
@@ -102,6 +103,9 @@ def translate(
         "--cluster",
         help="With --bulk: Ray cluster: ray (the cluster that this machine is part of), host:6379 or ray://host:10001.",
     ),
+    as_text: bool = typer.Option(
+        False, "--as-text", help="Translate every line of a file such as .html or .json, with its markup and keys."
+    ),
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
     threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: chosen by PyTorch)."),
 ) -> None:
@@ -144,7 +148,7 @@ def translate(
             "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
             "split_sentences": split_sentences, "suppress_words": words,
         }  # fmt: skip
-        translate_in_bulk(model, *bulk, search, as_json, cluster, workers)
+        translate_in_bulk(model, *bulk, search, as_json, as_text, cluster, workers)
         return
     if workers is not None or cluster is not None:
         raise ConfigError("--workers and --cluster need --bulk IN OUT: add --bulk IN OUT, or remove these options")
@@ -177,9 +181,9 @@ def translate(
         fill_translation_memory(translator, *tmx, options, reporter)
         return
     try:
-        with open_input(file) as stream:
+        with open_input(file, as_text) as stream:
             windows = reporter.report_between(read_windows(stream, reporter))
-            for number, translation in enumerate(translator.stream(windows, options)):
+            for number, translation in enumerate(translator.stream(windows, options, reporter.report_segments)):
                 reporter.count_line(number, translation)
                 write_line(format_translation(number, translation, nbest, as_json))
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
@@ -200,7 +204,7 @@ def fill_translation_memory(
     def translate(texts: list[str]) -> list[str]:
         nonlocal num_translated
         translations = []
-        for translation in translator.stream(reporter.report_between([texts]), options):
+        for translation in translator.stream(reporter.report_between([texts]), options, reporter.report_segments):
             reporter.count_line(num_translated, translation)
             num_translated += 1
             translations.append(translation.text)
@@ -221,6 +225,7 @@ def translate_in_bulk(
     file_out: str,
     search: dict[str, Any],
     as_json: bool,
+    as_text: bool,
     cluster: str | None,
     workers: int | None,
 ) -> None:
@@ -235,7 +240,14 @@ def translate_in_bulk(
     worker_launcher = make_launcher(cluster, count_cores() if cluster is None and workers is None else workers)
     with show_stages(Console(stderr=True)) as handle_progress:
         done = translate_file(
-            model, file_in, file_out, **search, as_json=as_json, launcher=worker_launcher, progress=handle_progress
+            model,
+            file_in,
+            file_out,
+            **search,
+            as_json=as_json,
+            as_text=as_text,
+            launcher=worker_launcher,
+            progress=handle_progress,
         )
     seconds = time.monotonic() - start
     counts = {
@@ -257,11 +269,11 @@ def translate_in_bulk(
     )
 
 
-def open_input(file: str) -> BinaryIO:
+def open_input(file: str, as_text: bool) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
     path = Path(file)
-    from heedful.corpus.text_files import reject_binary, suggest_path
+    from heedful.corpus.text_files import reject_binary, reject_structured, reject_zero_bytes, suggest_path
     from heedful.corpus.tmx import ARCHIVE_SUFFIXES
 
     if path.is_dir():
@@ -273,13 +285,16 @@ def open_input(file: str) -> BinaryIO:
         raise ConfigError(f"{file} is compressed; decompress it with: zcat {file} | heedful translate MODEL")
     stream = path.open("rb")
     try:
-        first_bytes = stream.peek(8)
+        first_bytes = stream.peek(CHECKED_BYTES)
         if first_bytes[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
             raise DataError(
                 f"{file} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
             )
         reject_binary(first_bytes, path)
-    except DataError:
+        reject_zero_bytes(first_bytes, path)
+        if not as_text:
+            reject_structured(path)
+    except HeedfulError:
         stream.close()
         raise
     return stream
@@ -364,11 +379,21 @@ class ProgressReporter:
         """Yield the windows, and print progress between them every PROGRESS_SECONDS."""
         for window in windows:
             yield window
-            now = time.monotonic()
-            if now - self.last_report >= PROGRESS_SECONDS:
-                self.last_report = now
-                speed = self.lines / (now - self.start)
+            if self.is_report_due():
+                speed = self.lines / (self.last_report - self.start)
                 typer.echo(f"heedful: {self.lines:,} lines, {speed:,.0f} per second", err=True)
+
+    def report_segments(self, done: int, total: int) -> None:
+        """Print how many segments of the next lines are translated: a line of a megabyte has thousands."""
+        if done < total and self.is_report_due():
+            typer.echo(f"heedful: {self.lines:,} lines; of the next lines, {done:,} of {total:,} segments", err=True)
+
+    def is_report_due(self) -> bool:
+        """Whether PROGRESS_SECONDS have passed since the last report; if so, the caller prints the next."""
+        now = time.monotonic()
+        is_due = now - self.last_report >= PROGRESS_SECONDS
+        self.last_report = now if is_due else self.last_report
+        return is_due
 
     def finish(self) -> None:
         if (more := self.warnings - MAX_SHOWN_WARNINGS) > 0:

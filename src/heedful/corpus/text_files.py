@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from heedful.errors import DataError, did_you_mean, require
+from heedful.errors import ConfigError, DataError, did_you_mean, require
 
 CHUNK_BYTES = 1 << 18  # read at a time
 MAX_LINE_BYTES = 1 << 16  # longer lines are rejected
@@ -25,6 +25,16 @@ BINARY_SIGNATURES = {  # first bytes of files that are not text, and what to do
     b"PK\x03\x04": f"a ZIP archive, like .docx and .xlsx files; unpack it, or {SAVE_AS_TEXT}",
     b"\xd0\xcf\x11\xe0": f"an office document; {SAVE_AS_TEXT}",
     b"%PDF-": f"a PDF; {SAVE_AS_TEXT}",
+}
+
+STRUCTURED_FORMATS = {  # suffix -> what it has besides text, and what to do with it
+    **dict.fromkeys((".srt", ".vtt", ".sub", ".ass", ".ssa"), "times"),
+    **dict.fromkeys((".po", ".pot", ".xliff", ".xlf", ".resx", ".strings", ".properties"), "keys and markup"),
+    **dict.fromkeys((".html", ".htm", ".xhtml", ".xml", ".sgm", ".sgml", ".svg", ".tei"), "tags"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".ini", ".ipynb"), "keys"),
+    **dict.fromkeys((".md", ".rst", ".adoc", ".tex", ".rtf"), "markup"),
+    **dict.fromkeys((".csv", ".tsv"), "columns"),
+    **dict.fromkeys((".docx", ".odt", ".pptx", ".xlsx", ".doc", ".ppt", ".xls", ".epub", ".pdf"), "formatting"),
 }
 
 
@@ -142,6 +152,24 @@ def reject_binary(head: bytes, path: Path) -> None:
     for signature, description in BINARY_SIGNATURES.items():
         if head.startswith(signature):
             raise DataError(f"{path} is not text but {description}")
+
+
+def reject_structured(path: Path) -> None:
+    """Raise a ConfigError if the name of a file says that its lines are not plain text."""
+    suffix = strip_compression_suffix(path).suffix.lower()
+    if suffix == ".tmx":
+        raise ConfigError(f"{path.name} is a translation memory; translate it with: --tmx {path} OUT")
+    if suffix in STRUCTURED_FORMATS:
+        raise ConfigError(
+            f"{path.name} is not plain text: its {STRUCTURED_FORMATS[suffix]} would be translated as words. "
+            "Extract the text to a file with one sentence per line; to translate every line as it is, add --as-text"
+        )
+
+
+def reject_zero_bytes(head: bytes, path: Path) -> None:
+    """Raise a DataError if the first bytes of a file contain a zero, which no text in UTF-8 has."""
+    if b"\0" in head:
+        raise DataError(f"{path} is not text: it has zero bytes. If it is UTF-16 text, convert it to UTF-8")
 
 
 def _check_first_chunk(chunk: bytes, path: Path) -> bytes:

@@ -71,6 +71,7 @@ class FlagResponse(BaseModel):
     name: str
     side: str
     detail: str
+    figures: Annotated[dict[str, float], Field(description="measured values, such as counts and thresholds")] = {}
 
 
 class TranslationResponse(BaseModel):

@@ -11,7 +11,7 @@ import numpy as np
 from heedful.alignment import AlignmentMethod
 from heedful.data.plan import BLOCK_ROWS
 from heedful.data.store import PreparedData, StoredCorpus
-from heedful.sentinel import flag_rates
+from heedful.sentinel import flag_rates, frequent_words
 from heedful.text.sentences import split_sentences
 from heedful.types import Hypothesis
 
@@ -27,8 +27,8 @@ def training_statistics(
     hypotheses: Sequence[Hypothesis],
     reading: AlignmentMethod | None = None,
 ) -> dict[str, Any]:
-    """Pairs; lengths, scripts and sentences of both sides; confidence on the validation set (log p per token); how
-    often training pairs raise each flag; the attention head that aligns words best.
+    """Pairs; lengths, scripts and sentences of both sides; frequent source words; confidence on the validation set (log
+    p per token); how often training pairs raise each flag; the attention head that aligns words best.
     """
     lengths = [token_lengths(corpora, side) for side in range(2)]
     texts = [sample_texts(corpora, side) for side in SIDES]
@@ -45,6 +45,7 @@ def training_statistics(
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
         "scripts": {side: count_scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
         "sentences": dict(zip(SIDES, map(multiple_sentences_share, texts, languages), strict=True)),
+        "words": {"source": frequent_words(texts[0])},
         "usual": flag_rates(zip(*(side[:MAX_FLAG_PAIRS] for side in texts), strict=True)),
         "confidence": {name: float(np.quantile(confidence, share)) for name, share in quantiles.items()},
         "alignment": asdict(reading) if reading else {},

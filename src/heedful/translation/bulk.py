@@ -34,7 +34,15 @@ from heedful.bundle import INNER_FOLDER, find_bundle, is_export, open_bundle, op
 from heedful.corpus.launchers import Launcher, LocalLauncher
 from heedful.corpus.runner import run_stage
 from heedful.corpus.shards import CodeVersions, Shard, ShardRecord, hash_code, hash_inputs, hash_values
-from heedful.corpus.text_files import CHUNK_BYTES, explain_read_errors, open_decompressed, strip_compression_suffix
+from heedful.corpus.text_files import (
+    CHUNK_BYTES,
+    explain_read_errors,
+    open_decompressed,
+    reject_binary,
+    reject_structured,
+    reject_zero_bytes,
+    strip_compression_suffix,
+)
 from heedful.data.prepare import ProgressCallback, StageProgress
 from heedful.data.store import MANIFEST
 from heedful.engines.base import Engine
@@ -47,6 +55,7 @@ from heedful.types import translation_to_dict
 BULK_VERSION = 2  # increase it when a code change changes the output: older pieces are then recomputed
 MIN_PIECE_BYTES = 1 << 19  # a few thousand lines, so the overhead of a shard is small
 MAX_PIECES = 1 << 14  # larger files have larger pieces
+CHECKED_BYTES = 4096  # at the beginning of a file, to recognize what is not text
 WINDOW_LINES = 2000  # sorted by length and translated together
 MARKER_FILE, DONE_FILE, TEXT_FILE, JOINED_FILE = ".heedful", "done.json", "text", "whole"
 ENGINE_PACKAGES = {  # their versions are part of a piece's hash
@@ -80,15 +89,17 @@ def translate_file(
     split_sentences: bool | None = None,
     suppress_words: Sequence[str] | None = None,
     as_json: bool = False,
+    as_text: bool = False,
     launcher: Launcher | None = None,
     progress: ProgressCallback = lambda _step: None,
 ) -> BulkSummary:
     """Write the translation of line k of `source` to line k of `output`; options as in `TranslationOptions`.
 
+    `as_text` also accepts files such as .html and .json, whose markup and keys are then translated as words.
     If the process is killed, the same call resumes. It starts over if the input, model, options or version changed.
     """
     source, output = Path(source).absolute(), Path(output).absolute()
-    check_paths(source, output)
+    check_paths(source, output, as_text)
     search: dict[str, Any] = {
         "beam": beam, "length_penalty": length_penalty, "prefix": prefix, "tag": tag,
         "split_sentences": split_sentences, "suppress_words": suppress_words,
@@ -120,7 +131,7 @@ def translate_file(
 # --------------------------------------------------------------------------------------------------------- checks
 
 
-def check_paths(source: Path, output: Path) -> None:
+def check_paths(source: Path, output: Path, as_text: bool) -> None:
     """Raise an error if `source` cannot be read or `output` cannot be written, before any work is done."""
     if source.is_dir():
         raise ConfigError(
@@ -135,8 +146,13 @@ def check_paths(source: Path, output: Path) -> None:
     if source.resolve() == output.resolve() or (output.exists() and source.samefile(output)):
         raise ConfigError(f"{source} is both input and output; choose another file for the translations")
     with explain_read_errors(source), open_decompressed(source) as stream:
-        if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
-            raise DataError(f"{source} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8")
+        head = stream.read(CHECKED_BYTES)
+    if head[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise DataError(f"{source} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {source} > {source}.utf8")
+    reject_binary(head, source)
+    reject_zero_bytes(head, source)
+    if not as_text:
+        reject_structured(source)
 
 
 def check_model(model: str | Path, options: TranslationOptions) -> str:

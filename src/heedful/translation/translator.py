@@ -39,6 +39,7 @@ WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
 # Lines are split into sentences unless this share of the training sources, or more, had several. Measured with
 # benchmarks/sentences.py.
 MULTIPLE_SENTENCES_SHARE = 0.3
+BatchCallback = Callable[[int, int], object]  # numbers of translated and of all segments
 INDICES_PER_LINE = 1 << 20  # for its segments, so sampling depends only on the line's position
 
 
@@ -193,8 +194,16 @@ class Translator:
         translations = list(self.stream([window], TranslationOptions(**options)))
         return translations[0] if isinstance(texts, str) else translations
 
-    def stream(self, windows: Iterable[Sequence[str]], options: TranslationOptions) -> Iterator[Translation]:
-        """Translate every text of every window, in order; the texts of a window are batched together."""
+    def stream(
+        self,
+        windows: Iterable[Sequence[str]],
+        options: TranslationOptions,
+        on_batch: BatchCallback = lambda _done, _total: None,
+    ) -> Iterator[Translation]:
+        """Translate every text of every window, in order; the texts of a window are batched together.
+
+        After every batch, `on_batch` gets the number of translated segments and of all segments of the window.
+        """
         first_index, search = 0, self.search_options(options)
         for texts in windows:
             lines_of_texts = [[normalize(line)[0] for line in text.split("\n")] for text in texts]
@@ -202,7 +211,7 @@ class Translator:
             segments_of_lines = self.make_segments(lines, options, first_index)
             first_index += len(lines) * INDICES_PER_LINE
             sources = [segment.source for line in segments_of_lines for segment in line]
-            results = iter(self.translate_without_words(sources, search, options.suppress_words))
+            results = iter(self.translate_without_words(sources, search, options.suppress_words, on_batch))
             translations = iter(
                 [
                     self.assemble_line(line, line_segments, [next(results) for _ in line_segments], options)
@@ -296,19 +305,27 @@ class Translator:
         return len(self.source.encode([text])[0]) <= self.max_source_tokens
 
     def translate_sources(
-        self, sources: Sequence[EncodedSource], search: SearchOptions
+        self,
+        sources: Sequence[EncodedSource],
+        search: SearchOptions,
+        on_batch: BatchCallback = lambda _done, _total: None,
     ) -> list[tuple[EngineResult, ...]]:
         """Translate the sources in batches; results in input order."""
         results: dict[int, tuple[EngineResult, ...]] = {}
         for rows in make_batches([len(source.tokens) for source in sources]):
             results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
+            on_batch(len(results), len(sources))
         return [results[row] for row in range(len(sources))]
 
     def translate_without_words(
-        self, sources: Sequence[EncodedSource], search: SearchOptions, words: Sequence[str] | None
+        self,
+        sources: Sequence[EncodedSource],
+        search: SearchOptions,
+        words: Sequence[str] | None,
+        on_batch: BatchCallback = lambda _done, _total: None,
     ) -> list[tuple[EngineResult, ...]]:
         """Translate the sources, and again those whose translation contains a suppressed word."""
-        results = self.translate_sources(sources, search)
+        results = self.translate_sources(sources, search, on_batch)
         suppressor = self.word_suppressor(words)
         if suppressor is None:
             return results
@@ -344,6 +361,8 @@ class Translator:
         parts = [TranslatedSegment(*three) for three in zip(line_segments, chosen, texts, strict=True)]
         text = "".join(part.text + self.gap_after(part.segment) for part in parts).rstrip(" ")
         log_probability = fsum(each.log_probability for each in hypotheses)
+        method = None if options.alignment is None else self.alignment_method(options.alignment)
+        weights = self.line_attention(parts, method) if method else None
         flags = dict.fromkeys(
             flag
             for segment in line_segments
@@ -359,6 +378,8 @@ class Translator:
                 finished=all(each.finished for each in hypotheses),
                 statistics=self.bundle.statistics,
                 ends=max(1, len(line_segments)),
+                untranslated=[part.segment.text for part in parts if not part.text],
+                attention=None if weights is None else weights.sum(0).tolist(),
             )
         )
         tokens = tuple(
@@ -369,9 +390,8 @@ class Translator:
         )
         score = fsum(each.score for each in hypotheses)
         translation = Translation(line, text, score, log_probability, tokens, flags=tuple(flags))
-        if options.alignment is None:
+        if weights is None:
             return translation
-        weights = self.line_attention(parts, self.alignment_method(options.alignment))
         rounded = tuple(tuple(row) for row in weights.round(4).tolist()) if options.soft_alignment else None
         return replace(translation, alignment=hard_links(weights, options.alignment_threshold), weights=rounded)
 

@@ -1,0 +1,27 @@
+"""The most frequent small words of languages in Latin and Cyrillic script, by which texts are distinguished."""
+
+SMALL_WORDS = {
+    "en": "a i the and of to in is that it was for with his he she are this at from have not you they were an by",
+    "de": "der die und das den von zu mit sich des auf ist im dem nicht ein eine als auch es er sie einem einen werden",
+    "fr": "le la les des est dans une pour que qui sur au avec il elle pas du un et ce sont cette je vous ne aux se",
+    "es": "el los las que del una por con para es su al lo como más pero sus este en un muy está y no yo ella",
+    "pt": "a o os de que do da em um uma para com não por mais dos como mas foi ao ele das tem sua é eu você está na",
+    "it": "il di che è un una per non sono con del della gli le nel alla anche più dei questo ha lo si mi io due",
+    "nl": "de het een van en in dat die te op voor met zijn niet aan er ook als bij maar om uit door hij ze twee",
+    "sv": "och att det som en på är av för med den till inte har de ett om han var jag sig ska",
+    "da": "og at det som en på er af for med den til ikke har de et om han var jeg sig skal",
+    "no": "og at det som en på er av for med den til ikke har de et om han var jeg seg skal",
+    "fi": "ja on ei se että hän mutta oli niin kun joka ovat minä sinä tämä myös mitä kuin",
+    "pl": "i w nie na się z do że to jest o jak ale po co tak za od jego są przez tylko dla jestem",
+    "cs": "a v na se je že s z do to o ve jsem ale za by pro po jako jeho jsou při které dva muž",
+    "ro": "și de în la cu pe nu un o este care din să pentru sunt mai că s-a fost ca",
+    "hu": "a az és hogy nem is egy ez azt van meg volt csak már ha mint vagy",
+    "tr": "bir ve bu için da de ile ne çok o var mı ben sen olarak daha gibi değil",
+    "id": "yang dan di itu dengan untuk tidak ini dari dalam akan pada juga saya ke karena adalah",
+    "vi": "là của và có không được cho các một người trong đã với này tôi những để",
+    "ca": "el la els les de i que un una per amb és no del al dels en com més va",
+    "ru": "и в не на я что он с это как его но по она к у за мы из от ты так все бы же вы",
+    "uk": "і в не на я що він з це як його але по вона до у за ми із від ти так все та є",
+    "bg": "и в не на се да от за е с че по ще са това той като но до му",
+    "sr": "и у је да се на за не су од са као што али то он",
+}
