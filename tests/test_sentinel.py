@@ -199,24 +199,6 @@ def test_a_part_without_translation_or_attention_is_omitted():
     assert flags_of(SOURCE, TARGET, attention=[1.0, 1.0, 0.0, 0.0, *[1.0] * 5]) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("It rained. We left.", 2),
-        ("Mr. Smith of the U.S. Army met Dr. A. Jones.", 1),
-        ("He waited... Then he left… Nothing.", 1),
-        ("Am 5. Mai, d. h. bald, z. B. hier.", 1),
-        ("Really?! Yes! (It was.) 5 came.", 3),
-        ("Он пришёл. Она ушла!", 2),
-        ("今日は。明日は。", 2),
-        ("Version 2.6.32 of a.out at example.org", 1),
-        ("", 1),
-    ],
-)
-def test_sentences_are_counted_with_care(text, count):
-    assert checks.count_sentences(text) == count
-
-
 PLACEHOLDERS = [
     "{name}",
     "{0}",

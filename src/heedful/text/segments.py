@@ -38,14 +38,34 @@ def segment_sentence(text: str, gap: str, fits: Fits, level: int = 0) -> Segment
         middle = len(text) // 2
         halves = [(text[:middle], ""), (text[middle:], gap)] if middle else []
         return [part for half in halves for part in segment_sentence(*half, fits, level)] or [(text, gap)]
-    packed: Segments = []
-    for part, space in split_at(text, BOUNDARIES[level]):
-        if packed and fits(longer := packed[-1][0] + packed[-1][1] + part):
-            packed[-1] = (longer, space)
-        else:
-            packed.append((part, space))
-    packed[-1] = (packed[-1][0], packed[-1][1] + gap)
-    return [smaller for part, space in packed for smaller in segment_sentence(part, space, fits, level + 1)]
+    parts = split_at(text, BOUNDARIES[level])
+    parts[-1] = (parts[-1][0], parts[-1][1] + gap)
+    segments: Segments = []
+    begin = 0
+    while begin < len(parts):
+        end = fitting_end(parts, begin, fits)
+        merged, space = join_parts(parts[begin:end])
+        segments += segment_sentence(merged, space, fits, level + 1)
+        begin = end
+    return segments
+
+
+def fitting_end(parts: Segments, begin: int, fits: Fits) -> int:
+    """The end of the parts from `begin` that fit together: by doubling, then bisection, so `fits` is seldom called."""
+    end, step = begin + 1, 1
+    while end < len(parts) and fits(join_parts(parts[begin : end + step])[0]):
+        end, step = min(end + step, len(parts)), 2 * step
+    too_far = min(end + step, len(parts) + 1)
+    while too_far - end > 1:
+        middle = (end + too_far) // 2
+        end, too_far = (middle, too_far) if fits(join_parts(parts[begin:middle])[0]) else (end, middle)
+    return end
+
+
+def join_parts(parts: Segments) -> tuple[str, str]:
+    """The parts as one, with the space after the last."""
+    last, gap = parts[-1]
+    return "".join(text + space for text, space in parts[:-1]) + last, gap
 
 
 def split_at(text: str, boundary: re.Pattern[str]) -> Segments:
