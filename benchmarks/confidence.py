@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 import heedful
 from heedful import samples
+from heedful.bundle import open_bundle
 from heedful.confidence import LABEL_THRESHOLD, THRESHOLDS, Calibration, Features, fit_calibration
 from heedful.metrics.score import sentence_scores
 from heedful.translation.calibrate import measure_sources, store_calibration
@@ -77,8 +78,9 @@ def measure(translator: Translator, pairs: list[tuple[str, str]]) -> list[list[A
     return [[astuple(each) for each in features], chrf, [pairs[row][0] for row in rows]]
 
 
-def measure_all(pair: str, quick: bool, cache: dict[str, Any]) -> dict[str, Measured]:
-    """Validation set, test set and other domains; measurements that the cache has are not repeated."""
+def measure_all(pair: str, quick: bool, path: Path | None) -> dict[str, Measured]:
+    """Validation set, test set and other domains; measurements that the file `path` has are not repeated."""
+    cache = json.loads(path.read_text()) if path and path.exists() else {}
     translator = heedful.load(samples.model(pair), threads=1)
     sets = {"validation": TATOEBA[pair].format("valid"), "test": TATOEBA[pair].format("test"), **OTHER_DOMAINS[pair]}
     counts = {"validation": None, "test": 600 if quick else 4_000}
@@ -86,10 +88,10 @@ def measure_all(pair: str, quick: bool, cache: dict[str, Any]) -> dict[str, Meas
         key = f"{pair} {name}"
         if key not in cache and not (quick and name in OTHER_DOMAINS[pair]):
             start = time.monotonic()
-            cache[key] = measure(translator, read_pairs(pattern, counts.get(name, 400)))
-            print(
-                f"# {key}: {len(cache[key][1]):,} sentences translated in {time.monotonic() - start:.0f} s", flush=True
-            )
+            cache[key] = measure(translator, read_pairs(pattern, counts.get(name, 300)))
+            print(f"# {key}: {len(cache[key][1]):,} sentences in {time.monotonic() - start:.0f} s", flush=True)
+            if path:
+                path.write_text(json.dumps(cache))
     return {name: Measured(*cache[f"{pair} {name}"]) for name in sets if f"{pair} {name}" in cache}
 
 
@@ -154,10 +156,10 @@ def measure_cost(pair: str, calibration: Calibration, count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         shutil.copytree(samples.model(pair), model)
-        store_calibration(heedful.bundle.open_bundle(model), calibration)
+        store_calibration(open_bundle(model), calibration)
         models = {"torch": model}
         try:
-            heedful.export(model, "ctranslate2", Path(folder) / "export")
+            heedful.export(model, Path(folder) / "export")
             models["ctranslate2"] = Path(folder) / "export"
         except heedful.HeedfulError as error:
             print(f"# no CTranslate2 here: {error}")
@@ -181,13 +183,10 @@ def main() -> int:
     arguments = options.parse_args()
     header(__file__)
     path, quick = arguments.features, arguments.quick
-    cache = json.loads(path.read_text()) if path and path.exists() else {}
     claims: list[tuple[str, float, float]] = []
     tables = {}
     for pair in ("pt-en",) if quick else samples.PAIRS:
-        tables[pair] = measure_all(pair, quick, cache)
-        if path:
-            path.write_text(json.dumps(cache))
+        tables[pair] = measure_all(pair, quick, path)
     print(f"\n{'':20} {'lines':>6} {'chrF':>6} {'bound':>6} {'coverage':>9} {'ECE':>6} {'AURC':>6} {'mean log p':>10} "
           f"{'p':>6}  {'sure':>9}  {'check':>9}  {'unsure':>9}")  # fmt: skip
     for pair, measured in tables.items():

@@ -44,7 +44,7 @@ from heedful.text.normalize import decode_line
 from heedful.translation.translator import TranslationOptions, Translator, load
 from heedful.types import translation_to_dict
 
-BULK_VERSION = 1  # increase it when a code change changes the output: older pieces are then recomputed
+BULK_VERSION = 2  # increase it when a code change changes the output: older pieces are then recomputed
 MIN_PIECE_BYTES = 1 << 19  # a few thousand lines, so the overhead of a shard is small
 MAX_PIECES = 1 << 14  # larger files have larger pieces
 WINDOW_LINES = 2000  # sorted by length and translated together
@@ -260,7 +260,8 @@ def translate_piece(
     (path,) = shard.inputs
     start = int(shard.name) * piece_bytes
     counts = Counter({"lines": 0, "blank": 0, "replaced": 0})
-    options = TranslationOptions(**search, tokens=as_json)  # tokens would need a second pass in CTranslate2
+    # Tokens would need a second pass in CTranslate2; confidence needs them.
+    options = TranslationOptions(**search, tokens=as_json, confidence=as_json)
     with (path / TEXT_FILE if path.is_dir() else path).open("rb") as stream, (folder / TEXT_FILE).open("wb") as output:
         windows = decode_windows(read_lines(stream, start, start + piece_bytes), counts)
         for translation in translator.stream(windows, options):
