@@ -159,7 +159,7 @@ def measure_cost(pair: str, calibration: Calibration, count: int) -> None:
         store_calibration(open_bundle(model), calibration)
         models = {"torch": model}
         try:
-            heedful.export(model, Path(folder) / "export")
+            heedful.export(model, Path(folder) / "export", probes=texts[:20])
             models["ctranslate2"] = Path(folder) / "export"
         except heedful.HeedfulError as error:
             print(f"# no CTranslate2 here: {error}")

@@ -126,10 +126,14 @@ class Calibration:
 
     def confidence(self, features: Features) -> Confidence:
         """Label, probability, expected chrF and lower bound of a translated sentence."""
-        probability = self.probability(features)
-        label = "sure" if probability >= SURE else "unsure" if probability < UNSURE else "check"
+        probability = round(self.probability(features), 4)
         expected = float(np.interp(self.score(features), self.knots, self.expected))
-        return Confidence(label, round(probability, 4), round(expected, 2), self.lower_bound(features))
+        return Confidence(choose_label(probability), probability, round(expected, 2), self.lower_bound(features))
+
+
+def choose_label(probability: float) -> str:
+    """The label of a sentence with this P(chrF > LABEL_THRESHOLD)."""
+    return "sure" if probability >= SURE else "unsure" if probability < UNSURE else "check"
 
 
 def _index(values: Sequence[float], value: float, name: str) -> int:

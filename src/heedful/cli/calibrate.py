@@ -20,10 +20,10 @@ def calibrate(
 
     \b
       heedful calibrate my-model --source valid.en --reference valid.de
-      echo "Good morning" | heedful translate my-model --confidence
+      heedful calibrate my-model --source valid.en --reference valid.de --json
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.cli.systems import read_lines
-    from heedful.confidence import LABEL_THRESHOLD, SURE, THRESHOLDS, UNSURE
+    from heedful.confidence import LABEL_THRESHOLD, THRESHOLDS, choose_label
     from heedful.translation.calibrate import calibrate as calibrate_model
 
     calibration = calibrate_model(model, read_lines(source), read_lines(reference))
@@ -31,7 +31,7 @@ def calibrate(
         typer.echo(json.dumps(asdict(calibration)))
         return
     curve = calibration.probabilities[THRESHOLDS.index(LABEL_THRESHOLD)]
-    labels = Counter("sure" if value >= SURE else "unsure" if value < UNSURE else "check" for value in curve)
+    labels = Counter(map(choose_label, curve))
     shares = ", ".join(f"{label} {labels[label] / len(curve):.0%}" for label in ("sure", "check", "unsure"))
     typer.echo(
         f"{model}: calibrated on {calibration.sentences:,} sentences; {shares}. "
