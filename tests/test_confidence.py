@@ -49,7 +49,7 @@ def simulate(count: int, seed: int = 1) -> tuple[list[Features], np.ndarray, lis
     draw = np.random.default_rng(seed)
     quality = draw.beta(3, 1.5, count)
     features = [
-        Features(float(q), float(q**3), abs(float(noise)), float(2 - q + noise), float(0.5 + q / 2))
+        Features(float(q), float(3 * log(q)), abs(float(noise)), float(2 - q + noise), float(0.5 + q / 2))
         for q, noise in zip(quality, draw.normal(0, 0.1, count), strict=True)
     ]
     chrf = np.clip(100 * quality + draw.normal(0, 5 + 15 * (1 - quality), count), 0, 100)
@@ -199,7 +199,7 @@ def test_features_worked_by_hand():
     best, other = hypothesis(log(0.5), log(0.8), log(0.9)), hypothesis(log(0.1), log(0.2))
     features = measure_features([best, other], ["abcd", "abce"], attention, 5, 1.0)
     assert features.mean_probability == pytest.approx(0.36 ** (1 / 3))
-    assert features.min_probability == pytest.approx(0.5)
+    assert features.min_log_probability == pytest.approx(log(0.5))
     assert features.length_deviation == pytest.approx(log(6 / 3))
     assert features.attention_entropy == pytest.approx(log(2) / 2)
     weights = [0.36 ** (1 / 3), 0.02 ** (1 / 2)]
@@ -216,7 +216,7 @@ def test_similarities_and_entropies():
 
 def test_an_empty_translation_has_features():
     features = measure_features([Hypothesis((), 0.0, -0.5, (-0.5,), True)], [""], None, 3, 0.9)
-    assert features == Features(exp(-0.5), exp(-0.5), pytest.approx(abs(log(1 / 3.6))), 0.0, 1.0)
+    assert features == Features(exp(-0.5), -0.5, pytest.approx(abs(log(1 / 3.6))), 0.0, 1.0)
 
 
 def test_features_do_not_depend_on_the_batch(translator):
@@ -272,7 +272,7 @@ def test_no_confidence_without_calibration_or_for_an_ensemble(translator, model,
 
 
 def test_exports_measure_the_same_features(translator, model, tmp_path):
-    """CTranslate2 stops earlier, so some n-best lists differ; for equal translations, all but the agreement is equal."""
+    """CTranslate2 stops earlier, so n-best lists may differ; for equal translations, all but the agreement is equal."""
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'heedful[export]'")
     heedful.export(model, tmp_path / "export", probes=SENTENCES)
     exported = heedful.load(tmp_path / "export")

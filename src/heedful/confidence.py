@@ -1,6 +1,6 @@
 r"""How sure is it? The probability that a sentence's chrF is above a threshold, and a lower bound of its chrF.
 
-    x = (p_mean, p_min, length deviation, attention entropy, n-best agreement)    `Features` of a translated sentence
+    x = (mean p, min log p, length deviation, attention entropy, n-best agreement)    `Features` of a sentence
     s = b + w . (x - mean(x)) / std(x)         the score: least squares, so s predicts chrF from the features
     P(chrF > c) = f_c(s),  E[chrF] = g(s)      isotonic regressions: the non-decreasing functions closest to the data
     chrF >= the k-th smallest chrF of n similar validation sentences, k = floor((n + 1) / 10), with probability 0.9
@@ -33,7 +33,7 @@ THRESHOLDS = (30, 40, 50, 60, 70, 80)  # of chrF
 LEVELS = (0.8, 0.9, 0.95)  # of the lower bounds
 GROUPS = 30  # of sentences with similar scores, whose means enter the isotonic regressions
 BINS = 5  # of scores, each with its own bounds
-WEIGHTS_SHARE = 4  # one in this many sentences fits the weights, which are only six numbers
+WEIGHTS_SHARE = 3  # one in this many sentences fits the weights, which are only six numbers
 RIDGE = 1e-3  # keeps features that are constant or copies of each other harmless
 SURE, UNSURE = 0.9, 0.5  # P(chrF > LABEL_THRESHOLD) from which a sentence is sure, and below which it is unsure
 LABEL_THRESHOLD = 50
@@ -47,7 +47,7 @@ class Features:
     """What the search shows about one translated sentence."""
 
     mean_probability: float  # exp(mean of log p over the tokens): their geometric mean
-    min_probability: float  # of the least probable token
+    min_log_probability: float  # of the least probable token
     length_deviation: float  # |log(target tokens / expected target tokens)|
     attention_entropy: float  # mean over the target tokens, in nats; 0 for models without attention
     agreement: float  # mean similarity of the n-best translations to the best, weighted by mean_probability
@@ -65,7 +65,7 @@ def measure_features(
     similarities = [trigram_similarity(texts[0], text) for text in texts]
     return Features(
         mean_probabilities[0],
-        exp(min(best.log_probabilities, default=0.0)),
+        min(best.log_probabilities, default=0.0),
         abs(log((len(best.tokens) + 1) / (ratio * (source_tokens + 1)))),
         mean_entropy(attention),
         float(np.average(similarities, weights=np.maximum(mean_probabilities, 1e-300))),

@@ -124,7 +124,7 @@ def test_translations_equal_those_of_heedful_translate(running, exported):
 
 
 def test_confidence(tmp_path):
-    features = [Features(q, q**3, 0.1, 2 - q, 0.5 + q / 2) for q in np.linspace(0.2, 1, 2_000)]
+    features = [Features(q, q - 1, 0.1, 2 - q, 0.5 + q / 2) for q in np.linspace(0.2, 1, 2_000)]
     calibration = fit_calibration(features, [100 * each.mean_probability for each in features], map(str, range(2_000)))
     shutil.copytree(samples.model("pt-en"), tmp_path / "model")
     store_calibration(open_bundle(tmp_path / "model"), calibration)
