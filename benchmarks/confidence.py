@@ -10,7 +10,7 @@ package descriptions (Debian). Nothing is claimed about the other domains; the t
     AURC        area under the risk-coverage curve: the mean over k of the mean of 100 - chrF over the k sentences with
                 the highest scores; compared with ranking by mean log p in a paired bootstrap over the sentences
 
-    python benchmarks/confidence.py [--quick] [--features FILE]
+    python benchmarks/confidence.py [--quick] [--others COUNT] [--features FILE]
 
 `--features` stores the measured features and reuses them in the next run, so that only the statistics are repeated.
 HEEDFUL_DATA is the directory of the corpora (default: ../shared/data next to the repository).
@@ -78,7 +78,7 @@ def measure(translator: Translator, pairs: list[tuple[str, str]]) -> list[list[A
     return [[astuple(each) for each in features], chrf, [pairs[row][0] for row in rows]]
 
 
-def measure_all(pair: str, quick: bool, path: Path | None) -> dict[str, Measured]:
+def measure_all(pair: str, quick: bool, num_others: int, path: Path | None) -> dict[str, Measured]:
     """Validation set, test set and other domains; measurements that the file `path` has are not repeated."""
     cache = json.loads(path.read_text()) if path and path.exists() else {}
     translator = heedful.load(samples.model(pair), threads=1)
@@ -88,7 +88,7 @@ def measure_all(pair: str, quick: bool, path: Path | None) -> dict[str, Measured
         key = f"{pair} {name}"
         if key not in cache and not (quick and name in OTHER_DOMAINS[pair]):
             start = time.monotonic()
-            cache[key] = measure(translator, read_pairs(pattern, counts.get(name, 300)))
+            cache[key] = measure(translator, read_pairs(pattern, counts.get(name, num_others)))
             print(f"# {key}: {len(cache[key][1]):,} sentences in {time.monotonic() - start:.0f} s", flush=True)
             if path:
                 path.write_text(json.dumps(cache))
@@ -179,6 +179,7 @@ def measure_cost(pair: str, calibration: Calibration, count: int) -> None:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="one model, 600 test sentences, no other domains")
+    options.add_argument("--others", type=int, default=300, help="sentences of each other domain")
     options.add_argument("--features", type=Path, help="file to store measured features in, and to reuse them from")
     arguments = options.parse_args()
     header(__file__)
@@ -186,7 +187,7 @@ def main() -> int:
     claims: list[tuple[str, float, float]] = []
     tables = {}
     for pair in ("pt-en",) if quick else samples.PAIRS:
-        tables[pair] = measure_all(pair, quick, path)
+        tables[pair] = measure_all(pair, quick, arguments.others, path)
     print(f"\n{'':20} {'lines':>6} {'chrF':>6} {'bound':>6} {'coverage':>9} {'ECE':>6} {'AURC':>6} {'mean log p':>10} "
           f"{'p':>6}  {'sure':>9}  {'check':>9}  {'unsure':>9}")  # fmt: skip
     for pair, measured in tables.items():
@@ -203,7 +204,7 @@ def main() -> int:
                     (f"{pair}: minus p that mean log p ranks as well", -figures["p"], -0.5 if quick else -0.05),
                 ]
     print(f"(of each label: share of the sentences, and how many of them have chrF > {LABEL_THRESHOLD})\n")
-    measure_cost("pt-en", calibration, 100 if quick else 1_000)
+    measure_cost("pt-en", calibration, 100)
     print()
     return verdict(claims)
 
