@@ -158,6 +158,7 @@ def test_the_public_names():
         "Hypothesis",
         "Translation",
         "__version__",
+        "calibrate",
         "check",
         "export",
         "import_model",

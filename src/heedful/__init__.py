@@ -10,10 +10,11 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "HeedfulError", "Hypothesis", "Translation", "__version__",
-    "check", "export", "import_model", "init", "inspect", "load", "prepare", "train",
+    "calibrate", "check", "export", "import_model", "init", "inspect", "load", "prepare", "train",
 ]  # fmt: skip
 
 _FUNCTION_MODULES = {  # imported on first use
+    "calibrate": "heedful.translation.calibrate",
     "check": "heedful.corpus.check",
     "export": "heedful.exporters.api",
     "import_model": "heedful.importers.api",

@@ -100,6 +100,16 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Confidence:
+    """How good a translated sentence probably is (docs/confidence.md); for a text, its least certain sentence."""
+
+    label: str  # sure, check or unsure
+    probability: float  # that chrF is above 50
+    expected: float  # chrF
+    lower_bound: float  # that chrF reaches with a probability of 90 %
+
+
+@dataclass(frozen=True, slots=True)
 class Translation:
     """A translated text. Scores of several sentences are summed, their other values concatenated."""
 
@@ -112,6 +122,7 @@ class Translation:
     flags: tuple[Flag, ...] = ()
     alternatives: tuple["Translation", ...] = ()  # the rest of the n-best list
     weights: tuple[tuple[float, ...], ...] | None = None  # attention of target words to source words, if requested
+    confidence: Confidence | None = None  # if requested, and the model is calibrated
 
     def __str__(self) -> str:
         return self.text

@@ -13,18 +13,21 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.client import IncompleteRead
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 import uvicorn
 
 import heedful
-from heedful.bundle import manifest_entry
+from heedful import samples
+from heedful.bundle import manifest_entry, open_bundle
+from heedful.confidence import Features, fit_calibration
 from heedful.errors import HeedfulError
 from heedful.serve.app import create_app
 from heedful.serve.auth import hash_key
@@ -32,6 +35,7 @@ from heedful.serve.gateway import RequestHead
 from heedful.serve.request_queue import QueueLimits
 from heedful.serve.state import ServerSettings
 from heedful.serve.supervisor import WorkerSupervisor
+from heedful.translation.calibrate import store_calibration
 from support.free_ports import free_port
 
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
@@ -117,6 +121,26 @@ def test_translations_equal_those_of_heedful_translate(running, exported):
             [t.log_probability for t in here.tokens]
         )
         assert [tuple(link) for link in one["alignment"] or ()] == list(here.alignment or ())
+
+
+def test_confidence(tmp_path):
+    features = [Features(q, q - 1, 0.1, 2 - q, 0.5 + q / 2) for q in np.linspace(0.2, 1, 2_000)]
+    calibration = fit_calibration(features, [100 * each.mean_probability for each in features], map(str, range(2_000)))
+    shutil.copytree(samples.model("pt-en"), tmp_path / "model")
+    store_calibration(open_bundle(tmp_path / "model"), calibration)
+    expected = heedful.load(tmp_path / "model", threads=1)("Bom dia.", confidence=True).confidence
+    with Running(tmp_path / "model") as server:
+        requests = ({"confidence": True}, {}, {"confidence": True, "beam": 2})
+        replies = [server.post("/v1/translate", {"texts": "Bom dia.", **request})[1] for request in requests]
+        assert [reply["translations"][0]["confidence"] for reply in replies] == [asdict(expected), None, None]
+        assert server.post("/v1/translate", {"texts": "a", "confidence": "sure"})[0] == 422
+        request = Request(
+            f"http://127.0.0.1:{server.port}/v1/document?confidence=true",
+            b"Bom dia.\n",
+            {"Accept": "application/x-ndjson"},
+        )
+        with urlopen(request, timeout=60) as response:
+            assert json.loads(response.read())["confidence"] == asdict(expected)
 
 
 def test_concurrent_clients_get_their_own_translations(running, exported):

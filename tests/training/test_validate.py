@@ -4,10 +4,13 @@ import itertools
 
 import pytest
 
+import heedful
+from heedful.bundle import open_bundle
 from heedful.data.prepare import prepare
 from heedful.errors import DataError
 from heedful.training.api import train
 from heedful.training.data import make_plan, regularize, split_validation
+from heedful.training.events import Note
 from heedful.training.finish import choose_length_penalty
 from heedful.training.validate import group_by_tokens
 from support.training_runs import events, settings_of, write_corpus
@@ -81,3 +84,21 @@ def test_another_penalty_must_be_better_beyond_chance(metric, mended, chosen):
     said = {1.0: usual, 1.4: [*references[:mended], *usual[mended:]], 0.6: [text[:-4] for text in usual]}
     assert choose_length_penalty(said, references, metric) == chosen
     assert choose_length_penalty({1.0: usual}, references, metric) == 1.0
+
+
+def test_training_calibrates_the_model_if_there_is_enough_validation_text(tmp_path, monkeypatch):
+    folder = write_corpus(tmp_path, pairs=120)
+    settings = settings_of(folder, folder / "run", steps=2, validate_every=2, save_every=2)
+    emitted = []
+    model = train(settings, on_event=emitted.append)
+    reasons = [event.text for event in emitted if isinstance(event, Note)]
+    assert any("reports no confidence: a calibrated confidence needs at least 2,000" in reason for reason in reasons)
+    assert "calibration" not in open_bundle(model).statistics
+    for module in ("heedful.confidence", "heedful.training.finish"):
+        monkeypatch.setattr(f"{module}.MIN_SENTENCES", 5)
+    monkeypatch.setattr("heedful.confidence.GROUPS", 2)
+    monkeypatch.setattr("heedful.confidence.BINS", 2)
+    model = train(settings_of(folder, folder / "other", steps=2, validate_every=2, save_every=2))
+    translator = heedful.load(model)
+    assert translator.calibration.sentences >= 5
+    assert translator("a red house", confidence=True).confidence is not None

@@ -39,7 +39,7 @@ from heedful.bundle.format import (
     sibling,
 )
 from heedful.bundle.verify import find_bundle, open_bundle, read_float_weights, read_weights
-from heedful.bundle.write import manifest_entry, write_bundle
+from heedful.bundle.write import manifest_entry, replace_statistics, write_bundle
 
 __all__ = [
     "CARD_FILE",
@@ -63,6 +63,7 @@ __all__ = [
     "open_export",
     "read_float_weights",
     "read_weights",
+    "replace_statistics",
     "sibling",
     "write_bundle",
     "write_inner_folder",

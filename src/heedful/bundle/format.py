@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PositiveFloat, ValidationError, model_validator
 
 import heedful
 from heedful import config
+from heedful.confidence import LEVELS, THRESHOLDS, Features
 from heedful.config import PositiveInt
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
@@ -135,6 +136,34 @@ class AlignmentStatistics(OpenSection):
     head: Annotated[int, Field(ge=0)] | None = None
 
 
+FeatureNumbers = Annotated[list[float], Field(min_length=len(fields(Features)), max_length=len(fields(Features)))]
+Curve = Annotated[list[float], Field(min_length=1, max_length=1000)]
+
+
+class CalibrationStatistics(OpenSection):
+    """The numbers of `heedful.confidence.Calibration`."""
+
+    sentences: PositiveInt
+    means: FeatureNumbers
+    scales: Annotated[list[PositiveFloat], Field(min_length=len(fields(Features)), max_length=len(fields(Features)))]
+    weights: FeatureNumbers
+    intercept: float
+    knots: Curve
+    expected: Curve
+    probabilities: Annotated[list[Curve], Field(min_length=len(THRESHOLDS), max_length=len(THRESHOLDS))]
+    edges: Curve
+    bounds: Annotated[list[Curve], Field(min_length=len(LEVELS), max_length=len(LEVELS))]
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> Self:
+        """Raise ValueError unless each curve has a value per knot, and each level a bound per bin."""
+        if {len(curve) for curve in (self.expected, *self.probabilities)} != {len(self.knots)}:
+            raise ValueError("the curves have other lengths than `knots`")
+        if {len(bin_bounds) for bin_bounds in self.bounds} != {len(self.edges) + 1}:
+            raise ValueError("`bounds` must have a value for each bin between the `edges`")
+        return self
+
+
 class TrainingStatistics(OpenSection):
     """training_statistics.json: the baseline that inputs and outputs are compared with."""
 
@@ -148,6 +177,7 @@ class TrainingStatistics(OpenSection):
     usual: dict[Literal["input", "output"], dict[str, float]] | None = None
     confidence: dict[str, float] | None = None
     alignment: AlignmentStatistics | None = None
+    calibration: CalibrationStatistics | None = None
 
 
 @dataclass(frozen=True)

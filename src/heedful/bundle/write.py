@@ -104,6 +104,29 @@ def write_bundle(
     return replace(bundle, folder=folder)
 
 
+def replace_statistics(bundle: Bundle, statistics: Mapping[str, Any]) -> Bundle:
+    """Replace training_statistics.json of a model directory, as atomically as `write_bundle`."""
+    contents = {  # in the current format, even if the bundle has an older one
+        CONFIG_FILE: bundle.description.model_dump(mode="json"),
+        GENERATION_FILE: bundle.generation.model_dump(mode="json"),
+        STATISTICS_FILE: statistics,
+    }
+    folder, new = bundle.folder, sibling(bundle.folder, "new")
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(folder, new, ignore=shutil.ignore_patterns(MANIFEST))
+        for name, tree in contents.items():
+            (new / name).write_bytes(dump_json(tree))
+        write_manifest(new)
+        changed = verify_bundle(new)
+        replace_folder(new, folder)
+    except OSError as error:
+        raise HeedfulError(f"{folder} cannot be written: {error}. The model is unchanged") from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return replace(changed, folder=folder)
+
+
 def write_manifest(folder: Path) -> None:
     """Write manifest.json for all files of a directory, and flush everything to disk."""
     entries = {path.name: manifest_entry(path) for path in sorted(folder.iterdir())}

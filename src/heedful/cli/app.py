@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import typer
 
 from heedful import __version__
+from heedful.cli.calibrate import calibrate
 from heedful.cli.check import check
 from heedful.cli.compare import compare
 from heedful.cli.demo import demo
@@ -64,6 +65,7 @@ app = typer.Typer(
   heedful translate my-model < in.en translate line by line
   heedful evaluate new test.de       score translations
   heedful compare test.de old new    compare systems with significance tests
+  heedful calibrate my-model ...     fit how sure a model is of its translations
   heedful inspect my-model "A dog."  show attention and search in a web page
   heedful serve my-model             serve a model over HTTP, with a web page
   heedful export my-model            export to another format and verify it
@@ -79,6 +81,7 @@ app.command("train")(train)
 app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
+app.command("calibrate")(calibrate)
 app.command("inspect")(inspect)
 app.command("export")(export)
 app.command("serve")(serve)

@@ -20,7 +20,7 @@ from heedful.types import translation_to_dict
 
 if TYPE_CHECKING:
     from heedful.translation.translator import TranslationOptions, Translator
-    from heedful.types import Translation
+    from heedful.types import Confidence, Translation
 
 MAX_WINDOW_LINES = 2000  # sorted by length and translated together
 FIRST_WINDOW_LINES = 32  # small, so that output starts soon; the next ones double
@@ -28,6 +28,15 @@ READ_BYTES = 1 << 18  # at most; a pipe returns what it has
 CHECKED_BYTES = 4096  # at the beginning of a file, to recognize what is not text
 PROGRESS_SECONDS = 10.0  # between two progress lines
 MAX_SHOWN_WARNINGS = 20  # the rest is counted
+NOT_WITH_CONFIDENCE = {  # cannot be combined with --confidence -> advice
+    "--ensemble": "each model is calibrated alone; remove --ensemble",
+    "--tmx": "a translation memory has no place for it; remove one of the two options",
+    "--nbest": "Marian's format has no place for it; use --json",
+    "--beam": "it is calibrated for the beam of the model; remove --beam",
+    "--length-penalty": "it is calibrated for the penalty of the model; remove --length-penalty",
+    "--prefix": "it is not calibrated for translations with a forced beginning; remove --prefix",
+    "--sample": "it is not calibrated for samples; remove --sample",
+}
 NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
     "FILE": "--bulk reads IN and writes OUT; remove FILE",
     "--ensemble": "each worker loads only one model; remove --ensemble",
@@ -35,6 +44,7 @@ NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
     "--nbest": "--bulk writes one translation per line; remove --nbest (--json has scores)",
     "--alignment": "--bulk does not write word links; remove --alignment",
     "--sample": "a resumed run must give the same result; remove --sample",
+    "--confidence": "--json has the confidence of each line; remove --confidence",
     "--device": "workers run on CPU cores; remove --device",
     "--threads": "each worker has one thread; use --workers N instead",
 }
@@ -60,6 +70,11 @@ def translate(
     ),
     soft: bool = typer.Option(
         False, "--soft", help="With --alignment: print attention weights instead of links, in Marian's format."
+    ),
+    confidence: bool | None = typer.Option(
+        None,
+        "--confidence/--no-confidence",
+        help="Append sure, check or unsure, and the probability that chrF is above 50 (default: --json and keyboard).",
     ),
     as_json: bool = typer.Option(
         False, "--json", help="Print a JSON object for each line, with scores, tokens and flags."
@@ -134,13 +149,21 @@ def translate(
         raise ConfigError("--tmx reads and writes translation memories: remove FILE, --json, --nbest and --alignment")
     if sample and (beam is not None or length_penalty is not None):
         raise ConfigError("--beam and --length-penalty need beam search: remove these options, or remove --sample")
+    if confidence:
+        conflicts = {
+            "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None and not as_json, "--sample": sample,
+            "--beam": beam is not None, "--length-penalty": length_penalty is not None, "--prefix": prefix,
+        }  # fmt: skip
+        for name in (name for name, is_present in conflicts.items() if is_present):
+            raise ConfigError(f"{name} cannot be combined with --confidence: {NOT_WITH_CONFIDENCE[name]}")
     from heedful.translation.suppression import read_words
 
     words = None if suppress_words is None else read_words(suppress_words)
     if bulk:
         conflicts = {
             "FILE": file != "-", "--ensemble": others, "--tmx": tmx, "--nbest": nbest is not None,
-            "--alignment": alignment, "--sample": sample, "--device": device, "--threads": threads is not None,
+            "--alignment": alignment, "--sample": sample, "--confidence": confidence, "--device": device,
+            "--threads": threads is not None,
         }  # fmt: skip
         for name in (name for name, is_present in conflicts.items() if is_present):
             raise ConfigError(f"{name} cannot be combined with --bulk: {NOT_IN_BULK[name]}")
@@ -152,7 +175,8 @@ def translate(
         return
     if workers is not None or cluster is not None:
         raise ConfigError("--workers and --cluster need --bulk IN OUT: add --bulk IN OUT, or remove these options")
-    if file == "-" and not tmx and sys.stdin.isatty():
+    is_interactive = file == "-" and not tmx and sys.stdin.isatty()
+    if is_interactive:
         typer.echo(
             "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
         )
@@ -161,6 +185,11 @@ def translate(
 
     machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
     translator = load(model, others=others, **machine)
+    if confidence and translator.calibration is None:
+        raise ConfigError(
+            f"{model} has no calibration for --confidence: run heedful calibrate on its model directory, with at least "
+            "2,000 sentence pairs (an export for Hugging Face cannot report confidence)"
+        )
     options = TranslationOptions(
         beam=beam,
         num_best=1 if nbest is None else nbest,
@@ -173,6 +202,7 @@ def translate(
         soft_alignment=soft,
         split_sentences=split_sentences,
         suppress_words=words,
+        confidence=as_json or is_interactive if confidence is None else confidence,
     )
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):
@@ -185,7 +215,9 @@ def translate(
             windows = reporter.report_between(read_windows(stream, reporter))
             for number, translation in enumerate(translator.stream(windows, options, reporter.report_segments)):
                 reporter.count_line(number, translation)
-                write_line(format_translation(number, translation, nbest, as_json))
+                write_line(format_translation(number, translation, nbest, as_json, show_confidence=bool(confidence)))
+                if is_interactive and not (confidence or as_json) and translation.confidence:
+                    typer.echo(f"heedful: {describe_confidence(translation.confidence)}", err=True)
     except BrokenPipeError:  # the reader, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
@@ -328,15 +360,26 @@ def decode_input_line(line: bytes, number: int, reporter: "ProgressReporter") ->
     return text
 
 
-def format_translation(number: int, translation: "Translation", nbest: int | None, as_json: bool) -> str:
-    """One line of output, or one per n-best translation."""
+def format_translation(
+    number: int, translation: "Translation", nbest: int | None, as_json: bool, *, show_confidence: bool = False
+) -> str:
+    """One line of output, or one per n-best translation; with confidence, a blank line stays blank."""
     if as_json:
         return json.dumps(translation_to_dict(translation), ensure_ascii=False)
     if nbest is None:
-        return text_with_links(translation)
+        shown = translation.confidence if show_confidence else None
+        return text_with_links(translation) + (f" ||| {shown.label} {shown.probability:.2f}" if shown else "")
     return "\n".join(
         f"{number} ||| {text_with_links(candidate)} ||| F0= {candidate.log_probability:.6g} ||| {candidate.score:.6g}"
         for candidate in (translation, *translation.alternatives)
+    )
+
+
+def describe_confidence(confidence: "Confidence") -> str:
+    """Such as: sure: chrF is above 50 with probability 0.97, and at least 56.6 in 9 of 10 such sentences."""
+    return (
+        f"{confidence.label}: chrF is above 50 with probability {confidence.probability:.2f}, and at least "
+        f"{confidence.lower_bound:.0f} in 9 of 10 such sentences"
     )
 
 

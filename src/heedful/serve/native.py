@@ -1,6 +1,7 @@
 """heedful's own API.
 
-POST /v1/translate     {"texts": [...], "beam": 5, "alternatives": 3, "alignment": "best", "tokens": true}
+POST /v1/translate     {"texts": [...], "beam": 5, "alternatives": 3, "alignment": "best", "tokens": true,
+                        "confidence": true}
 POST /v1/document      plain text of many lines; translations are streamed line by line
 """
 
@@ -41,6 +42,7 @@ class TranslateRequest(BaseModel):
     alternatives: Annotated[int, Field(ge=0, le=8, description="number of alternative translations of each text")] = 0
     alignment: Annotated[str, Field(pattern="^(best|naive|shifted)$")] | None = None
     tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
+    confidence: Annotated[bool, Field(description="return how sure the model is, if it is calibrated")] = False
     prefix: Annotated[str, Field(max_length=200, description="forced beginning of every translation")] = ""
     tag: Annotated[Tag | None, Field(description="a tag of the model")] = None
     split_sentences: Annotated[
@@ -56,6 +58,7 @@ class DocumentRequest(BaseModel):
     beam: Beam | None = None
     length_penalty: LengthPenalty | None = None
     tag: Tag | None = None
+    confidence: bool = False
 
 
 class TokenResponse(BaseModel):
@@ -74,6 +77,15 @@ class FlagResponse(BaseModel):
     figures: Annotated[dict[str, float], Field(description="measured values, such as counts and thresholds")] = {}
 
 
+class ConfidenceResponse(BaseModel):
+    """How good a translation probably is: the confidence of its least certain sentence."""
+
+    label: Annotated[str, Field(description="sure, check or unsure")]
+    probability: Annotated[float, Field(description="that chrF is above 50")]
+    expected: Annotated[float, Field(description="chrF")]
+    lower_bound: Annotated[float, Field(description="that chrF reaches with a probability of 90 %")]
+
+
 class TranslationResponse(BaseModel):
     """A text and its translation."""
 
@@ -85,6 +97,9 @@ class TranslationResponse(BaseModel):
     alternatives: list[str]
     alignment: Annotated[list[tuple[int, int]], Field(description="source word, target word")] | None = None
     flags: list[FlagResponse]
+    confidence: Annotated[
+        ConfidenceResponse | None, Field(description="null: not requested, not calibrated, or not the default search")
+    ] = None
 
 
 class TranslateResponse(BaseModel):

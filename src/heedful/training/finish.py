@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from heedful.alignment import AlignmentMethod, AttentionExample, correlate_pieces, find_best_method
-from heedful.bundle import GenerationSettings, model_card, open_bundle, write_bundle
+from heedful.bundle import Bundle, GenerationSettings, model_card, open_bundle, write_bundle
+from heedful.confidence import MIN_SENTENCES
 from heedful.config import Settings
 from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
+from heedful.errors import HeedfulError
 from heedful.files import replace_text
 from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
@@ -31,9 +33,12 @@ from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
 from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
+from heedful.translation.calibrate import fit_translator, store_calibration
+from heedful.translation.translator import Translator
 from heedful.types import Hypothesis
 
 BEAM = 5
+MAX_CALIBRATION_PAIRS = 5_000
 ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = (
     200,
     5_000,
@@ -43,9 +48,11 @@ MAX_TESTED_LINES = 2_000  # in a significance test: bootstrapping more needs muc
 
 
 def count_finish_validations(data: TrainingData) -> float:
-    """The duration of `finish` in validations: one per candidate, plus a beam search per penalty and test."""
-    num_test_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
-    num_searches = len(LENGTH_PENALTIES) + num_test_pairs / max(1, len(data.validation))
+    """The duration of `finish` in validations: one per candidate, and searches (penalties, tests, calibration)."""
+    num_searched_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
+    if (num_calibration_pairs := len(calibration_pairs(data))) >= MIN_SENTENCES:
+        num_searched_pairs += num_calibration_pairs
+    num_searches = len(LENGTH_PENALTIES) + num_searched_pairs / max(1, len(data.validation))
     return 3 + 5 * num_searches
 
 
@@ -77,7 +84,9 @@ def finish(
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
     reading = find_alignment_head(model, data, device)
-    write_model(folder, settings, data, weights, penalty, scores, evaluations["validation"].hypotheses, reading)
+    hypotheses = evaluations["validation"].hypotheses
+    bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
+    calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
     log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed))
     write_report(run)
@@ -212,6 +221,26 @@ def find_alignment_head(model: Seq2Seq, data: TrainingData, device: torch.device
     return find_best_method(examples, correlate_pieces((source.tolist(), target.tolist()) for source, target in pairs))
 
 
+# ------------------------------------------------------------------------------------------------ confidence
+
+
+def calibration_pairs(data: TrainingData) -> ValidationSet:
+    """The validation corpora, also the pairs that `validate_pairs` leaves out; without one, the pairs held out."""
+    corpora = data.prepared.split("validation")
+    return read_pairs(corpora, MAX_CALIBRATION_PAIRS) if corpora else data.validation
+
+
+def calibrate_model(bundle: Bundle, translator: Translator, data: TrainingData, log: MetricsLog, step: int) -> None:
+    """Fit the confidence on the validation text and store it; log why if it is too short."""
+    pairs = calibration_pairs(data)
+    try:
+        calibration = fit_translator(translator, pairs.sources, pairs.references)
+    except HeedfulError as error:
+        log(Note(f"the model reports no confidence: {error}", "info", step))
+        return
+    store_calibration(bundle, calibration)
+
+
 # ------------------------------------------------------------------------------------------------ the model directory
 
 
@@ -224,7 +253,7 @@ def write_model(
     scores: dict[str, Any],
     hypotheses: Sequence[Hypothesis],
     reading: AlignmentMethod | None,
-) -> None:
+) -> Bundle:
     """Write the model directory, with its card."""
     assert settings.model is not None
     prepared, languages, corpora = data.prepared, (settings.source, settings.target), data.stored_corpora
@@ -240,7 +269,7 @@ def write_model(
         fingerprint=prepared.fingerprint,
         max_tokens=max_tokens,
     )
-    write_bundle(
+    return write_bundle(
         folder,
         model=settings.model,
         weights={name: weight.float().numpy() for name, weight in weights.items()},

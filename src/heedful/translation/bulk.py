@@ -281,7 +281,8 @@ def translate_piece(
     (path,) = shard.inputs
     start = int(shard.name) * piece_bytes
     counts = Counter({"lines": 0, "blank": 0, "replaced": 0})
-    options = TranslationOptions(**search, tokens=as_json)  # tokens would need a second pass in CTranslate2
+    # Tokens would need a second pass in CTranslate2; confidence needs them.
+    options = TranslationOptions(**search, tokens=as_json, confidence=as_json)
     with (path / TEXT_FILE if path.is_dir() else path).open("rb") as stream, (folder / TEXT_FILE).open("wb") as output:
         windows = decode_windows(read_lines(stream, start, start + piece_bytes), counts)
         for translation in translator.stream(windows, options):

@@ -19,6 +19,7 @@ import numpy as np
 
 from heedful.alignment import SPACE, AlignmentMethod, Array, Links, hard_links, soft_alignment
 from heedful.bundle import Bundle, is_export, open_bundle, open_export
+from heedful.confidence import Calibration, Features, measure_features
 from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOptions, SearchOptions
 from heedful.errors import HeedfulError, did_you_mean, require
 from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
@@ -27,7 +28,7 @@ from heedful.text.segments import WIDE_CLAUSES, segment_text
 from heedful.text.sentences import WIDE_ENDS, split_sentences
 from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
 from heedful.translation.suppression import SUPPRESSED, WordSuppressor, compile_words
-from heedful.types import Token, Translation
+from heedful.types import Confidence, Token, Translation
 
 BATCH_TOKENS = 2048  # of sources in one batch, padding included
 BATCH_SENTENCES = 128  # maximum per batch
@@ -116,7 +117,10 @@ def load(
         for member in members:
             check_same_vocabulary(bundle, member)
         options["others"] = members
-    return Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
+    translator = Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
+    if others:
+        translator.calibration = None  # it is that of the first model
+    return translator
 
 
 def check_same_vocabulary(first: Bundle, member: Bundle) -> None:
@@ -146,6 +150,7 @@ class TranslationOptions:
     soft_alignment: bool = False  # whether to return attention weights of words too
     split_sentences: bool | None = None  # translate the sentences of a line separately; None: as the model was trained
     suppress_words: Sequence[str] | None = None  # words or phrases that no translation may contain; () for none
+    confidence: bool = False  # whether to return how sure the model is, which needs attention and the whole n-best list
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,7 @@ class Translator:
         self.max_tokens = bundle.model.max_positions if bundle.model.positions else UNBOUNDED
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
+        self.calibration = read_calibration(bundle, engine)
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
         share_of_multiple = nested_value(bundle.statistics, "sentences", "source") or 0.0
         self.splits_sentences = share_of_multiple < MULTIPLE_SENTENCES_SHARE
@@ -233,14 +239,15 @@ class Translator:
             raise HeedfulError(f"length penalty must be between 0 and {MAX_LENGTH_PENALTY}, not {penalty}")
         if threshold is not None and not 0 < threshold <= 1:
             raise HeedfulError(f"alignment threshold must be above 0 and at most 1, not {threshold}")
+        is_confident = self.find_calibration(options) is not None
         return SearchOptions(
             max(beam, options.num_best),
-            options.num_best,
+            beam if is_confident else options.num_best,
             defaults.length_rule,
             penalty,
             options.sampling,
-            options.alignment is not None,
-            options.tokens,
+            is_confident or options.alignment is not None,
+            is_confident or options.tokens,
         )
 
     def make_segments(self, lines: Sequence[str], options: TranslationOptions, first_index: int) -> list[list[Segment]]:
@@ -255,11 +262,9 @@ class Translator:
         for parts in self.split_lines(lines, options):
             row: list[Segment] = []
             for text, gap, ids in parts:
-                expected = -(-(2 * len(ids) + 10) // MAX_LENGTH_STEP) * MAX_LENGTH_STEP
-                max_length = max(min(self.bundle.generation.max_length, expected), len(prefix) + 10)
                 source = EncodedSource(
                     (*tag, *ids, *self.source_end),
-                    min(max_length, self.max_tokens - 1),
+                    self.max_target_length(len(ids), len(prefix)),
                     () if row else prefix,
                     first_index + len(row),
                 )
@@ -291,6 +296,12 @@ class Translator:
             [segment for text, gap in parts for segment in fit(text, gap, next(ids_of_parts))]
             for parts in parts_of_lines
         ]
+
+    def max_target_length(self, source_tokens: int, prefix_tokens: int = 0) -> int:
+        """The number of decoding steps after which a search stops."""
+        expected = -(-(2 * source_tokens + 10) // MAX_LENGTH_STEP) * MAX_LENGTH_STEP
+        max_length = max(min(self.bundle.generation.max_length, expected), prefix_tokens + 10)
+        return min(max_length, self.max_tokens - 1)
 
     def gap_after(self, segment: Segment) -> str:
         """The space after a segment's translation; added where only the source's script omits it after a full stop."""
@@ -346,12 +357,13 @@ class Translator:
         options: TranslationOptions,
     ) -> Translation:
         """Join the best results of all segments; alternative n joins the n-th best results."""
-        count = max(map(len, results), default=1)
+        count = min(options.num_best, max(map(len, results), default=1))
         ranked = [[ranking[min(rank, len(ranking) - 1)] for ranking in results] for rank in range(count)]
         first, *others = [
             add_suppressed_flag(self.join_segments(line, line_segments, chosen, options), chosen) for chosen in ranked
         ]
-        return replace(first, alternatives=tuple(others))
+        confidence = self.line_confidence(line_segments, results, options)
+        return replace(first, alternatives=tuple(others), confidence=confidence)
 
     def join_segments(
         self, line: str, line_segments: Sequence[Segment], chosen: Sequence[EngineResult], options: TranslationOptions
@@ -438,6 +450,55 @@ class Translator:
             for result, ids in zip(results, encode_texts(self.source, sources), strict=True)
         ]
 
+    # ---------------------------------------------------------------------------------------------------- confidence
+
+    def find_calibration(self, options: TranslationOptions) -> Calibration | None:
+        """The model's calibration, if confidence is requested. It holds only for the search that it was fitted with."""
+        defaults = self.bundle.generation
+        is_default_search = (
+            options.beam in (None, defaults.beam)
+            and options.length_penalty in (None, defaults.length_penalty)
+            and options.num_best <= defaults.beam
+            and options.sampling is None
+            and not options.prefix
+        )
+        return self.calibration if options.confidence and is_default_search else None
+
+    def line_confidence(
+        self,
+        line_segments: Sequence[Segment],
+        results: Sequence[tuple[EngineResult, ...]],
+        options: TranslationOptions,
+    ) -> Confidence | None:
+        """The confidence of the least certain segment."""
+        calibration = self.find_calibration(options)
+        if calibration is None:
+            return None
+        pairs = zip(line_segments, results, strict=True)
+        return least_certain(
+            [calibration.confidence(self.segment_features(segment.ids, ranking)) for segment, ranking in pairs]
+        )
+
+    def segment_features(self, ids: Sequence[int], results: Sequence[EngineResult]) -> Features:
+        """The features of a segment's n-best list."""
+        hypotheses = [result.hypothesis for result in results]
+        texts = self.target.decode([hypothesis.tokens for hypothesis in hypotheses])
+        ratio = self.bundle.statistics.get("ratio") or 1.0
+        return measure_features(hypotheses, texts, self.attention_to_pieces(results[0], len(ids)), len(ids), ratio)
+
+    def attention_to_pieces(self, result: EngineResult, source_tokens: int) -> Array | None:
+        """[target pieces, source pieces] of the head that aligns best; without one, the mean of the last layer's heads.
+
+        CTranslate2 returns only this map, and leaves out the end token.
+        """
+        end = 0 if result.attention is None else result.attention.shape[-1] - len(self.source_end)
+        if result.attention is None or end < source_tokens:
+            return None
+        stored = self.bundle.statistics.get("alignment") or {}
+        layer = stored.get("layer")
+        method = AlignmentMethod("naive", len(result.attention) - 1 if layer is None else layer, stored.get("head"))
+        return method(result.attention, len(result.hypothesis.tokens))[:, end - source_tokens : end]
+
     # ---------------------------------------------------------------------------------------------------- alignment
 
     def alignment_method(self, name: str) -> AlignmentMethod:
@@ -480,6 +541,18 @@ def add_suppressed_flag(translation: Translation, chosen: Sequence[EngineResult]
     """The translation, with the flag `suppressed` if a result replaces one with a suppressed word."""
     is_suppressed = any(result.suppressed for result in chosen)
     return replace(translation, flags=(*translation.flags, SUPPRESSED)) if is_suppressed else translation
+
+
+def read_calibration(bundle: Bundle, engine: Engine) -> Calibration | None:
+    """The calibration of a model; None if it has none, or if the engine returns no attention."""
+    stored = bundle.statistics.get("calibration")
+    return Calibration(**stored) if stored and getattr(engine, "name", "") != "hugging_face" else None
+
+
+def least_certain(confidences: Iterable[Confidence | None]) -> Confidence | None:
+    """The confidence with the lowest probability; None if there is none."""
+    known = [confidence for confidence in confidences if confidence is not None]
+    return min(known, key=lambda each: (each.probability, each.expected), default=None)
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -532,4 +605,5 @@ def join_lines(text: str, lines: Sequence[Translation]) -> Translation:
         tuple(token for line in lines for token in line.tokens),
         None,
         tuple(dict.fromkeys(flag for line in lines for flag in line.flags)),
+        confidence=least_certain(line.confidence for line in lines),
     )

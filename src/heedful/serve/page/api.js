@@ -19,7 +19,7 @@ let requestsAlignment = true, hasAligned = false;
 async function post(texts, signal) {
   const headers = { "Content-Type": "application/json" }, key = sessionStore.get("heedful.key");
   if (key) headers.Authorization = `Bearer ${key}`;
-  const request = { texts, tokens: true, alternatives: 3, ...(requestsAlignment ? { alignment: "best" } : {}) };
+  const request = { texts, tokens: true, alternatives: 3, confidence: true, ...(requestsAlignment ? { alignment: "best" } : {}) };
   let response, body = {};
   try {
     response = await fetch("v1/translate", { method: "POST", headers, body: JSON.stringify(request), signal });

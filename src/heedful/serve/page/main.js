@@ -91,9 +91,14 @@ function renderLine(row, oldText) {
   const parts = splitParts(text).map(([index, part]) => (index === null ? part : wordNode(index, part, { tabindex: "-1", class: `word sure-${probabilities ? tintLevel(probabilities[index]) : 0}` })));
   const isOneOfMany = lines.filter((other) => other.trim()).length > 1, label = isOneOfMany ? `${t("alternatives")}, ${t("line")} ${row + 1}` : t("alternatives");
   return el("div", { class: "line" },
-    el("p", { dir: "auto" }, ...parts, " ",
+    el("p", { dir: "auto" }, ...parts, " ", chosen === undefined && renderConfidence(result.confidence),
       button("\u25be", () => toggleDetails(row), { class: "small", lang: language, "aria-expanded": String(openRow === row), "aria-label": label, title: label, "data-key": `more-${row}` })),
     ...result.flags.map((flag) => renderFlag(flag)), openRow === row && renderDetails(row, result, text));
+}
+function renderConfidence(confidence) {
+  if (!words[`confidence-${confidence?.label}`]) return null;
+  const why = t("why-confidence", percent(confidence.probability), Math.floor(confidence.lower_bound));
+  return [el("span", { class: `confidence ${confidence.label}`, lang: language, title: why }, t(`confidence-${confidence.label}`), el("span", { class: "visually-hidden", text: `. ${why}` })), " "];
 }
 function renderFlag({ name, detail, message }) {
   const reason = detail ?? message ?? "", title = words[`flag-${name}`] ?? words.flag, english = el("span", { class: "quiet", lang: "en", text: ` ${reason}` });

@@ -34,7 +34,7 @@ const TINT_THRESHOLDS = [0.8, 0.5, 0.2];  // a word is tinted more strongly belo
 const tintLevel = (probability) => TINT_THRESHOLDS.filter((threshold) => probability < threshold).length;
 
 // Convert a translation of the API for the page; `links` has the aligned words of each word, by side.
-function parseTranslation({ source, text, alignment, tokens, flags, alternatives }) {
+function parseTranslation({ source, text, alignment, tokens, flags, alternatives, confidence }) {
   const words = splitWords(text);
   const links = { source: splitWords(source).map(() => []), target: words.map(() => []) };
   for (const [from, to] of alignment ?? []) {
@@ -43,7 +43,7 @@ function parseTranslation({ source, text, alignment, tokens, flags, alternatives
     links.target[to].push(from);
   }
   return { text, probabilities: wordProbabilities(tokens, words.length), links: alignment ? links : null,
-    flags: flags ?? [], alternatives: [...new Set(alternatives ?? [])].filter((other) => other !== text) };
+    flags: flags ?? [], confidence: confidence ?? null, alternatives: [...new Set(alternatives ?? [])].filter((other) => other !== text) };
 }
 
 // Where a text differs from another: [common start, difference, common end], by words.
