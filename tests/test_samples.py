@@ -1,7 +1,8 @@
 import pytest
 
-from heedful.errors import ConfigError
-from heedful.samples import PAIRS, find_sample, model, sample_folder, unpack, validation_lines
+from heedful.bundle import open_bundle
+from heedful.errors import ConfigError, HeedfulError
+from heedful.samples import MODELS, PAIRS, find_sample, model, sample_folder, unpack, validation_lines
 
 
 def lines(path):
@@ -42,12 +43,29 @@ def test_the_samples_are_small():
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 24_000_000
 
 
-def test_a_model_directory_is_known_by_its_path():
-    for pair in PAIRS:
-        assert find_sample(model(pair)) == pair
-        sources, references = validation_lines(pair)
-        assert len(sources) == len(references) == 500
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_what_users_and_later_features_need(name, tmp_path, monkeypatch):
+    bundle = open_bundle(name)
+    assert bundle.folder == model(name).resolve()
+    assert find_sample(bundle.folder) == name
+    assert "fuck" in bundle.generation.suppress_words
+    assert bundle.statistics["alignment"]["step"]
+    assert bundle.statistics["calibration"]["sentences"] >= 2_000
+    assert 0 < bundle.statistics["sentences"]["source"] < 0.1
+    for side in ("source", "target"):
+        assert bundle.tokenizer(side).tag_id("<reserved_63>") >= 63
+    sources, references = validation_lines(name)
+    assert len(sources) == len(references) == 500
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HeedfulError, match="there is no model"):  # a directory with the name of a sample is meant
+        open_bundle(name)
+
+
+def test_other_directories_are_no_samples():
     assert find_sample(sample_folder("pt-en")) is None
+    with pytest.raises(ConfigError, match="there is no sample model `pt-en-gr`; did you mean `pt-en-gru`"):
+        model("pt-en-gr")
 
 
 def test_what_is_not_there_is_told(tmp_path):

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from heedful import config
+from heedful import config, samples
 from heedful.bundle.format import (
     CONFIG_FILE,
     EXPORT_FILE,
@@ -58,10 +58,12 @@ from heedful.text.tokenizer import SPECIAL, Tokenizer, load
 
 
 def open_bundle(folder: str | Path, *, weights: bool = True) -> Bundle:
-    """Verify a model directory, or the one in a run directory.
+    """Verify a model directory, the one in a run directory, or a bundled sample such as `pt-en`.
 
     With `weights=False` the weights may be missing: an export stores them in its own format.
     """
+    if str(folder) in samples.MODELS and not Path(folder).exists():
+        folder = samples.model(str(folder))
     try:
         return verify_bundle(find_bundle(Path(folder).resolve()).resolve(), weights=weights)
     except OSError as error:

@@ -96,11 +96,9 @@ def serve(
         raise ConfigError(f"--grace must be 0 or more, not {grace}")
     if is_port_taken(host, port):
         raise HeedfulError(f"port {port} is in use: another server may be running. Use another port: --port {port + 1}")
-    from heedful import samples
     from heedful.bundle import is_export
 
-    path = samples.model(model) if model in samples.MODELS and not Path(model).exists() else Path(model)
-    folder = find_or_make_export(path, engine, quantization, probes)
+    folder = find_or_make_export(Path(model), engine, quantization, probes)
     from heedful.serve.request_queue import QueueLimits
     from heedful.serve.server import run_server
     from heedful.serve.state import ServerSettings
