@@ -105,7 +105,7 @@ def serve(
 
     if inspect is None:
         inspect = host in LOCAL_HOSTS
-    can_inspect = inspect and not allowed_keys and not is_export(path) and find_spec("torch") is not None
+    can_inspect = inspect and not allowed_keys and not is_export(Path(model)) and find_spec("torch") is not None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def handle_ready(info: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def serve(
         client_tokens_per_second=rate,
         client_burst_tokens=burst,
         shutdown_grace_seconds=grace,
-        inspect_dir=path if can_inspect else None,
+        inspect_dir=Path(model) if can_inspect else None,
     )
     run_server(folder, host, port, settings, threads, handle_ready)
 
