@@ -2,7 +2,8 @@
 
 The bundled Transformers, exported to CTranslate2 as float32 and as int8 (the default of `heedful serve`), against
 PyTorch with float32: how many texts of the official Tatoeba test sets differ, BLEU and chrF with p-values (paired
-bootstrap), and CPU time. Claims: int8 loses at most 0.3 BLEU, and float32 changes at most 1 % of the texts.
+bootstrap), and CPU time. CTranslate2 stops its beam search earlier than PyTorch, which changes texts too. Claims: int8
+loses at most 0.3 BLEU against PyTorch, and as much against CTranslate2 with float32.
 
     python benchmarks/quantization.py [--quick]
 """
@@ -61,9 +62,9 @@ def measure(name: str, num_sentences: int, folder: Path) -> list[tuple[str, floa
     return [
         (f"{name}: BLEU of int8 minus that of PyTorch", bleu["CTranslate2 int8"], -0.3),
         (
-            f"{name}: texts that CTranslate2 float32 changes, %",
-            -100 * different["CTranslate2 float32"] / num_sentences,
-            -1,
+            f"{name}: BLEU of int8 minus that of float32 in CTranslate2",
+            bleu["CTranslate2 int8"] - bleu["CTranslate2 float32"],
+            -0.3,
         ),
     ]
 

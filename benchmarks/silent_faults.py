@@ -41,17 +41,26 @@ def flag_names(translation: heedful.Translation) -> set[str]:
     return {flag.name for flag in translation.flags}
 
 
+def content_words(text: str) -> set[str]:
+    return set(CONTENT_WORD.findall(text.lower()))
+
+
 def measure_joined_lines(translator: Translator, generator: random.Random) -> tuple[int, int]:
-    """(lines of 50 with a lost sentence, of these without a flag)"""
+    """(lines of 50 with a lost sentence, of these without a flag)
+
+    A sentence is lost if the output has no content word of its reference, nor of its translation alone.
+    """
     pairs = list(zip(read("tatoeba-eng-por/test.por.gz"), read("tatoeba-eng-por/test.eng.gz"), strict=True))
     pairs = [pair for pair in pairs if all(text[-1] in ".!?" for text in pair) and CONTENT_WORD.search(pair[1])]
     lines = [generator.sample(pairs, generator.choice((2, 3))) for _ in range(50)]
+    alone = iter(translator([source for line in lines for source, _ in line]))
     lost = []
     for line, translation in zip(
         lines, translator([" ".join(source for source, _ in line) for line in lines]), strict=True
     ):
-        words = set(CONTENT_WORD.findall(translation.text.lower()))
-        if any(not words & set(CONTENT_WORD.findall(reference.lower())) for _, reference in line):
+        words = content_words(translation.text)
+        expected = [content_words(f"{reference} {next(alone).text}") for _, reference in line]
+        if any(sentence and not sentence & words for sentence in expected):
             lost.append(translation)
     return len(lost), sum(not flag_names(translation) & {"omitted", "length"} for translation in lost)
 
