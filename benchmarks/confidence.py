@@ -89,7 +89,7 @@ def measure_all(pair: str, quick: bool, num_others: int, path: Path | None) -> d
     cache = json.loads(path.read_text()) if path and path.exists() else {}
     translator = heedful.load(samples.model(pair), threads=1)
     sets = {"validation": TATOEBA[pair].format("valid"), "test": TATOEBA[pair].format("test"), **OTHER_DOMAINS[pair]}
-    counts = {"validation": None, "test": 600 if quick else 4_000}
+    counts = {"validation": None, "test": 600 if quick else 9_000}
     for name, pattern in sets.items():
         key = f"{pair} {name}"
         if key not in cache and not (quick and name in OTHER_DOMAINS[pair]):
