@@ -205,7 +205,7 @@ GROUPS: dict[str, list[Case]] = {
             2,
             why="An option that was renamed. The message contains the new name.",
         ),
-        Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: check, compare,",), 2),
+        Case("nothing like it", "heedful frobnicate", ("no such command `frobnicate`; known: calibrate, check,",), 2),
         Case("an option of another command", "heedful --out x train", ("no such option: --out", "heedful --help"), 2),
         Case("an option without a value", TRAIN[:-4], ("'--out' requires an argument", "heedful train --help"), 2),
         Case("no model", "heedful translate", ("missing argument", "heedful translate --help"), 2),

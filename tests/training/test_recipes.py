@@ -14,7 +14,8 @@ from heedful.training.flat_settings import flatten
 from heedful.training.schedules import noam_peak
 
 RECIPES = (
-    "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample", "transformer-base", "transformer-big", "transformer-tiny",
+    "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample-gru", "sample", "transformer-base", "transformer-big",
+    "transformer-tiny",
 )  # fmt: skip
 SMALL = {
     "width": 16,
@@ -22,6 +23,7 @@ SMALL = {
     "heads": 2,
     "layers": 1,
     "vocab_size": 340,
+    "reserved_pieces": 2,
     "steps": 3,
     "batch_tokens": 600,
 }
