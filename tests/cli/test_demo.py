@@ -13,13 +13,14 @@ from heedful.metrics import score
 run = CliRunner().invoke
 
 
-@pytest.mark.parametrize("pair", samples.PAIRS)
-def test_the_models_are_worth_showing(pair, tmp_path):
+@pytest.mark.parametrize(("name", "minimum"), [("pt-en", 78), ("ru-en", 65), ("pt-en-gru", 74)])
+def test_the_models_are_worth_showing(name, minimum, tmp_path):
+    pair = name[:5]
     data = samples.unpack(pair, tmp_path, limit=0)
     source, target = ((data / f"test.{code}").read_text(encoding="utf-8").splitlines() for code in pair.split("-"))
-    found = [one.text for one in heedful.load(samples.model(pair))(source)]
-    assert score("chrf", found, target).value > 60
-    assert sum(path.stat().st_size for path in samples.model(pair).iterdir()) < 6_000_000
+    outputs = [translation.text for translation in heedful.load(name)(source)]
+    assert score("chrf", outputs, target).value > minimum
+    assert sum(path.stat().st_size for path in samples.model(name).iterdir()) < 7_000_000
 
 
 def test_it_translates_shows_and_says_what_comes_next(tmp_path, monkeypatch):
