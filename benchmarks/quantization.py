@@ -9,8 +9,6 @@ loses at most 0.3 BLEU against PyTorch, and as much against CTranslate2 with flo
 """
 
 import argparse
-import gzip
-import os
 import random
 import sys
 import tempfile
@@ -20,17 +18,16 @@ from pathlib import Path
 import heedful
 from heedful import samples
 from heedful.metrics.compare import compare
-from report import header, verdict
+from report import header, read_lines, verdict
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
-TESTS = {"pt-en": "tatoeba-eng-por/test.por.gz", "ru-en": "tatoeba-eng-rus/test.rus.gz"}
+TESTS = {
+    "pt-en": ("tatoeba-eng-por/test.por.gz", "tatoeba-eng-por/test.eng.gz"),
+    "ru-en": ("tatoeba-eng-rus/test.rus.gz", "tatoeba-eng-rus/test.eng.gz"),
+}
 
 
 def measure(name: str, num_sentences: int, folder: Path) -> list[tuple[str, float, float]]:
-    sources, references = (
-        gzip.decompress(path.read_bytes()).decode().splitlines()
-        for path in (DATA / TESTS[name], (DATA / TESTS[name]).with_name("test.eng.gz"))
-    )
+    sources, references = map(read_lines, TESTS[name])
     rows = random.Random(1).sample(range(len(sources)), num_sentences)
     texts, expected = [sources[row] for row in rows], [references[row] for row in rows]
     outputs, seconds = {}, {}
@@ -74,8 +71,6 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="200 sentences of pt-en, instead of 2,000 of both models")
     arguments = parser.parse_args()
     header(__file__)
-    if not DATA.is_dir():
-        sys.exit(f"{DATA} does not exist: set HEEDFUL_DATA to the directory with the corpora")
     claims = []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("pt-en",) if arguments.quick else TESTS:

@@ -1,5 +1,6 @@
-"""What every benchmark prints first and last, and what it prints where it cannot be measured."""
+"""What benchmarks share: the corpora, what they print first and last, and what they print if they cannot measure."""
 
+import gzip
 import os
 import platform
 import subprocess
@@ -7,6 +8,15 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+
+DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+def read_lines(name: str) -> list[str]:
+    """The lines of a gzip file of HEEDFUL_DATA, such as "ntrex/newstest2019-src.eng.txt.gz"."""
+    if not DATA.is_dir():
+        sys.exit(f"{DATA} does not exist: set HEEDFUL_DATA to the directory of the corpora")
+    return gzip.decompress((DATA / name).read_bytes()).decode().splitlines()
 
 
 def header(script: str) -> None:

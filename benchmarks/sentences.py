@@ -15,23 +15,22 @@ Claims: F1 at least 0.97 at all boundaries and at least 0.9 at abbreviations, an
 """
 
 import argparse
-import gzip
-import os
 import random
 import re
 import sys
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import heedful
 from heedful import samples
 from heedful.metrics import score
 from heedful.text.sentences import split_sentences
-from report import header, verdict
+from report import DATA, header, read_lines, verdict
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
-TATOEBA = {"pt": "tatoeba-eng-por/test.por.gz", "ru": "tatoeba-eng-rus/test.rus.gz"}
+TATOEBA = {
+    "pt": ("tatoeba-eng-por/test.por.gz", "tatoeba-eng-por/test.eng.gz"),
+    "ru": ("tatoeba-eng-rus/test.rus.gz", "tatoeba-eng-rus/test.eng.gz"),
+}
 CODES = {"en": "eng", "pt": "por", "ru": "rus", "de": "deu"}
 CONTENT_WORD = re.compile(r"[^\W\d_]{4,}")
 
@@ -40,8 +39,7 @@ CONTENT_WORD = re.compile(r"[^\W\d_]{4,}")
 
 def measure_lines(name: str, num_lines: int) -> list[tuple[str, float, float]]:
     translator = heedful.load(samples.model(name))
-    source = DATA / TATOEBA[name[:2]]
-    sources, references = read(source), read(source.with_name("test.eng.gz"))
+    sources, references = map(read_lines, TATOEBA[name[:2]])
     pairs = [
         pair for pair in zip(sources, references, strict=True) if all(map(is_one_sentence, pair, (name[:2], "en")))
     ]
@@ -209,11 +207,7 @@ def read_texts(language: str) -> list[str]:
     patterns = (f"tatoeba-eng-*/*.{code}.gz", f"newstest/*.{language}.gz", f"ntrex/*.{code}*.gz")
     files = [file for pattern in patterns for file in DATA.glob(pattern)]
     files += [DATA / f"flores-bergamot/{part}.{language}.gz" for part in ("dev", "test")]
-    return list(dict.fromkeys(text for file in sorted(files) for text in read(file)))
-
-
-def read(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().splitlines()
+    return list(dict.fromkeys(text for file in sorted(files) for text in read_lines(str(file))))
 
 
 def main() -> int:
@@ -221,8 +215,6 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="100 lines of one model, boundaries of German only")
     arguments = parser.parse_args()
     header(__file__)
-    if not DATA.is_dir():
-        sys.exit(f"{DATA} does not exist: set HEEDFUL_DATA to the directory with the corpora")
     try:
         claims = measure_boundaries(("de", "ru") if arguments.quick else tuple(CODES), 200 if arguments.quick else None)
     except ModuleNotFoundError as error:

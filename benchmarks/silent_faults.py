@@ -12,8 +12,6 @@ The script uses only heedful's public functions, so an older commit can be measu
 """
 
 import argparse
-import gzip
-import os
 import random
 import re
 import sys
@@ -23,18 +21,13 @@ from pathlib import Path
 import heedful
 from heedful import samples
 from heedful.translation.translator import Translator
-from report import header, verdict
+from report import header, read_lines, verdict
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", "../shared/data"))
 CONTENT_WORD = re.compile(r"[^\W\d_]{4,}")
 MARKS = (
     "{name}", "{0}", "%s", "%(count)d", "%1$s", "${user}", "<b>Tom</b>", "<br/>", "&nbsp;", "[Tom](https://example.org)",
 )  # fmt: skip
 ENGINES = {"torch": "best", "ctranslate2": "best", "onnx": "naive", "hugging_face": None}  # -> alignment
-
-
-def read(name: str) -> list[str]:
-    return gzip.decompress((DATA / name).read_bytes()).decode().splitlines()
 
 
 def flag_names(translation: heedful.Translation) -> set[str]:
@@ -50,7 +43,7 @@ def measure_joined_lines(translator: Translator, generator: random.Random) -> tu
 
     A sentence is lost if the output has no content word of its reference, nor of its translation alone.
     """
-    pairs = list(zip(read("tatoeba-eng-por/test.por.gz"), read("tatoeba-eng-por/test.eng.gz"), strict=True))
+    pairs = list(zip(read_lines("tatoeba-eng-por/test.por.gz"), read_lines("tatoeba-eng-por/test.eng.gz"), strict=True))
     pairs = [pair for pair in pairs if all(text[-1] in ".!?" for text in pair) and CONTENT_WORD.search(pair[1])]
     lines = [generator.sample(pairs, generator.choice((2, 3))) for _ in range(50)]
     alone = iter(translator([source for line in lines for source, _ in line]))
@@ -67,7 +60,7 @@ def measure_joined_lines(translator: Translator, generator: random.Random) -> tu
 
 def measure_marks(translator: Translator, generator: random.Random) -> tuple[int, int]:
     """(lines of 40 with an altered placeholder or tag, of these without a flag)"""
-    sentences = [text for text in read("tatoeba-eng-por/test.por.gz") if 4 <= len(text.split()) <= 9]
+    sentences = [text for text in read_lines("tatoeba-eng-por/test.por.gz") if 4 <= len(text.split()) <= 9]
     lines = []
     for number in range(40):
         words = generator.choice(sentences).split()
@@ -84,7 +77,9 @@ def measure_marks(translator: Translator, generator: random.Random) -> tuple[int
 def measure_languages(translator: Translator, generator: random.Random) -> int:
     """Sentences of 20 in the wrong language without a flag about their input."""
     texts = [
-        generator.choice(read(f"ntrex/newstest2019-ref.{code}.txt.gz")) for code in ("spa", "fra") for _ in range(10)
+        generator.choice(read_lines(f"ntrex/newstest2019-ref.{code}.txt.gz"))
+        for code in ("spa", "fra")
+        for _ in range(10)
     ]
     return sum(not any(flag.side == "input" for flag in translation.flags) for translation in translator(texts))
 
@@ -115,8 +110,6 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=samples.model("pt-en"), help="a model directory, pt to en")
     arguments = parser.parse_args()
     header(__file__)
-    if not DATA.is_dir():
-        sys.exit(f"{DATA} does not exist: set HEEDFUL_DATA to the directory with the corpora")
     translator, generator = heedful.load(arguments.model, threads=1), random.Random(2)
     lost, lost_silently = measure_joined_lines(translator, generator)
     print(f"joined lines: {lost} of 50 lost a sentence, {lost_silently} without a flag", flush=True)
@@ -124,7 +117,7 @@ def main() -> int:
     print(f"placeholders and tags: {altered} of 40 altered, {altered_silently} without a flag", flush=True)
     unflagged = measure_languages(translator, generator)
     print(f"wrong language: {unflagged} of 20 without a flag", flush=True)
-    sentences = list(dict.fromkeys(read("tatoeba-eng-por/test.por.gz")))
+    sentences = list(dict.fromkeys(read_lines("tatoeba-eng-por/test.por.gz")))
     sentences = random.Random(3).sample(sentences, 40 if arguments.quick else 200)
     with tempfile.TemporaryDirectory() as folder:
         changed = measure_batches(arguments.model, Path(folder), sentences, 3 if arguments.quick else 20)

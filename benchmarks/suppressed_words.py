@@ -11,20 +11,16 @@ HEEDFUL_DATA is the directory of the corpora (default: ../shared/data next to th
 """
 
 import argparse
-import gzip
-import os
 import re
 import sys
-from pathlib import Path
 
 import heedful
 from heedful import samples
 from heedful.translation.suppression import compile_words, read_words
 from heedful.translation.translator import Translator
 from heedful.types import Translation
-from report import header, verdict
+from report import header, read_lines, verdict
 
-DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 NEWS = {
     "pt-en": ("ntrex/newstest2019-ref.por-BR.txt.gz",),
     "ru-en": ("ntrex/newstest2019-ref.rus.txt.gz", "newstest/newstest2013.en-ru.ru.gz"),
@@ -35,8 +31,7 @@ WINDOW = 250  # sentences translated together
 
 def read_news(pair: str, count: int) -> list[str]:
     """The first sentences of the news of a language."""
-    lines = [line for name in NEWS[pair] for line in gzip.decompress((DATA / name).read_bytes()).decode().splitlines()]
-    return lines[:count]
+    return [line for name in NEWS[pair] for line in read_lines(name)][:count]
 
 
 def translate(translator: Translator, sentences: list[str], words: tuple[str, ...] | None) -> list[Translation]:

@@ -421,3 +421,9 @@ def test_the_calibrate_command(tmp_path, few_sentences):
     assert "--confidence" in done.stdout
     printed = json.loads(run("calibrate", tmp_path / "model", *files, "--json").stdout)
     assert printed == open_bundle(tmp_path / "model").statistics["calibration"]
+
+
+def test_a_sample_is_not_changed():
+    sentences = ["Bom dia."] * confidence.MIN_SENTENCES
+    with pytest.raises(HeedfulError, match="part of the installed package"):
+        heedful.calibrate("pt-en", sentences, sentences)

@@ -23,10 +23,17 @@ def calibrate(
       heedful calibrate my-model --source valid.en --reference valid.de --json
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful.cli.systems import read_lines
+    from heedful.cli.translate import ProgressReporter
     from heedful.confidence import LABEL_THRESHOLD, THRESHOLDS, choose_label
     from heedful.translation.calibrate import calibrate as calibrate_model
 
-    calibration = calibrate_model(model, read_lines(source), read_lines(reference))
+    reporter = ProgressReporter()
+
+    def report_sentences(done: int, total: int) -> None:
+        if done < total and reporter.is_report_due():
+            typer.echo(f"heedful: translated {done:,} of {total:,} sentences", err=True)
+
+    calibration = calibrate_model(model, read_lines(source), read_lines(reference), on_batch=report_sentences)
     if as_json:
         typer.echo(json.dumps(asdict(calibration)))
         return

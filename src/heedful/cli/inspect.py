@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: str = typer.Argument(..., help="A model directory, a run directory, or a trace (.json)."),
+    model: str = typer.Argument(
+        ..., help="A model directory, a run directory, a sample such as pt-en, or a trace (.json)."
+    ),
     sentence: str | None = typer.Argument(None, help="Sentence to translate; for several, use --file."),
     file: str | None = typer.Option(None, "--file", help="File with one sentence per line."),
     reference: str | None = typer.Option(None, "--reference", help="Correct translation, to detect search errors."),

@@ -24,7 +24,9 @@ LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(
-    model: str = typer.Argument(..., help="A model directory, a run, an export, or a sample: pt-en, ru-en."),
+    model: str = typer.Argument(
+        ..., help="A model directory, a run directory, an export, or a sample: pt-en, ru-en, pt-en-gru."
+    ),
     host: str = typer.Option("127.0.0.1", envvar="HEEDFUL_HOST", help="The address to listen on."),
     port: int = typer.Option(5000, envvar="HEEDFUL_PORT", help="The port to listen on."),
     keys: str | None = typer.Option(None, envvar="HEEDFUL_KEYS", help="File with the hashes of allowed API keys."),

@@ -51,7 +51,9 @@ NOT_IN_BULK = {  # cannot be combined with --bulk -> advice
 
 
 def translate(
-    model: str = typer.Argument(..., help="A model directory, a run directory, or an export."),
+    model: str = typer.Argument(
+        ..., help="A model directory, a run directory, an export, or a sample: pt-en, ru-en, pt-en-gru."
+    ),
     file: str = typer.Argument("-", help="Text file, one sentence or paragraph per line; - is standard input."),
     others: list[str] = typer.Option(
         [], "--ensemble", metavar="MODEL", help="Another model with the same vocabulary, for an ensemble; repeatable."

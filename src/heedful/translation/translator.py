@@ -37,8 +37,8 @@ MAX_LENGTH_STEP = 64  # maximum lengths are multiples of this: engines with one 
 MAX_LENGTH_PENALTY = 8
 WIDE_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA"}
 WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
-# Lines are split into sentences unless this share of the training sources, or more, had several. Measured with
-# benchmarks/sentences.py.
+# Lines are split into sentences unless this share of the training sources, or more, had several. The corpora that were
+# measured have 2 % (benchmarks/sentences.py); between 2 % and 100 % the value is a guess.
 MULTIPLE_SENTENCES_SHARE = 0.3
 BatchCallback = Callable[[int, int], object]  # numbers of translated and of all segments
 INDICES_PER_LINE = 1 << 20  # for its segments, so sampling depends only on the line's position
@@ -239,15 +239,15 @@ class Translator:
             raise HeedfulError(f"length penalty must be between 0 and {MAX_LENGTH_PENALTY}, not {penalty}")
         if threshold is not None and not 0 < threshold <= 1:
             raise HeedfulError(f"alignment threshold must be above 0 and at most 1, not {threshold}")
-        is_confident = self.find_calibration(options) is not None
+        needs_confidence = self.find_calibration(options) is not None
         return SearchOptions(
             max(beam, options.num_best),
-            beam if is_confident else options.num_best,
+            beam if needs_confidence else options.num_best,
             defaults.length_rule,
             penalty,
             options.sampling,
-            is_confident or options.alignment is not None,
-            is_confident or options.tokens,
+            needs_confidence or options.alignment is not None,
+            needs_confidence or options.tokens,
         )
 
     def make_segments(self, lines: Sequence[str], options: TranslationOptions, first_index: int) -> list[list[Segment]]:
