@@ -38,8 +38,8 @@ def calibrate(
     bundle = open_bundle(model)  # an export has no weights: it keeps the calibration of its original
     if find_sample(bundle.folder):
         raise HeedfulError(
-            f"{bundle.folder} is part of the installed package, and it is already calibrated: to calibrate it for other "
-            "text, copy the directory and pass the copy"
+            f"{bundle.folder} is part of the installed package, and it is already calibrated: "
+            "to calibrate it for other text, copy the directory and pass the copy"
         )
     translator = load(bundle.folder)
     source_texts, reference_texts = zip(*pairs_with_text, strict=True)
