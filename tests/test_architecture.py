@@ -156,10 +156,14 @@ def test_the_public_names():
     assert heedful.__all__ == [
         "HeedfulError",
         "Hypothesis",
+        "SamplingOptions",
         "Translation",
+        "Translator",
         "__version__",
         "calibrate",
         "check",
+        "compare",
+        "evaluate",
         "export",
         "import_model",
         "init",
@@ -169,7 +173,7 @@ def test_the_public_names():
         "train",
     ]
     assert all(hasattr(heedful, name) for name in heedful.__all__)
-    assert all(callable(getattr(heedful, name)) for name in heedful.__all__[4:])
+    assert all(callable(getattr(heedful, name)) for name in heedful.__all__[6:])
 
 
 @pytest.mark.parametrize("name", modules())

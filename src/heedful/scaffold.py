@@ -16,7 +16,7 @@ from pathlib import Path
 from heedful import samples
 from heedful.config import parse_settings
 from heedful.corpus.readers import resolve_files
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, suggest_arguments
 
 SETTINGS_FILE = "heedful.toml"
 SAMPLE_SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # split -> its name in a sample
@@ -27,6 +27,7 @@ SPLIT_COMMENTS = {
 }
 
 
+@suggest_arguments
 def init(
     folder: str | Path,
     files: Sequence[str | Path] = (),

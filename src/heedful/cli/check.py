@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.arguments import settings_from_arguments
+from heedful.corpus.arguments import settings_from_arguments
 from heedful.errors import require
 from heedful.text.normalize import escape_invisible
 

@@ -49,7 +49,7 @@ def init(
       heedful init first --sample pt-en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful import scaffold
-    from heedful.cli.arguments import find_languages
+    from heedful.corpus.arguments import find_languages
 
     if (file := Path(folder) / scaffold.SETTINGS_FILE).exists():
         raise ConfigError(f"{file} already exists: train with it, or choose another directory")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.arguments import is_settings_file, settings_from_arguments
-from heedful.errors import ConfigError, require
+from heedful.corpus.arguments import training_settings
+from heedful.errors import require
 
 
 def train(
@@ -47,21 +47,18 @@ def train(
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("torch", extra="train", whose="heedful train")
     require("polars", extra="train", whose="heedful train")
-    if not out and not is_settings_file(files):
-        raise ConfigError("no run directory: add one, for example: --out my-model")
-    if start and recipe:
-        raise ConfigError(
-            "--from and --recipe cannot be combined: --from uses the settings of the model it names. Remove --recipe"
-        )
-    if not recipe and not start and not is_settings_file(files) and any(text.startswith("model.") for text in sets):
-        raise ConfigError(
-            "--set model.* needs a recipe, because the autopilot chooses all of [model]: add --recipe "
-            "transformer-tiny. Or train without --set model.*, edit autopilot.toml in the run directory, "
-            "and train with that file"
-        )
-    init_from = [f"init_from={Path(start).absolute().as_posix()}"] if start else []
-    sets = [*option_settings(out, time, steps), *init_from, *sets]
-    settings = settings_from_arguments(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
+    settings = training_settings(
+        files,
+        pair,
+        out=out,
+        time=time,
+        steps=steps,
+        recipe=recipe,
+        init_from=start,
+        validation=validation,
+        test=test,
+        sets=sets,
+    )
     from heedful.cli.training_display import show_training
     from heedful.training.api import train as run_training
     from heedful.training.events import Event
@@ -77,12 +74,3 @@ def train(
                 board(event)
 
         run_training(settings, on_event=handle_event, progress=progress)
-
-
-def option_settings(out: str | None, time: str | None, steps: int | None) -> list[str]:
-    """The options --time, --steps and --out as settings such as `train.steps=10`."""
-    if time is not None and steps is not None:
-        raise ConfigError("use --time or --steps, not both")
-    settings = [f"train.time={time}"] if time is not None else []
-    settings += [f"train.steps={steps}"] if steps is not None else []
-    return [*settings, *([f"train.output_dir={Path(out).absolute().as_posix()}"] if out else [])]

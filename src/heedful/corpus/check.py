@@ -1,17 +1,20 @@
 """`heedful check`: finds what is wrong with a corpus, where, the likely cause, and the fix.
 
-report = heedful.check("heedful.toml")
+report = heedful.check("heedful.toml")    # or: heedful.check("train.en", "train.de")
 report.findings[0]        # the worst: kind, level, count, file:line, a sample, the likely cause, the fix
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import polars
 
-from heedful.config import Settings, as_settings, name_corpora
+from heedful.config import Settings, name_corpora
+from heedful.corpus.arguments import Texts, settings_from_texts
 from heedful.corpus.examination import (
     CorpusExamination,
     examine,
@@ -22,17 +25,36 @@ from heedful.corpus.examination import (
 from heedful.corpus.findings import ALL_RULES, LEVELS, Finding, Report
 from heedful.corpus.parallel import WORD_PATTERN
 from heedful.corpus.readers import resolve_files
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, suggest_arguments
 from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train
 
 MAX_SAMPLE_CHARACTERS = 160
 
 
-def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
-    """Examine every corpus of the settings, or of a heedful.toml; the worst findings come first."""
-    settings = as_settings(settings)
-    return make_report(settings, examine_corpora(settings, progress))
+@suggest_arguments
+def check(
+    source: Settings | Texts,
+    target: Texts | None = None,
+    *,
+    pair: str | None = None,
+    validation: Sequence[Texts] = (),
+    test: Sequence[Texts] = (),
+    progress: Callable[[int], None] = lambda _pairs: None,
+) -> Report:
+    """Examine a corpus, or every corpus of a heedful.toml or of its settings; the worst findings come first.
+
+    With `target`, both are files or lists of lines; otherwise `source` is a heedful.toml or a file with both sides.
+    `pair` is the language pair, such as "en-de". `validation` and `test` are files or lists of both sides.
+    """
+    with TemporaryDirectory() as folder:
+        settings = settings_from_texts(source, target, Path(folder), pair=pair, validation=validation, test=test)
+        report = make_report(settings, examine_corpora(settings, progress))
+    findings = (
+        replace(finding, file=Path(finding.file).name) if finding.file.startswith(folder) else finding
+        for finding in report.findings
+    )
+    return replace(report, findings=tuple(findings))
 
 
 def examine_corpora(

@@ -46,7 +46,7 @@ from heedful.data.plan import BLOCK_ROWS
 from heedful.data.store import ARRAYS, FORMAT_VERSION, MANIFEST, SIDES, PreparedData, open_prepared
 from heedful.data.tokenization import make_token_shard, tokenize_shard
 from heedful.data.vocabulary import copy_vocabulary, hash_tokenizer_file, train_vocabulary
-from heedful.errors import ConfigError, DataError, require
+from heedful.errors import ConfigError, DataError, require, suggest_arguments
 from heedful.files import file_sha256, lock_file, replace_file, update_text
 
 MIN_PARALLEL_BYTES = 1 << 27  # of text; below this, one process is as fast as several
@@ -99,6 +99,7 @@ def suggest_workers(settings: Settings) -> int:
     return 1 if estimate_text_bytes(list_corpora(settings)) < MIN_PARALLEL_BYTES else os.cpu_count() or 1
 
 
+@suggest_arguments
 def prepare(
     settings: Settings | str | Path,
     *,

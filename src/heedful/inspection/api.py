@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.engines.base import EncodedSource, SearchOptions
-from heedful.errors import HeedfulError, require
+from heedful.errors import HeedfulError, require, suggest_arguments
 from heedful.html import write_html
 from heedful.inspection.figure import render_svg
 from heedful.inspection.page import render_page, wrap_in_iframe
@@ -52,6 +52,7 @@ class Page:
         return bundle
 
 
+@suggest_arguments
 def inspect(
     model: "str | Path | Translator | InspectedModel | TraceDocument",
     sentences: str | Sequence[Any] = (),

@@ -1,14 +1,18 @@
-"""`heedful.train(...)`: from settings to a model directory.
+"""`heedful.train(...)`: from settings or sentence pairs to a model directory.
 
-model = heedful.train("heedful.toml")        # the same as: heedful train heedful.toml
+model = heedful.train("heedful.toml")                                     # the same as: heedful train heedful.toml
+model = heedful.train("train.en", "train.de", out="my-model", time="40m")
 """
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 
 from heedful.config import Settings, parse_duration
+from heedful.corpus.arguments import Texts, settings_from_texts
 from heedful.corpus.launchers import DEFAULT_LAUNCHER, Launcher
 from heedful.data.prepare import ProgressCallback
+from heedful.errors import suggest_arguments
 from heedful.performance.allocator import keep_freed_memory
 from heedful.training.distributed import init_distributed
 from heedful.training.events import EventHandler
@@ -20,20 +24,50 @@ from heedful.training.resolve import load_request, resolve
 from heedful.training.signals import catch_signals
 from heedful.training.time_budget import TimeBudget
 
+TEXT_FOLDER = "text"  # in the run directory: sentence pairs that were passed as lists
 
+
+@suggest_arguments
 def train(
-    settings: Settings | str | Path,
+    source: Settings | Texts,
+    target: Texts | None = None,
     *,
+    out: str | Path | None = None,
+    time: str | None = None,
+    steps: int | None = None,
+    recipe: str | None = None,
+    init_from: str | Path | None = None,
+    pair: str | None = None,
+    validation: Sequence[Texts] = (),
+    test: Sequence[Texts] = (),
+    sets: Sequence[str] = (),
     on_event: EventHandler = lambda _event: None,
     launcher: Launcher = DEFAULT_LAUNCHER,
     progress: ProgressCallback = lambda _step: None,
 ) -> Path:
     """Prepare, train, validate and save; return the model directory. If interrupted, call it again to resume.
 
-    Without a [model], the autopilot chooses every setting that is left open.
+    `source` is a heedful.toml or its settings; a file with both languages; or, with `target`, a file or a list of
+    lines. The other arguments are the options of `heedful train`: `validation` and `test` are files or lists of both
+    sides, `init_from` is --from, and `sets` lists values of --set. Without a [model], the autopilot chooses every
+    setting that is left open.
     """
-    started = time.perf_counter()
+    started = perf_counter()
     keep_freed_memory()
+    settings = settings_from_texts(
+        source,
+        target,
+        Path(out) / TEXT_FOLDER if out else None,
+        pair=pair,
+        validation=validation,
+        test=test,
+        out=out,
+        time=time,
+        steps=steps,
+        recipe=recipe,
+        init_from=init_from,
+        sets=sets,
+    )
     requested = load_request(settings)
     with (
         init_distributed(lambda local_rank: find_device(requested.train.device, local_rank)) as (world, device),
@@ -46,7 +80,7 @@ def train(
             launcher=launcher,
             progress=progress,
             on_event=log,
-            elapsed_seconds=lambda: time.perf_counter() - started,
+            elapsed_seconds=lambda: perf_counter() - started,
         )
         limit_seconds = None if resolved.train.time is None else parse_duration(resolved.train.time)
         budget = TimeBudget(limit_seconds, started, count_finish_validations(data))
