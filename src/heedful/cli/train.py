@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.corpus.arguments import training_settings
+from heedful.corpus.texts import training_settings
 from heedful.errors import require
 
 

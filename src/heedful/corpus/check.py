@@ -14,7 +14,6 @@ import numpy as np
 import polars
 
 from heedful.config import Settings, name_corpora
-from heedful.corpus.arguments import Texts, settings_from_texts
 from heedful.corpus.examination import (
     CorpusExamination,
     examine,
@@ -25,6 +24,7 @@ from heedful.corpus.examination import (
 from heedful.corpus.findings import ALL_RULES, LEVELS, Finding, Report
 from heedful.corpus.parallel import WORD_PATTERN
 from heedful.corpus.readers import resolve_files
+from heedful.corpus.texts import Texts, settings_from_texts
 from heedful.errors import HeedfulError, suggest_arguments
 from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train

@@ -9,8 +9,8 @@ from pathlib import Path
 from time import perf_counter
 
 from heedful.config import Settings, parse_duration
-from heedful.corpus.arguments import Texts, settings_from_texts
 from heedful.corpus.launchers import DEFAULT_LAUNCHER, Launcher
+from heedful.corpus.texts import Texts, settings_from_texts
 from heedful.data.prepare import ProgressCallback
 from heedful.errors import suggest_arguments
 from heedful.performance.allocator import keep_freed_memory

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.corpus.arguments import Texts, check_lines
+from heedful.corpus.texts import Texts, check_lines
 from heedful.errors import ConfigError, DataError, suggest_arguments
 from heedful.metrics.compare import Comparison
 from heedful.metrics.compare import compare as compare_systems
