@@ -18,7 +18,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
 NEEDS_POLARS = tuple(
     f"corpus.{part}"
-    for part in ("check", "examination", "filters", "findings", "languages", "repair", "parallel", "rules")
+    for part in (
+        "check",
+        "completeness",
+        "examination",
+        "filters",
+        "findings",
+        "languages",
+        "repair",
+        "parallel",
+        "rules",
+    )
 )
 NEEDS_TORCH = (
     "performance",

@@ -245,8 +245,50 @@ GROUPS: dict[str, list[Case]] = {
             "heedful check train.en",
             ("train.en is one text file: pass one file per language",),
             2,
-            why="Only one file of a pair. A corpus is two text files, one per language, or one .tsv, .jsonl, .tmx or "
-            ".parquet file with both languages.",
+            why="Only one file of a pair. A corpus is two text files, one per language, or one .tsv, .csv, .xlsx, "
+            ".jsonl, .tmx or .parquet file with both languages.",
+        ),
+        Case(
+            "a table with too many columns",
+            "heedful check pairs.csv --pair en-pt",
+            ("it is not clear which two columns are the pair: 1", "--columns 1,2"),
+            3,
+            setup=lambda: write("pairs.csv", "".join(f"a {n} x,b {n} y,c {n} z\n" for n in range(9))),
+            why="A table with several columns of text. Choose two, by number or by name: `--columns 2,3`.",
+        ),
+        Case(
+            "a column that is not there",
+            "heedful check pairs.csv --columns English,Portugese",
+            ("has no column `Portugese` in its first row: English, Portuguese", "did you mean `Portuguese`?"),
+            3,
+            setup=lambda: write("pairs.csv", "English,Portuguese\nYes.,Sim.\n"),
+        ),
+        Case(
+            "a table whose languages are not clear",
+            "heedful check pairs.tsv",
+            ("the languages are not certain", "add the language pair"),
+            2,
+            setup=lambda: write("pairs.tsv", "Yes.\tSim.\nNo.\tNão.\n"),
+            why="heedful detects the languages of a table only if they are clear. State them with `--pair`.",
+        ),
+        Case(
+            "languages that a translation memory lacks",
+            "heedful check memory.tmx --pair en-fr",
+            ("memory.tmx has no text in fr: its languages are en-US (1 units), pt-BR (1 units)", "--pair en-US-pt-BR"),
+            3,
+            setup=lambda: write(
+                "memory.tmx",
+                '<tmx><body><tu><tuv xml:lang="en-US"><seg>Yes.</seg></tuv><tuv xml:lang="pt-BR"><seg>Sim.</seg></tuv>'
+                "</tu></body></tmx>",
+            ),
+        ),
+        Case(
+            "a workbook without the package for it",
+            "heedful check pairs.xlsx --pair en-pt",
+            ("reading pairs.xlsx needs fastexcel, which is not installed", "heedful[xlsx]"),
+            1,
+            setup=zipped("pairs.xlsx"),
+            during=without("fastexcel"),
         ),
         Case(
             "three files",

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import typer
 
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP
 from heedful.corpus.texts import training_settings
 from heedful.errors import require
 
 
 def train(
-    files: list[str] = typer.Argument(
-        ["heedful.toml"], help="A heedful.toml; or two text files, or one .tsv, .jsonl, .tmx or .parquet."
-    ),
+    files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml; or {FILES_HELP}."),
     out: str | None = typer.Option(None, "--out", help="Run directory to write (default: from the .toml)."),
     time: str | None = typer.Option(None, "--time", help="Total time, such as 40m or 1h30m."),
     steps: int | None = typer.Option(None, "--steps", help="Number of updates, instead of --time."),
@@ -20,9 +19,9 @@ def train(
         None, "--recipe", help="Recipe, such as transformer-tiny (default: chosen by the autopilot)."
     ),
     start: str | None = typer.Option(None, "--from", help="Model directory to fine-tune."),
-    pair: str | None = typer.Option(
-        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
-    ),
+    pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
+    columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
     ),
@@ -57,6 +56,8 @@ def train(
         init_from=start,
         validation=validation,
         test=test,
+        columns=columns,
+        sheet=sheet,
         sets=sets,
     )
     from heedful.cli.training_display import show_training

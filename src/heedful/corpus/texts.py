@@ -25,6 +25,8 @@ def settings_from_texts(
     pair: str | None = None,
     validation: Sequence[Texts] = (),
     test: Sequence[Texts] = (),
+    columns: str | Sequence[str] | None = None,
+    sheet: str | None = None,
     **options: Any,
 ) -> "Settings":
     """Settings from the arguments of `heedful.check` and `heedful.train`; lists of lines are written to `folder`.
@@ -34,7 +36,7 @@ def settings_from_texts(
     from heedful.config import Settings
 
     if isinstance(source, Settings):
-        if any((target is not None, pair, validation, test, *options.values())):
+        if any((target is not None, pair, validation, test, columns, sheet, *options.values())):
             raise ConfigError("the settings name the files and all options: pass no other arguments")
         return source
     if target is None and not isinstance(source, str | Path):
@@ -45,10 +47,9 @@ def settings_from_texts(
     corpora = {"train": [source] if target is None else [source, target], "validation": validation, "test": test}
     suffixes = pair.split("-", 1) if pair else ["source", "target"]
     files = {split: write_lists(corpus, split, suffixes, folder) for split, corpus in corpora.items()}
+    make_settings = training_settings if options else settings_from_arguments
     splits: dict[str, Any] = {split: files[split] for split in ("validation", "test")}
-    if options:
-        return training_settings(files["train"], pair, **splits, **options)
-    return settings_from_arguments(files["train"], pair, **splits)
+    return make_settings(files["train"], pair, **splits, columns=columns, sheet=sheet, **options)
 
 
 def write_lists(corpus: Sequence[Texts], split: str, suffixes: Sequence[str], folder: Path | None) -> list[str]:
@@ -95,6 +96,8 @@ def training_settings(
     init_from: str | Path | None = None,
     validation: Sequence[str] = (),
     test: Sequence[str] = (),
+    columns: str | Sequence[str] | None = None,
+    sheet: str | None = None,
     sets: Sequence[str] = (),
 ) -> "Settings":
     """The settings of a run, from a heedful.toml or from files, and from options."""
@@ -113,7 +116,9 @@ def training_settings(
         )
     start = [f"init_from={Path(init_from).absolute().as_posix()}"] if init_from else []
     sets = [*option_settings(out, time, steps), *start, *sets]
-    return settings_from_arguments(files, pair, sets, validation=validation, test=test, recipe=recipe, out=out)
+    return settings_from_arguments(
+        files, pair, sets, validation=validation, test=test, recipe=recipe, out=out, columns=columns, sheet=sheet
+    )
 
 
 def option_settings(out: str | None, time: str | None, steps: int | None) -> list[str]:

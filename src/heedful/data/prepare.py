@@ -202,7 +202,13 @@ class Preparation:
     def read(self) -> None:
         data = self.settings.data
         shards = [Shard(corpus.name, corpus.files, self.folder / "cut" / corpus.name) for corpus in self.corpora]
+        selections = {
+            named.name: {"columns": list(named.corpus.columns), "sheet": named.corpus.sheet}
+            for named in self.corpora
+            if named.corpus.columns or named.corpus.sheet
+        }
         settings = {
+            **({"selections": selections} if selections else {}),
             "source": self.settings.source,
             "target": self.settings.target,
             "max_line_bytes": data.max_line_bytes,

@@ -338,7 +338,12 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in requested.data.train:
         for block in read_pairs(
-            corpus.files, requested.source, requested.target, max_line_bytes=requested.data.max_line_bytes
+            corpus.files,
+            requested.source,
+            requested.target,
+            max_line_bytes=requested.data.max_line_bytes,
+            columns=corpus.columns,
+            sheet=corpus.sheet,
         ):
             if pairs < MAX_LETTER_PAIRS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))

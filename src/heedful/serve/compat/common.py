@@ -8,28 +8,10 @@ from pydantic import Field
 from heedful.serve.rejection import RequestRejected
 from heedful.serve.requests import client_address, disconnect_waiter, read_authorization
 from heedful.serve.state import ServerState
+from heedful.text.language_codes import base_language
 
 LanguageCode = Annotated[str, Field(max_length=35)]
 TextFormat = Annotated[str, Field(pattern="^(text|html)?$")]
-LANGUAGE_NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
-    "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian",
-    "nb": "Norwegian", "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
-    "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili",
-    "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
-
-
-def base_language(code: str | None) -> str:
-    """pt_BR -> pt"""
-    return (code or "").lower().replace("_", "-").partition("-")[0]
-
-
-def language_name(code: str | None) -> str:
-    """The English name of a language, or its code."""
-    return LANGUAGE_NAMES.get(base_language(code), code or "?")
 
 
 def is_same_language(code: str, other: str) -> bool:

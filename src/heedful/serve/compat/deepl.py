@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from heedful.serve.compat.common import LanguageCode, as_list, check_languages, language_name, translate_texts
+from heedful.serve.compat.common import LanguageCode, as_list, check_languages, translate_texts
 from heedful.serve.native import Text
 from heedful.serve.rejection import RequestRejected
 from heedful.serve.requests import client_address, endpoint, has_form_body, parse_body, read_authorization, read_request
 from heedful.serve.state import ServerState
+from heedful.text.language_codes import language_name
 
 UNLIMITED_CHARACTERS = 1_000_000_000_000  # DeepL's value for accounts without a limit
 

@@ -11,12 +11,12 @@ from heedful.serve.compat.common import (
     as_list,
     check_languages,
     check_text_format,
-    language_name,
     translate_texts,
 )
 from heedful.serve.native import Text
 from heedful.serve.requests import client_address, endpoint, read_authorization, read_request
 from heedful.serve.state import ServerState
+from heedful.text.language_codes import language_name
 
 MAX_ALTERNATIVES = 8
 
