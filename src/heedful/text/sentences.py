@@ -7,7 +7,7 @@ scripts that are written without spaces need none. It does not end there if
 
 - the next word is in lowercase and the text has capital letters: "Stop!" he said;
 - the full stop belongs to a title: Dr. Silva;
-- it belongs to an abbreviation that stands before numbers, and a number follows: No. 5;
+- it belongs to an abbreviation of a word that numbers follow, and a number follows: No. 5;
 - it belongs to another abbreviation, an initial or an ordinal number, and the next word is not one that often begins a
   sentence: in the U.S. Senate, am 3. Mai, but: in the U.S. He left.
 """
