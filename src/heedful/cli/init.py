@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from heedful.config import Settings
 
 DEFAULT_TIME, DEFAULT_SAMPLE_TIME = "40m", "4m"
-MAX_EXAMINED_BYTES = 100_000_000  # larger corpora are left to `heedful check`
 
 
 def init(
@@ -119,7 +118,7 @@ def describe_corpora(settings: "Settings") -> list[str]:
     """The number of pairs, a sample pair, and the findings of `heedful check`."""
     require("polars", extra="corpus", whose="heedful init, to examine the files,")
     from heedful.config import name_corpora
-    from heedful.corpus.check import examine_corpora, make_report
+    from heedful.corpus.check import MAX_EXAMINED_BYTES, examine_corpora, make_report
     from heedful.corpus.readers import read_pairs, resolve_files
 
     languages = (settings.source, settings.target)

@@ -11,7 +11,7 @@ from heedful.errors import require
 
 
 def train(
-    files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml; or {FILES_HELP}."),
+    files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml, or a run directory; or {FILES_HELP}."),
     out: str | None = typer.Option(None, "--out", help="Run directory to write (default: from the .toml)."),
     time: str | None = typer.Option(None, "--time", help="Total time, such as 40m or 1h30m."),
     steps: int | None = typer.Option(None, "--steps", help="Number of updates, instead of --time."),
@@ -19,6 +19,9 @@ def train(
         None, "--recipe", help="Recipe, such as transformer-tiny (default: chosen by the autopilot)."
     ),
     start: str | None = typer.Option(None, "--from", help="Model directory to fine-tune."),
+    replay: float | None = typer.Option(
+        None, "--replay", help="With --from: share of the batches with pairs the model was trained on, such as 0.3."
+    ),
     pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
     columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
     sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
@@ -26,6 +29,10 @@ def train(
         [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
     ),
     test: list[str] = typer.Option([], "--test", help="Test file, scored after training; repeat for a second file."),
+    finish: bool = typer.Option(
+        False, "--finish", help="Train no further: make a model from what a stopped run has learned."
+    ),
+    force: bool = typer.Option(False, "--force", help="Train even if heedful check finds errors in the corpus."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard logs to the run directory."),
     sets: list[str] = typer.Option(
         [], "--set", help="Override a setting, such as train.batch_tokens=8192; repeatable."
@@ -33,7 +40,8 @@ def train(
 ) -> None:
     """Train a translator.
 
-    Rerun the command to resume an interrupted run; the result is bit-identical.
+    Rerun the command to resume an interrupted run; the result is bit-identical. With another --time or --steps, a
+    stopped or finished run continues to its new end. A new run begins with heedful check and stops on errors.
 
     Without a .toml or a --recipe, the autopilot chooses the model and the training settings from the size of the corpus
     and the speed of this machine. It prints its reasons and writes the settings to autopilot.toml in --out.
@@ -41,6 +49,8 @@ def train(
     \b
       heedful train train.en train.de --out my-model --time 40m
       heedful train heedful.toml
+      heedful train my-model --time 2h
+      heedful train my-model --finish
       heedful train new.en new.de --from my-model --out my-model-2 --time 20m
       torchrun --nproc-per-node 2 -m heedful train heedful.toml
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
@@ -54,6 +64,7 @@ def train(
         steps=steps,
         recipe=recipe,
         init_from=start,
+        replay=replay,
         validation=validation,
         test=test,
         columns=columns,
@@ -74,4 +85,4 @@ def train(
             if board:
                 board(event)
 
-        run_training(settings, on_event=handle_event, progress=progress)
+        run_training(settings, finish=finish, force=force, on_event=handle_event, progress=progress)

@@ -254,6 +254,7 @@ class TrainSettings(Section):
     show_samples: Annotated[int, Field(ge=0, le=20)] = 3  # sentences shown at every validation
     save_every: PositiveInt | None = None  # steps
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    keep_work_files: bool = False  # of a finished run: older checkpoints and the first stages of the preparation
     log_every: PositiveInt = 20  # steps
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train
 
 MAX_SAMPLE_CHARACTERS = 160
+MAX_EXAMINED_BYTES = 100_000_000  # by `heedful init` and `heedful train`; larger corpora take minutes
 
 
 @suggest_arguments

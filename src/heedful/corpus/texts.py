@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.corpus.arguments import is_settings_file, settings_from_arguments
+from heedful.corpus.replay import add_replay
 from heedful.errors import ConfigError, DataError
 from heedful.files import update_text
 
@@ -98,10 +99,13 @@ def training_settings(
     test: Sequence[str] = (),
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    replay: float | None = None,
     sets: Sequence[str] = (),
 ) -> "Settings":
     """The settings of a run, from a heedful.toml or from files, and from options."""
     out = None if out is None else str(out)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        files = [find_settings_file(Path(files[0]))]
     if not out and not is_settings_file(files):
         raise ConfigError("no run directory: add one, for example: --out my-model")
     if init_from and recipe:
@@ -116,9 +120,23 @@ def training_settings(
         )
     start = [f"init_from={Path(init_from).absolute().as_posix()}"] if init_from else []
     sets = [*option_settings(out, time, steps), *start, *sets]
-    return settings_from_arguments(
+    settings = settings_from_arguments(
         files, pair, sets, validation=validation, test=test, recipe=recipe, out=out, columns=columns, sheet=sheet
     )
+    if steps is not None and settings.train.time is not None:  # the .toml has a time
+        settings = settings.model_copy(update={"train": settings.train.model_copy(update={"time": None})})
+    return settings if replay is None else add_replay(settings, replay)
+
+
+def find_settings_file(folder: Path) -> str:
+    """The heedful.toml in the directory of a run, or of a project that `heedful init` wrote."""
+    path = folder / "heedful.toml"
+    if not path.is_file():
+        raise ConfigError(
+            f"{folder} is a directory without a heedful.toml: pass the directory of a run, or the files with sentence "
+            "pairs, for example: train.en train.de"
+        )
+    return str(path)
 
 
 def option_settings(out: str | None, time: str | None, steps: int | None) -> list[str]:

@@ -143,6 +143,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
+def delete_early_stages(folder: Path) -> None:
+    """Delete what only the next preparation reads; it is made again if needed, with the same content."""
+    for stage in ("cut", "clean"):
+        shutil.rmtree(folder / stage, ignore_errors=True)
+
+
 class Preparation:
     """The stages of one preparation; call them in order."""
 

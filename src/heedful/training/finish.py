@@ -13,6 +13,7 @@ from heedful.alignment import AlignmentMethod, AttentionExample, correlate_piece
 from heedful.bundle import Bundle, GenerationSettings, model_card, open_bundle, write_bundle
 from heedful.confidence import MIN_SENTENCES
 from heedful.config import Settings
+from heedful.data.prepare import delete_early_stages
 from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
@@ -22,12 +23,12 @@ from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.training import checkpoint
-from heedful.training.checkpoint import checkpoint_folders, checkpoint_name, read_json_lines
+from heedful.training.checkpoint import checkpoint_folders, checkpoint_name
 from heedful.training.data import TrainingData, ValidationSet, read_pairs
 from heedful.training.distributed import World, gather_weights
 from heedful.training.events import Ended, Note
-from heedful.training.finetune import load_initial_weights
-from heedful.training.metrics_log import MetricsLog
+from heedful.training.finetune import OLD_VALIDATION, load_initial_weights
+from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
@@ -56,15 +57,17 @@ def count_finish_validations(data: TrainingData) -> float:
     return 3 + 5 * num_searches
 
 
-def finish(
+def finish_run(
     settings: Settings, data: TrainingData, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
 ) -> Path:
     """Choose weights on the validation set, score them, write the model; a finished run stays unchanged."""
     run = Path(settings.train.output_dir)
     folder = run / "model"
-    if result.was_finished and (folder / MANIFEST).is_file() and has_ended(log.path):
+    if result.was_finished and (folder / MANIFEST).is_file() and seconds_at_end(log.path, result.step):
         if world.is_first and not (run / REPORT).is_file():
             write_report(run)
+        if world.is_first:
+            delete_work_files(settings, result)
         return open_bundle(folder).folder
     candidates = candidate_weights(
         run, world, device, log, result, init_from=settings.init_from, num_average=settings.train.average_checkpoints
@@ -83,6 +86,8 @@ def finish(
     }
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
+    if settings.init_from:
+        scores |= measure_forgetting(settings.init_from, model, data, evaluations, device, penalty, log, result.step)
     reading = find_alignment_head(model, data, device)
     hypotheses = evaluations["validation"].hypotheses
     bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
@@ -90,12 +95,24 @@ def finish(
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
     log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed))
     write_report(run)
+    delete_work_files(settings, result)
     return folder
 
 
-def has_ended(metrics: Path) -> bool:
-    """Whether metrics.jsonl records the end of the run."""
-    return any(record["event"] == "ended" for record in read_json_lines(metrics))
+def delete_work_files(settings: Settings, result: TrainingResult) -> None:
+    """Delete what a finished run does not need to be continued, unless `keep_work_files` is set.
+
+    The newest checkpoint stays, and the best weights, if they are from an earlier step. A prepared corpus outside the
+    directory of the run may belong to other runs, too, and stays as it is.
+    """
+    if settings.train.keep_work_files:
+        return
+    run, prepared = Path(settings.train.output_dir), Path(settings.data.prepared_dir)
+    checkpoint.prune(run, 1)
+    best = [] if result.best_step in (None, result.step) else [checkpoint_name(result.best_step, "best")]
+    checkpoint.prune(run, 0, "best", frozenset(best))
+    if prepared.is_relative_to(run):
+        delete_early_stages(prepared)
 
 
 # ------------------------------------------------------------------------------------------------ weights
@@ -184,6 +201,45 @@ def evaluate_beam(
     for corpus in data.prepared.split("test"):
         evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
     return best, evaluations
+
+
+def measure_forgetting(
+    init_from: str,
+    model: Seq2Seq,
+    data: TrainingData,
+    evaluations: Mapping[str, Evaluation],
+    device: torch.device,
+    penalty: float,
+    log: MetricsLog,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of the old validation text before fine-tuning; logs how much was lost. `model` stays unchanged."""
+    if OLD_VALIDATION not in evaluations:
+        log(
+            Note(
+                f"forgetting is not measured: the run that made {init_from} has no validation text. To measure it, "
+                "pass old sentence pairs as a --test",
+                step=step,
+            )
+        )
+        return {}
+    new_weights = {name: weight.clone() for name, weight in named_weights(model).items()}
+    initial = load_initial_weights(init_from)
+    copy_tensors_(named_weights(model), {name: initial[name].to(device) for name in new_weights}, "start")
+    pairs = read_pairs([corpus for corpus in data.prepared.split("test") if corpus.name == OLD_VALIDATION])
+    search = SearchOptions(BEAM, length_penalty=penalty)
+    before = evaluate(model, pairs, data.prepared.tokenizer("target"), device, search)
+    copy_tensors_(named_weights(model), new_weights, "fine-tuned")
+    systems = {"before": before.outputs, "after": evaluations[OLD_VALIDATION].outputs}
+    systems = {name: list(outputs[:MAX_TESTED_LINES]) for name, outputs in systems.items()}
+    old, new = run_paired_test(["chrf"], systems, pairs.references[:MAX_TESTED_LINES])
+    change = f"chrF {old.value:.1f} -> {new.value:.1f} on the validation text of {init_from}"
+    if new.verdict == "worse":
+        advice = "to forget less, add --replay 0.3, which repeats old pairs, or train for a shorter time"
+        log(Note(f"fine-tuning has forgotten: {change}; {advice}", "warning", step))
+    else:
+        log(Note(f"fine-tuning has not forgotten: {change}", step=step))
+    return {f"{OLD_VALIDATION}_before": {score.name: asdict(score) for score in before.scores}}
 
 
 def choose_length_penalty(outputs: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:

@@ -5,10 +5,12 @@
     run/requested.json   the user's settings and the fingerprint of the corpus; a resumed run must request the same
     run/heedful.toml     the final settings, written before step 1
 
-A resumed run reads its heedful.toml, so nothing is measured again and no choice changes.
+A resumed run reads its heedful.toml, so nothing is measured again and no choice changes. Only the length of a run
+(`train.time` or `train.steps`) may change: the run then continues, with a refitted schedule.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,12 @@ from heedful.errors import ConfigError
 from heedful.files import replace_text
 from heedful.model.seq2seq import Seq2Seq
 from heedful.training.autopilot import run_autopilot
-from heedful.training.checkpoint import refuse_old_format
+from heedful.training.checkpoint import checkpoint_folders, read_state, refuse_old_format
 from heedful.training.clock import format_duration
 from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
-from heedful.training.finetune import apply_finetuning_defaults, model_digest
+from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
 from heedful.training.flat_settings import describe_changes, flatten
 from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
 from heedful.training.optimizer import make_optimizer, set_learning_rate
@@ -38,7 +40,8 @@ from heedful.training.weights import initialize_model
 
 REQUESTED, RESOLVED = "requested.json", "heedful.toml"
 # Keys of [train] that a resumed run may change: they do not affect the weights.
-CHANGEABLE_KEYS = ("keep_checkpoints", "log_every", "output_dir")
+CHANGEABLE_KEYS = ("keep_checkpoints", "keep_work_files", "log_every", "output_dir")
+LENGTH_KEYS = ("train.time", "train.steps")
 NUM_VALIDATIONS = 20  # per run
 MIN_VALIDATION_SECONDS = 30  # between two validations, except in very short runs
 MAX_SAVE_SECONDS = 300  # between two checkpoints
@@ -47,7 +50,7 @@ NUM_MEASURED_BATCHES = 3
 
 def load_request(settings: Settings | str | Path) -> Settings:
     """The user's settings, or those of a heedful.toml, with the defaults of fine-tuning."""
-    return apply_finetuning_defaults(as_settings(settings))
+    return add_old_validation(apply_finetuning_defaults(as_settings(settings)))
 
 
 def resolve(
@@ -100,7 +103,15 @@ def write_resolved(
     run.mkdir(parents=True, exist_ok=True)
     requested = flatten_request(settings, data.prepared)
     if (run / RESOLVED).is_file() and (run / REQUESTED).is_file():
-        check_unchanged(run, requested)
+        resolved = load(run / RESOLVED)
+        before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
+        if not is_same_run(requested, flatten_request(resolved, data.prepared)):  # it is for `heedful train RUN`
+            check_unchanged(run, before, requested)
+        if changed := change_length(resolved, settings.train):
+            check_is_longer(run, changed.train)
+            replace_text(run / RESOLVED, to_toml(changed))
+            lengths = {key: requested[key] for key in LENGTH_KEYS}
+            replace_text(run / REQUESTED, json.dumps(before | lengths, indent=1, ensure_ascii=False))
         return
     resolved = measure_open_settings(settings, data, world, device, on_event)
     replace_text(run / REQUESTED, json.dumps(requested, indent=1, ensure_ascii=False))
@@ -116,10 +127,41 @@ def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any
     return {"corpus": prepared.fingerprint, **dict(flatten(tree))}
 
 
-def check_unchanged(run: Path, requested: dict[str, Any]) -> None:
+def is_same_run(requested: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two requests differ at most in the length of the run."""
+    keys = {*requested, *other} - set(LENGTH_KEYS)
+    return all(requested.get(key) == other.get(key) for key in keys)
+
+
+def change_length(settings: Settings, train: config.TrainSettings) -> Settings | None:
+    """The settings with the time or steps of `train`; None if they are the same, or if `train` leaves them open."""
+    if train.time is not None:
+        length: dict[str, Any] = {"time": train.time}
+    elif train.steps is not None:
+        length = {"time": None, "steps": train.steps}
+    else:
+        return None
+    if all(getattr(settings.train, key) == value for key, value in length.items()):
+        return None
+    return settings.model_copy(update={"train": settings.train.model_copy(update=length)})
+
+
+def check_is_longer(run: Path, train: config.TrainSettings) -> None:
+    """Raise a ConfigError if a run has already taken as many steps, or as much time."""
+    state = read_state(next(iter(checkpoint_folders(run)), run))
+    steps, seconds = state.get("step", 0), state.get("elapsed", 0.0)
+    is_too_short = steps >= (train.steps or 0) if train.time is None else seconds >= parse_duration(train.time)
+    if steps and is_too_short:
+        raise ConfigError(
+            f"{run} has already taken {steps:,} steps in {format_duration(seconds)}: set a larger --time, or "
+            f"make a model of what has been learned: {shlex.join(['heedful', 'train', str(run), '--finish'])}"
+        )
+
+
+def check_unchanged(run: Path, before: dict[str, Any], requested: dict[str, Any]) -> None:
     """Raise a ConfigError with the differences if the settings or the corpus changed."""
-    before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
-    if changes := describe_changes(before, requested, {**before, **requested}, "before"):
+    keys = [key for key in {**before, **requested} if key not in LENGTH_KEYS]
+    if changes := describe_changes(before, requested, keys, "before"):
         raise ConfigError(
             f"{run} was started with other settings:\n{changes}\nUse those settings again, or start a new run in "
             "another directory (--out)."

@@ -33,6 +33,11 @@ class TimeBudget:
         return reserve_seconds(self.limit_seconds or 0.0, self.validation_seconds, self._finish_validations)
 
     @property
+    def usable_seconds(self) -> float:
+        """Seconds of the limit for steps, validations and checkpoints."""
+        return (self.limit_seconds or 0.0) - self.reserve
+
+    @property
     def is_reserve_half_used(self) -> bool:
         return self.limit_seconds is not None and self.elapsed > self.limit_seconds - self.reserve / 2
 
@@ -40,7 +45,7 @@ class TimeBudget:
         """The last step that fits into the time, if a correction is due and changes `last_step`; otherwise 0."""
         if self.limit_seconds is None:
             return 0
-        usable_seconds = self.limit_seconds - self.reserve
+        usable_seconds = self.usable_seconds
         if self.elapsed >= usable_seconds:
             return step if last_step > step else 0
         due = self._next_refit
