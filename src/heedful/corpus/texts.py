@@ -105,7 +105,9 @@ def training_settings(
     """The settings of a run, from a heedful.toml or from files, and from options."""
     out = None if out is None else str(out)
     if len(files) == 1 and Path(files[0]).is_dir():
-        files = [find_settings_file(Path(files[0]))]
+        folder = Path(files[0])
+        files = [find_settings_file(folder)]
+        sets = [*moved_run_settings(folder), *sets]
     if not out and not is_settings_file(files):
         raise ConfigError("no run directory: add one, for example: --out my-model")
     if init_from and recipe:
@@ -126,6 +128,15 @@ def training_settings(
     if steps is not None and settings.train.time is not None:  # the .toml has a time
         settings = settings.model_copy(update={"train": settings.train.model_copy(update={"time": None})})
     return settings if replay is None else add_replay(settings, replay)
+
+
+def moved_run_settings(folder: Path) -> list[str]:
+    """The paths of a run, which its heedful.toml may name as they were before it was moved or copied."""
+    if not (folder / "requested.json").is_file():  # a project, not a run
+        return []
+    settings = [f"train.output_dir={folder.absolute().as_posix()}"]
+    prepared = folder / "prepared"
+    return [*settings, *([f"data.prepared_dir={prepared.absolute().as_posix()}"] if prepared.is_dir() else [])]
 
 
 def find_settings_file(folder: Path) -> str:

@@ -30,9 +30,9 @@ from heedful.training.checkpoint import checkpoint_folders
 from heedful.training.clock import Clock, fit_last_step
 from heedful.training.data import Corpora, TrainingData, line_numbers, load_batch, make_plan, mean_epoch
 from heedful.training.distributed import World, make_reducer
-from heedful.training.events import Began, Refitted, Skipped, Stepped
+from heedful.training.events import Began, Note, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights
-from heedful.training.machine import autocast, explain_out_of_memory
+from heedful.training.machine import BUSY_SHARE, CoreMeter, autocast, explain_out_of_memory
 from heedful.training.metrics_log import METRICS, MetricsLog, seconds_at_end
 from heedful.training.model_state import ModelState
 from heedful.training.optimizer import gradient_norm, learning_rate_at, scale_gradients_, set_learning_rate
@@ -90,6 +90,7 @@ class Trainer:
         tokenizers = (data.prepared.tokenizer("source"), data.prepared.tokenizer("target"))
         self.snapshots = SnapshotRecorder(folder, data.validation, *tokenizers, device)
         self.throughput = ThroughputMeter()
+        self.cores, self.is_busy = CoreMeter(), False
         self.exit_code = 0  # of a stop request to any process
 
     def train(self, stop_request: StopRequest, *, finish: bool = False) -> TrainingResult:
@@ -238,9 +239,25 @@ class Trainer:
         )
         self.throughput.start()
 
+    def note_load(self) -> None:
+        """Note when other programs begin or stop to take a large share of the cores."""
+        wait_share = self.cores.wait_share
+        self.cores.restart()
+        if not self.is_busy and wait_share > BUSY_SHARE:
+            self.log(
+                Note(
+                    f"the machine is busy: this run waits {wait_share:.0%} of its time for a free core",
+                    step=self.state.step,
+                )
+            )
+        elif self.is_busy and wait_share < BUSY_SHARE / 2:
+            self.log(Note("the machine is free again", step=self.state.step))
+        self.is_busy = wait_share > (BUSY_SHARE / 2 if self.is_busy else BUSY_SHARE)
+
     def log_step(self) -> None:
         if self.throughput.is_empty:
             return
+        self.note_load()
         state, pace = self.state, self.throughput.steps_per_second
         averages, remaining = self.throughput.take_averages(), self.budget.remaining
         if remaining is None:

@@ -12,6 +12,7 @@ A resumed run reads its heedful.toml, so nothing is measured again and no choice
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,14 @@ from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
 from heedful.training.flat_settings import describe_changes, flatten
-from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
+from heedful.training.machine import (
+    BUSY_SHARE,
+    CoreMeter,
+    default_threads,
+    measure_precisions,
+    measure_tokens_per_second,
+    use_threads,
+)
 from heedful.training.optimizer import make_optimizer, set_learning_rate
 from heedful.training.weights import initialize_model
 
@@ -46,6 +54,7 @@ NUM_VALIDATIONS = 20  # per run
 MIN_VALIDATION_SECONDS = 30  # between two validations, except in very short runs
 MAX_SAVE_SECONDS = 300  # between two checkpoints
 NUM_MEASURED_BATCHES = 3
+MIN_THREAD_GAIN = 1.03  # of all threads over one: less is not worth the cores, which other programs may use
 
 
 def load_request(settings: Settings | str | Path) -> Settings:
@@ -182,15 +191,32 @@ def measure_open_settings(
         on_event(Note(text, "choice"))
 
     threads = train.threads or (1 if train.exact else default_threads(world.local_ranks))
+    may_choose_threads = not train.threads and threads > 1 and device.type == "cpu"
     micro_batches = count_micro_batches(train.micro_batches, world.ranks, exact=train.exact)
     sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
     plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
     steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
     batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    cores = CoreMeter()
     with use_threads(threads):
         model = initialize_model(settings, data.prepared, device)
         precision = train.precision or choose_precision(model, batches, device, micro_batches, explain)
-        micro_batch_seconds = measure_update_seconds(model, batches, device, precision, micro_batches, train)
+    choices = (threads, 1) if may_choose_threads else (threads,)
+    seconds = dict.fromkeys(choices, inf)
+    for count in choices * (2 if may_choose_threads else 1):  # the fastest counts: other programs may slow down some
+        with use_threads(count):
+            update_seconds = measure_update_seconds(model, batches, device, precision, micro_batches, train)
+            seconds[count] = min(update_seconds, seconds[count])
+    if may_choose_threads:
+        gain = seconds[1] / seconds[threads]
+        explain(f"threads {threads if gain >= MIN_THREAD_GAIN else 1}: {threads} are {gain:.2f} x as fast as 1 here")
+        threads = threads if gain >= MIN_THREAD_GAIN else 1
+    micro_batch_seconds = seconds[threads]
+    if cores.wait_share > BUSY_SHARE:
+        explain(
+            f"the machine is busy: measuring waited {cores.wait_share:.0%} of the time for a free core. The plan is "
+            "for a free machine; if it stays busy, the number of steps is corrected"
+        )
     step_seconds = micro_batch_seconds * micro_batches / world.ranks
     values = {
         "device": device.type,
