@@ -13,9 +13,9 @@ from heedful.training import checkpoint
 from heedful.training.api import train
 from heedful.training.distributed import World
 from heedful.training.events import Stepped
+from heedful.training.history import METRICS
 from heedful.training.loop import Interrupted
 from heedful.training.machine import explain_out_of_memory
-from heedful.training.metrics_log import METRICS
 from support import process_memory as memory
 from support.training_runs import RECURRENT, events, on_step, outcome, random_faults, settings_of, storm
 

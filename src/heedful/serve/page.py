@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heedful.html import csp_hash, escape_json
-from heedful.inspection.page import VIEWER
+from heedful.html import VIEWER, csp_hash, escape_json, join_scripts
 
 PAGE_DIR = Path(__file__).parent / "page"
 SCRIPTS = (
@@ -51,8 +50,7 @@ ICON = (
 @cache
 def read_assets() -> tuple[str, str, str]:
     """Script, style and words (JSON) of the page; the colors are those of the inspection viewer."""
-    parts = "\n".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+    script = join_scripts(SCRIPTS)
     colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
     words = json.dumps(json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
     return script, colors + (PAGE_DIR / "page.css").read_text(encoding="utf-8"), escape_json(words)

@@ -28,10 +28,13 @@ from heedful.training.data import TrainingData, ValidationSet, read_pairs
 from heedful.training.distributed import World, gather_weights
 from heedful.training.events import Ended, Note
 from heedful.training.finetune import OLD_VALIDATION, load_initial_weights
+from heedful.training.finish_progress import FinishProgress
+from heedful.training.history import History
 from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
+from heedful.training.usability import assess_run
 from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.translation.calibrate import fit_translator, store_calibration
@@ -45,16 +48,30 @@ ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = (
     5_000,
 )  # validation pairs, to find the head; training pairs, to relate the words
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, as time allows
+WEIGHTS_UNITS, SEARCH_UNITS, WRITE_UNITS = 3, 5, 1  # duration in validations: choose weights, beam search, write model
 MAX_TESTED_LINES = 2_000  # in a significance test: bootstrapping more needs much memory
 
 
 def count_finish_validations(data: TrainingData) -> float:
     """The duration of `finish` in validations: one per candidate, and searches (penalties, tests, calibration)."""
-    num_searched_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
-    if (num_calibration_pairs := len(calibration_pairs(data))) >= MIN_SENTENCES:
-        num_searched_pairs += num_calibration_pairs
-    num_searches = len(LENGTH_PENALTIES) + num_searched_pairs / max(1, len(data.validation))
-    return 3 + 5 * num_searches
+    num_test_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test")) + count_old_pairs(data)
+    num_searches = len(LENGTH_PENALTIES)
+    return WEIGHTS_UNITS + SEARCH_UNITS * num_searches + search_units(num_test_pairs, data) + count_write_units(data)
+
+
+def count_old_pairs(data: TrainingData) -> int:
+    return sum(corpus.num_rows for corpus in data.prepared.split("test") if corpus.name == OLD_VALIDATION)
+
+
+def count_write_units(data: TrainingData) -> float:
+    """The duration of writing the model and calibrating its confidence, in validations."""
+    num_pairs = len(calibration_pairs(data))
+    return WRITE_UNITS + (search_units(num_pairs, data) if num_pairs >= MIN_SENTENCES else 0.0)
+
+
+def search_units(num_pairs: int, data: TrainingData) -> float:
+    """The duration of a beam search, in validations."""
+    return SEARCH_UNITS * num_pairs / max(1, len(data.validation))
 
 
 def finish_run(
@@ -78,22 +95,35 @@ def finish_run(
         return folder
     model = initialize_model(settings, data.prepared, device).eval()
     target, metric = data.prepared.tokenizer("target"), settings.train.best_by
+    unit_seconds = result.budget.usual_validation_seconds
+    progress = FinishProgress(log, result.step, count_finish_validations(data), unit_seconds)
+    progress.start("choosing the weights", WEIGHTS_UNITS)
     name, weights = choose_weights(candidates, model, data.validation, target, device, log, result.step, metric)
     copy_tensors_(named_weights(model), weights, name)
-    penalty, evaluations = evaluate_beam(model, data, target, device, metric, result)
+    penalty, evaluations = evaluate_beam(model, data, target, device, metric, result, progress)
     scores = {
         corpus: {score.name: asdict(score) for score in evaluation.scores} for corpus, evaluation in evaluations.items()
     }
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
     if settings.init_from:
+        progress.start("measuring what was forgotten", search_units(count_old_pairs(data), data))
         scores |= measure_forgetting(settings.init_from, model, data, evaluations, device, penalty, log, result.step)
+    progress.start("writing the model", count_write_units(data))
     reading = find_alignment_head(model, data, device)
     hypotheses = evaluations["validation"].hypotheses
     bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
     calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
+    assessment = assess_run(
+        evaluations["validation"].outputs,
+        data.validation.texts,
+        data.validation.references,
+        History.load(run),
+        is_finetuned=settings.init_from is not None,
+        keep_sentences=settings.train.show_samples > 0,
+    )
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
-    log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed))
+    log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed, *assessment))
     write_report(run)
     delete_work_files(settings, result)
     return folder
@@ -183,7 +213,13 @@ def choose_weights(
 
 
 def evaluate_beam(
-    model: Seq2Seq, data: TrainingData, target: Tokenizer, device: torch.device, metric: str, result: TrainingResult
+    model: Seq2Seq,
+    data: TrainingData,
+    target: Tokenizer,
+    device: torch.device,
+    metric: str,
+    result: TrainingResult,
+    progress: FinishProgress,
 ) -> tuple[float, dict[str, Evaluation]]:
     """The best length penalty, and the scores of the validation set and every test corpus with it."""
 
@@ -193,12 +229,15 @@ def evaluate_beam(
     by_penalty: dict[float, Evaluation] = {}
     for penalty in LENGTH_PENALTIES:
         if by_penalty and not result.was_finished and result.budget.is_reserve_half_used:
+            progress.units_left -= SEARCH_UNITS * (len(LENGTH_PENALTIES) - len(by_penalty))
             break
+        progress.start(f"scoring validation with length penalty {penalty}", SEARCH_UNITS)
         by_penalty[penalty] = evaluate(model, data.validation, target, device, search(penalty))
     outputs = {penalty: evaluation.outputs for penalty, evaluation in by_penalty.items()}
     best = choose_length_penalty(outputs, data.validation.references, "chrf" if metric == "loss" else metric)
     evaluations = {"validation": by_penalty[best]}
     for corpus in data.prepared.split("test"):
+        progress.start(f"scoring {corpus.name}", search_units(corpus.num_rows, data))
         evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
     return best, evaluations
 

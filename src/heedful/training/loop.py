@@ -32,8 +32,9 @@ from heedful.training.data import Corpora, TrainingData, line_numbers, load_batc
 from heedful.training.distributed import World, make_reducer
 from heedful.training.events import Began, Note, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights
+from heedful.training.history import METRICS
 from heedful.training.machine import BUSY_SHARE, CoreMeter, autocast, explain_out_of_memory
-from heedful.training.metrics_log import METRICS, MetricsLog, seconds_at_end
+from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.model_state import ModelState
 from heedful.training.optimizer import gradient_norm, learning_rate_at, scale_gradients_, set_learning_rate
 from heedful.training.saver import CheckpointSaver
@@ -259,9 +260,7 @@ class Trainer:
             return
         self.note_load()
         state, pace = self.state, self.throughput.steps_per_second
-        averages, remaining = self.throughput.take_averages(), self.budget.remaining
-        if remaining is None:
-            remaining = (state.clock.end - state.step) / pace if pace else 0.0
+        averages = self.throughput.take_averages()
         self.log(
             Stepped(
                 step=state.step,
@@ -272,7 +271,7 @@ class Trainer:
                 ),
                 skipped=state.spike_guard.skipped,
                 elapsed=self.budget.elapsed,
-                remaining=max(0.0, remaining),
+                remaining=self.budget.estimate_remaining(state.clock.end - state.step, pace),
                 **asdict(averages),
             )
         )

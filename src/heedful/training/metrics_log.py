@@ -10,8 +10,7 @@ from heedful.errors import ConfigError, HeedfulError
 from heedful.files import lock_file, replace_text
 from heedful.training.checkpoint import read_json_lines
 from heedful.training.events import Event, EventHandler, event_record
-
-METRICS = "metrics.jsonl"
+from heedful.training.history import METRICS
 
 
 class MetricsLog:
