@@ -777,6 +777,25 @@ GROUPS: dict[str, list[Case]] = {
             ("there is no such file. To create it: heedful serve MODEL",),
             2,
         ),
+        Case(
+            "a key for no model",
+            "heedful serve my-modle --keys keys.txt --new-key ann",
+            ("there is no model in my-modle",),
+            1,
+        ),
+        Case(
+            "a model twice",
+            "heedful serve my-model my-model",
+            ("two models have the name `my-model`", "Serve each model once"),
+            2,
+            why="Several models with the same name. Clients select a model by its name.",
+        ),
+        Case(
+            "half of a certificate",
+            "heedful serve my-model --tls-cert cert.pem",
+            ("--tls-cert needs --tls-key",),
+            2,
+        ),
         Case("an engine", "heedful serve my-model --engine onx", ("unknown engine `onx`; did you mean `onnx`?",), 2),
     ],
 }

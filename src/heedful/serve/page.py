@@ -1,7 +1,7 @@
 """The page at `/`: translates while you type, shows alignment and probabilities.
 
-    render_page({"source": "en", "target": "de"})    # one HTML file with script, style and translations
-    page_headers()                                   # its Content-Security-Policy
+    render_page({"directions": [{"source": "en", "target": "de"}]})    # one HTML file with script, style, translations
+    page_headers()                                                     # its Content-Security-Policy
 
 The page sends requests only to its own server, and its policy allows only its own script.
 """
@@ -21,7 +21,6 @@ SCRIPTS = (
     PAGE_DIR / "api.js",
     PAGE_DIR / "main.js",
 )  # concatenated in this order
-SHOWN_MODEL_INFO = ("source", "target", "inspects")
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -73,9 +72,8 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def render_page(model_info: Mapping[str, Any]) -> str:
-    """Return the page as HTML; `model_info` is the model's description as in /readyz."""
+def render_page(directions: Mapping[str, Any]) -> str:
+    """Return the page as HTML; `directions` is the response of /v1/directions."""
     script, style, words = read_assets()
-    shown = {name: model_info[name] for name in SHOWN_MODEL_INFO if name in model_info}
-    about = escape_json(json.dumps(shown, ensure_ascii=False))
+    about = escape_json(json.dumps(directions, ensure_ascii=False))
     return TEMPLATE.format(icon=ICON, style=style, words=words, about=about, script=script)
