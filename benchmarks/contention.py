@@ -31,19 +31,24 @@ from report import header, verdict
 
 BEFORE = {"GOMP_SPINCOUNT": "300000"}
 ENDLESS = "1000000"
+Process = subprocess.Popen[bytes]
 
 
-def start(*arguments: str, environment: dict[str, str] | None = None, **options: object) -> subprocess.Popen[bytes]:
-    """A `heedful` process with the threads and the waiting that a user would get."""
+def start(*arguments: str, environment: dict[str, str] | None = None, text: Path | None = None) -> Process:
+    """A `heedful` process with the threads and the waiting that a user would get; `text` is its input."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "MKL_", "KMP_"))
     }
-    command = [sys.executable, "-m", "heedful", *arguments]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, env={**inherited, **(environment or {})}, **{**quiet, **options})
+    return subprocess.Popen(
+        [sys.executable, "-m", "heedful", *arguments],
+        env={**inherited, **(environment or {})},
+        stdin=text.open("rb") if text else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: Process) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
 
@@ -108,7 +113,7 @@ class Trainings:
 def translation_seconds(model: Path, text: Path, number: int, environment: dict[str, str] | None = None) -> float:
     """Seconds until the slowest of this number of `heedful translate` processes has ended."""
     began = time.perf_counter()
-    processes = [start("translate", str(model), environment=environment, stdin=text.open("rb")) for _ in range(number)]
+    processes = [start("translate", str(model), environment=environment, text=text) for _ in range(number)]
     if any(process.wait() for process in processes):
         sys.exit("a translation has failed: run it by hand to see why")
     return time.perf_counter() - began
@@ -127,6 +132,39 @@ def tokens_seen(folder: Path, files: list[str], seconds: int, load: Path | None,
     return int(steps_logged(run)[-1]["tokens"])
 
 
+def measure_trainings(trainings: Trainings, rounds: int) -> tuple[float, float, float]:
+    """Medians: one alone against one before, each of two against one alone, and the same before."""
+    ratios = []
+    for _ in range(rounds):
+        alone, before = trainings.speeds(1)[0], trainings.speeds(1, "before")[0]
+        both, both_before = trainings.speeds(2), trainings.speeds(2, "before")
+        ratios.append((alone / before, min(both) / alone, min(both_before) / before))
+        print(
+            f"training: alone {alone:,.0f} tokens/s, before {before:,.0f}; two at once "
+            f"{' and '.join(f'{speed:,.0f}' for speed in both)}, before "
+            f"{' and '.join(f'{speed:,.0f}' for speed in both_before)}",
+            flush=True,
+        )
+    one, two, two_before = (statistics.median(column) for column in zip(*ratios, strict=True))
+    return one, two, two_before
+
+
+def measure_translations(text: Path, rounds: int) -> tuple[float, float, float]:
+    """The same of translations: medians of ratios of speeds."""
+    model, ratios = sample_model("pt-en"), []
+    for _ in range(rounds):
+        alone, before = (translation_seconds(model, text, 1, environment) for environment in ({}, BEFORE))
+        both, both_before = (translation_seconds(model, text, 2, environment) for environment in ({}, BEFORE))
+        ratios.append((before / alone, alone / both, before / both_before))
+        print(
+            f"translation: alone {alone:.1f} s, before {before:.1f} s; two at once {both:.1f} s, before "
+            f"{both_before:.1f} s",
+            flush=True,
+        )
+    one, two, two_before = (statistics.median(column) for column in zip(*ratios, strict=True))
+    return one, two, two_before
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -136,47 +174,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         heedful.init(folder / "sample", sample="pt-en")
-        data = folder / "sample" / "data"
-        files = [str(data / "train.pt"), str(data / "train.en")]
-        trainings = Trainings(folder, files, seconds)
-        ratios: dict[str, list[float]] = {"one": [], "two": [], "two before": []}
-        for _ in range(rounds):
-            alone, before = trainings.speeds(1)[0], trainings.speeds(1, "before")[0]
-            both, both_before = trainings.speeds(2), trainings.speeds(2, "before")
-            ratios["one"].append(alone / before)
-            ratios["two"].append(min(both) / alone)
-            ratios["two before"].append(min(both_before) / before)
-            print(
-                f"training: alone {alone:,.0f} tokens/s, before {before:,.0f}; two at once "
-                f"{' and '.join(f'{speed:,.0f}' for speed in both)}, before "
-                f"{' and '.join(f'{speed:,.0f}' for speed in both_before)}",
-                flush=True,
-            )
-        text = folder / "in.txt"
+        data, text = folder / "sample" / "data", folder / "in.txt"
         lines = (data / "train.pt").read_text(encoding="utf-8").splitlines(keepends=True)[:num_lines]
         text.write_text("".join(lines), encoding="utf-8")
-        model, times = sample_model("pt-en"), {"one": [], "two": [], "two before": []}
-        for _ in range(rounds):
-            alone, before = (translation_seconds(model, text, 1, environment) for environment in ({}, BEFORE))
-            both, both_before = (translation_seconds(model, text, 2, environment) for environment in ({}, BEFORE))
-            times["one"].append(before / alone)
-            times["two"].append(alone / both)
-            times["two before"].append(before / both_before)
-            print(
-                f"translation of {num_lines} lines: alone {alone:.1f} s, before {before:.1f} s; two at once "
-                f"{both:.1f} s, before {both_before:.1f} s",
-                flush=True,
-            )
-        claims = [
-            ("speed of each of two trainings, of one alone", statistics.median(ratios["two"]), 0.3 if quick else 0.4),
-            ("speed of each of two translations, of one alone", statistics.median(times["two"]), 0.3 if quick else 0.4),
-            ("speed of one training, of that before", statistics.median(ratios["one"]), 0.8 if quick else 0.97),
-            ("speed of one translation, of that before", statistics.median(times["one"]), 0.8 if quick else 0.97),
-        ]
+        files = [str(data / "train.pt"), str(data / "train.en")]
+        trainings = Trainings(folder, files, seconds)
+        one_training, two_trainings, two_trainings_before = measure_trainings(trainings, rounds)
+        one_translation, two_translations, two_translations_before = measure_translations(text, rounds)
         print(
-            f"before: each of two trainings reached {statistics.median(ratios['two before']):.2f} of one alone, "
-            f"each of two translations {statistics.median(times['two before']):.2f}"
+            f"before: each of two trainings reached {two_trainings_before:.2f} of one alone, each of two translations "
+            f"{two_translations_before:.2f}"
         )
+        shared, alone = (0.3, 0.8) if quick else (0.4, 0.97)
+        claims = [
+            ("speed of each of two trainings, of one alone", two_trainings, shared),
+            ("speed of each of two translations, of one alone", two_translations, shared),
+            ("speed of one training, of that before", one_training, alone),
+            ("speed of one translation, of that before", one_translation, alone),
+        ]
         if limit:
             free = tokens_seen(folder, files, limit, None, 0)
             loaded = tokens_seen(folder, files, limit, trainings.base["now"], limit / 10)

@@ -108,6 +108,7 @@ BENCHMARKS = (
               packages=("ctranslate2", "uvicorn", "hypothesis", "schemathesis"), linux_only=True),
     Benchmark("serve_models", "two models together are as fast as one, and a crash of one does not delay another",
               packages=("ctranslate2", "uvicorn"), linux_only=True),
+    Benchmark("contention", "two heedful processes on one machine share its cores", linux_only=True),
     Benchmark("viewer", "an inspection page is small, and quick in a real browser", packages=("playwright",)),
     Benchmark("sameness", "a change leaves every number as it was", packages=("ctranslate2",), programs=("git",)),
     Benchmark("commit_speed", "a commit is as fast as the one before it", programs=("git",)),

@@ -257,13 +257,13 @@ def send_expanding_texts(port: int, fields: Fields, count: int, sizes: Iterable[
     slowest_seconds, num_admitted = 0.0, 0
     for _ in range(count):
         text = generator.choice(characters) * generator.choice([1, 30, 120, 400, 1200, 4000])
-        body = {
+        request = {
             **fields,
             "texts": [text] * generator.choice([1, 2, 8]),
             "beam": generator.choice([1, 5, 16]),
             "alternatives": generator.choice([0, 8]),
         }
-        status, _, took = connection.send("POST", "/v1/translate", json.dumps(body).encode())
+        status, _, took = connection.send("POST", "/v1/translate", json.dumps(request).encode())
         assert status in (200, 413, 422, *ALLOWED_SERVER_ERRORS), status
         if status in (200, 504):  # 504: admitted, and timed out
             num_admitted += 1
