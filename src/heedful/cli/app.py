@@ -29,7 +29,7 @@ from heedful.cli.translate import translate
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
-SPIN_COUNT = "1000"
+SPIN_COUNT = "5000"
 INTERRUPTED_EXIT_CODE = 130  # the usual code for Ctrl-C
 ERRNO_ADVICE = {
     errno.EACCES: "no permission to read or write there; choose another path",
@@ -138,8 +138,8 @@ def shorten_spinning() -> None:
     """Let idle threads of PyTorch and CTranslate2 sleep early, so that two processes do not stop each other.
 
     By default, an idle thread of GNU OpenMP (Linux) checks 300,000 times for work before it sleeps, and another process
-    cannot use its core meanwhile. Two trainings at once then reach less than a third of the speed of one alone, with
-    1,000 checks about two thirds (docs/benchmarks.md). It must be set before the library is loaded.
+    cannot use its core meanwhile: two trainings at once then nearly stop each other. With 5,000 checks they share the
+    cores, and one alone is as fast as before (benchmarks/contention.py). It must be set before the library is loaded.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
