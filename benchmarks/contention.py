@@ -176,8 +176,8 @@ def main() -> int:
         one_training, two_trainings, two_trainings_before = measure_trainings(trainings, rounds)
         one_translation, two_translations, two_translations_before = measure_translations(text, rounds)
         print(
-            f"before, measured once: each of two trainings reached {two_trainings_before:.2f} of one alone, each of two translations "
-            f"{two_translations_before:.2f}"
+            f"before (once): each of two trainings reached {two_trainings_before:.2f} of one alone, each of two "
+            f"translations {two_translations_before:.2f}"
         )
         shared, alone = (0.3, 0.8) if quick else (0.4, 0.97)
         claims = [
