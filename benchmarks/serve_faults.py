@@ -170,16 +170,23 @@ async def swap_models(
     bodies = [{**body, "model": link.name} for body in make_requests(models[0], SENTENCES_PER_REQUEST, BEAM)]
     async with run_load(port, bodies) as replies:
         for number in range(times):
-            before = (await get(port, "/readyz"))[1]["models"][0]["version"]
+            before = await read_first_version(port)
             new_link = link.with_name("new")
             new_link.symlink_to(models[(number + 1) % 2])
             new_link.replace(link)
             server.send_signal(signal.SIGHUP)
             async with asyncio.timeout(30):
-                while (await get(port, "/readyz"))[1]["models"][0]["version"] == before:
+                while await read_first_version(port) == before:
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.2)
     return replies
+
+
+async def read_first_version(port: int) -> str:
+    """The version of the first model, when the server responds."""
+    while not (readiness := (await get(port, "/readyz"))[1]):
+        await asyncio.sleep(0.02)
+    return str(readiness["models"][0]["version"])
 
 
 def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple[int, int, int]:
