@@ -239,8 +239,8 @@ def send_expanding_texts(port: int, fields: Fields, count: int, sizes: Iterable[
                 "\n" if generator.random() < line_break_share else generator.choice("abcdefgh ")
                 for _ in range(num_characters)
             )
-            body = json.dumps({"texts": text, "beam": 5, **fields}).encode()
-            status, _, took = connection.send("POST", "/v1/translate", body)
+            plain_body = json.dumps({"texts": text, "beam": 5, **fields}).encode()
+            status, _, took = connection.send("POST", "/v1/translate", plain_body)
             plain_seconds = max(plain_seconds, took if status == 200 else 0.0)
     characters = [
         "\ufdfa",
