@@ -239,7 +239,12 @@ GROUPS: dict[str, list[Case]] = {
             3,
         ),
         Case("a folder", "heedful check my-model", ("my-model is a directory: pass the files in it",), 2),
-        Case("this folder", "heedful train . --out new", (". is a directory: pass the files in it",), 2),
+        Case(
+            "a folder to train on",
+            "heedful train my-model/model",
+            ("is a directory without a heedful.toml: pass the",),
+            2,
+        ),
         Case(
             "one file",
             "heedful check train.en",
@@ -320,7 +325,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "lost lines",
             CLOCK,
-            ("has 60 lines and train.de has 59: they are not line-aligned. To see where they diverge",),
+            ("the two files have different numbers of lines: 1 (", "60 and 59; ", "--force"),
             3,
             setup=one_line_less,
             why="Files of different lengths. Line N of one file must be the translation of line N of the other. "
@@ -374,7 +379,7 @@ GROUPS: dict[str, list[Case]] = {
         Case(
             "Latin-1, and few",
             CLOCK,
-            ("more cannot be read; run heedful check to see why): the",),
+            ("heedful check found errors in the corpus:", "lines that cannot be read: ", "--force"),
             3,
             setup=lambda: write("train.de", "".join(lines("train.de")).replace("a", "ä").encode("latin-1")),
         ),

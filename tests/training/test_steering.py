@@ -182,8 +182,11 @@ def shuffled(tmp_path):
 
 def test_a_faulty_corpus_stops_a_new_run(shuffled, tmp_path):
     chosen = {"validation": False, **SHORT}
-    with pytest.raises(DataError, match=r"do not look like translations of each other: 400[^$]*--force"):
+    with pytest.raises(DataError, match="heedful check found errors in the corpus:\n") as caught:
         train(settings_of(shuffled, tmp_path / "run", **chosen))
+    assert "the two sides do not look like translations of each other: 400 (100.0%)" in str(caught.value)
+    advice = "See them with heedful check (--fix writes a repaired copy), or train on the corpus as it is with --force"
+    assert advice in str(caught.value)
     assert not (tmp_path / "run" / RESOLVED).exists()
     train(settings_of(shuffled, tmp_path / "run", **chosen), force=True)
     train(settings_of(shuffled, tmp_path / "run", **chosen | {"steps": 14}))  # its corpus is known

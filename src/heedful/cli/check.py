@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from heedful.corpus.findings import Finding, Report
 
 MAX_SHOWN_LINES = 4  # of a finding
-PASSED_CHECKS = {  # what is printed if there is no finding of these kinds
+PASSED_CHECKS = {  # what is printed if there is no finding of these kinds, and the first of them was checked
     "line-aligned": ("unequal", "shift", "not_parallel"),
-    "parallel throughout": ("unequal", "shift", "not_parallel"),
+    "parallel throughout": ("not_parallel", "shift", "unequal"),
     "all lines readable": ("rejected",),
     "expected languages": ("language", "swapped", "untranslated"),
     "no test pairs in training": ("overlap",),
@@ -123,7 +123,9 @@ def print_report(console: "Console", settings: "Settings", report: "Report") -> 
     for finding in report.findings:
         print_finding(console, finding, has_unicode)
     kinds = {finding.kind for finding in report.findings}
-    passed = " · ".join(text for text, faults in PASSED_CHECKS.items() if not (kinds | report.unchecked) & set(faults))
+    passed = " · ".join(
+        text for text, faults in PASSED_CHECKS.items() if kinds.isdisjoint(faults) and faults[0] not in report.unchecked
+    )
     console.print(f"  [green]{'✔' if has_unicode else 'ok'}[/] {passed}", soft_wrap=True)
     if report.tokens:
         source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))
