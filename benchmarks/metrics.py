@@ -26,11 +26,11 @@ from time import process_time
 
 import sacrebleu
 
-from heedful.cli.systems import read_lines
 from heedful.metrics.alignment_error import measure_agreement, parse_gold, parse_links
 from heedful.metrics.ngrams import SMOOTHINGS, bleu, bleu_counts, chrf, chrf_counts
 from heedful.metrics.score import MetricOptions, make_tokenizer, score
 from heedful.metrics.significance import run_paired_test
+from heedful.translation.evaluation import read_lines
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

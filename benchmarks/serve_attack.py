@@ -14,11 +14,11 @@ Claims: no status of 500 or above except 503 and 504; no text crashes the engine
 admitted request takes longer than its bound; wrong keys take equally long; hostile models are rejected by the worker
 process, or served, without other effects.
 
-    python benchmarks/serve_attack.py [--model EXPORT] [--brief EXPORT] [--bodies N] [--quick]
+    python benchmarks/serve_attack.py [--model EXPORT] [--brief EXPORT] [--models 3] [--bodies N] [--quick]
 
 --brief: an export whose generation_config.json limits translations to a few tokens, used for `bodies`. Random Unicode
 makes a model decode up to its limit, and this part tests requests, not decoding. Without --model, the bundled sample
-model is exported, and once more with such a limit.
+model is exported, and once more with such a limit. With --models, the server has several copies of it.
 """
 
 import argparse
@@ -36,7 +36,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -50,13 +50,14 @@ from heedful.errors import HeedfulError
 from heedful.serve.auth import create_key, find_key_name, read_keys
 from heedful.serve.supervisor import WorkerSupervisor
 from report import header, verdict
-from serving import child_pids, export_sample, read_metrics, read_readiness, run_server
+from serving import child_pids, export_samples, read_metrics, read_readiness, run_server, select_model, worker_pids
 
 NO_RATE_LIMIT = ("--rate", "1e9", "--burst", "1e9")
 PATHS = ("/v1/translate", "/translate", "/v2/translate", "/language/translate/v2", "/detect", "/v1/document")
 ALLOWED_SERVER_ERRORS = {503, 504}  # overloaded, timed out
 BRIEF_TOKENS = 8
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+Fields = Mapping[str, str]  # of a request: the model
 
 
 class Connection:
@@ -99,12 +100,14 @@ def run_schemathesis(port: int, examples: int) -> tuple[bool, str]:
 
 NAMES = st.sampled_from(
     ["texts", "q", "text", "beam", "alternatives", "alignment", "tokens", "prefix", "tag", "timeout", "length_penalty",
-     "source", "target", "source_lang", "target_lang", "format", "api_key", "formality", "glossary_id", "nonsense"]
+     "source", "target", "source_lang", "target_lang", "model", "format", "api_key", "formality", "glossary_id",
+     "nonsense"]
 )  # fmt: skip
 ODD = st.sampled_from(
     ["\ufdfa", "\u200b", "\x00", "\u202e", "\ud7ff", "\ufffd", "\U0010ffff", "\n", "\r\n", " ", "\u2028"]
 )
-WORDS = st.one_of(st.text(max_size=40), st.lists(ODD, max_size=12).map("".join), st.sampled_from(["a dog", "de", "en"]))
+CODES = st.sampled_from(["de", "en", "pt", "ru"])
+WORDS = st.one_of(st.text(max_size=40), st.lists(ODD, max_size=12).map("".join), st.just("a dog"), CODES)
 VALUES = st.recursive(
     st.one_of(WORDS, st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(["best", "html", "auto"])),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=3)),
@@ -112,11 +115,14 @@ VALUES = st.recursive(
 )
 TREES = st.one_of(
     st.dictionaries(NAMES, VALUES, max_size=6),
-    st.fixed_dictionaries({"texts": WORDS}, optional={"beam": st.integers(-1, 20), "timeout": st.floats()}),
     st.fixed_dictionaries(
-        {"q": WORDS, "target": st.sampled_from(["de", "en"])}, optional={"source": WORDS, "format": WORDS}
+        {"texts": WORDS},
+        optional={"beam": st.integers(-1, 20), "timeout": st.floats(), "source": CODES, "target": CODES},
     ),
-    st.fixed_dictionaries({"text": st.lists(WORDS, max_size=3), "target_lang": st.sampled_from(["DE", "EN"])}),
+    st.fixed_dictionaries({"q": WORDS, "target": CODES}, optional={"source": st.one_of(CODES, WORDS), "format": WORDS}),
+    st.fixed_dictionaries(
+        {"text": st.lists(WORDS, max_size=3), "target_lang": CODES.map(str.upper)}, optional={"source_lang": CODES}
+    ),
     VALUES,
 )
 
@@ -158,7 +164,7 @@ def send_generated_bodies(port: int, count: int) -> tuple[Counter[int], list[flo
 # --------------------------------------------------------------------------------------------------- slow, large
 
 
-async def open_slow_connections(port: int, count: int) -> tuple[int, list[float]]:
+async def open_slow_connections(port: int, fields: Fields, count: int) -> tuple[int, list[float]]:
     """How many slow clients are still connected after 15 seconds, and the latencies of others meanwhile."""
     latencies, still_connected = list[float](), 0
 
@@ -180,9 +186,9 @@ async def open_slow_connections(port: int, count: int) -> tuple[int, list[float]
         writer.close()
 
     async def send_requests() -> None:
-        connection = Connection(port)
+        connection, body = Connection(port), json.dumps({"texts": "a dog", **fields}).encode()
         for _ in range(60):
-            status, _, took = await asyncio.to_thread(connection.send, "POST", "/v1/translate", b'{"texts": "a dog"}')
+            status, _, took = await asyncio.to_thread(connection.send, "POST", "/v1/translate", body)
             assert status == 200, status
             latencies.append(took)
             await asyncio.sleep(0.2)
@@ -220,7 +226,7 @@ def read_status(raw: socket.socket) -> int:
     return int(status_line[1]) if status_line else 0
 
 
-def send_expanding_texts(port: int, count: int, sizes: Iterable[int]) -> tuple[int, float, float]:
+def send_expanding_texts(port: int, fields: Fields, count: int, sizes: Iterable[int]) -> tuple[int, float, float]:
     """Texts of characters that expand to many: (number admitted, seconds of the slowest, bound in seconds).
 
     The bound is 1.5 times what random letters take at the default beam, in texts of `sizes` characters, plus a second.
@@ -233,7 +239,8 @@ def send_expanding_texts(port: int, count: int, sizes: Iterable[int]) -> tuple[i
                 "\n" if generator.random() < line_break_share else generator.choice("abcdefgh ")
                 for _ in range(num_characters)
             )
-            status, _, took = connection.send("POST", "/v1/translate", json.dumps({"texts": text, "beam": 5}).encode())
+            plain_body = json.dumps({"texts": text, "beam": 5, **fields}).encode()
+            status, _, took = connection.send("POST", "/v1/translate", plain_body)
             plain_seconds = max(plain_seconds, took if status == 200 else 0.0)
     characters = [
         "\ufdfa",
@@ -250,12 +257,13 @@ def send_expanding_texts(port: int, count: int, sizes: Iterable[int]) -> tuple[i
     slowest_seconds, num_admitted = 0.0, 0
     for _ in range(count):
         text = generator.choice(characters) * generator.choice([1, 30, 120, 400, 1200, 4000])
-        body = {
+        request = {
+            **fields,
             "texts": [text] * generator.choice([1, 2, 8]),
             "beam": generator.choice([1, 5, 16]),
             "alternatives": generator.choice([0, 8]),
         }
-        status, _, took = connection.send("POST", "/v1/translate", json.dumps(body).encode())
+        status, _, took = connection.send("POST", "/v1/translate", json.dumps(request).encode())
         assert status in (200, 413, 422, *ALLOWED_SERVER_ERRORS), status
         if status in (200, 504):  # 504: admitted, and timed out
             num_admitted += 1
@@ -266,7 +274,7 @@ def send_expanding_texts(port: int, count: int, sizes: Iterable[int]) -> tuple[i
 # --------------------------------------------------------------------------------------------------- keys, models
 
 
-def time_wrong_keys(model: Path, count: int) -> tuple[float, float, float]:
+def time_wrong_keys(models: Sequence[Path], count: int) -> tuple[float, float, float]:
     """Timing of three kinds of wrong keys.
 
     (largest difference of their medians in seconds, their median, that difference as a share for the comparison alone)
@@ -276,8 +284,8 @@ def time_wrong_keys(model: Path, count: int) -> tuple[float, float, float]:
         right = create_key(file, "ann")
         for number in range(50):
             create_key(file, f"other{number}")
-        with run_server(model, "--keys", str(file), threads=2) as (port, _):
-            connection, body = Connection(port), b'{"texts": "a"}'
+        with run_server(models, "--keys", str(file), threads=2) as (port, _):
+            connection, body = Connection(port), json.dumps({"texts": "a", **select_model(models, 0)}).encode()
             assert connection.send("POST", "/v1/translate", body, Authorization=f"Bearer {right}")[0] == 200
             stored = read_keys(file)
             kinds = {"nearly": right[:-1] + ("A" if right[-1] != "A" else "B"), "wholly": "x" * len(right), "empty": ""}
@@ -363,38 +371,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
     parser.add_argument("--brief", type=Path, help="an export with short translations")
+    parser.add_argument("--models", type=int, default=1, choices=(1, 2, 3), help="how many copies of the sample")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--bodies", type=int, help="how many (default: 200,000)")
     args = parser.parse_args()
     header(__file__)
     with tempfile.TemporaryDirectory() as temporary_dir:
         folder = Path(temporary_dir)
-        if args.model is None:
-            args.model = export_sample(folder / "sample")
-            args.brief = args.brief or export_sample(folder / "brief", max_length=BRIEF_TOKENS)
-        return measure(args.model, args.brief or args.model, args)
+        if args.model:
+            return measure([args.model], [args.brief or args.model], args)
+        models = export_samples(folder / "models", args.models)
+        return measure(models, export_samples(folder / "brief", args.models, max_length=BRIEF_TOKENS), args)
 
 
-def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
+def measure(models: Sequence[Path], brief: Sequence[Path], args: argparse.Namespace) -> int:
     """All attacks; the exit code."""
     examples, num_bodies, num_slow, num_expanding, num_key_rounds, num_models = (
         (5, 2000, 40, 12, 100, 4) if args.quick else (200, 200_000, 200, 300, 2000, 200)
     )
-    num_bodies = num_bodies if args.bodies is None else args.bodies
+    num_bodies, fields = num_bodies if args.bodies is None else args.bodies, select_model(models, 0)
     with run_server(brief, *NO_RATE_LIMIT, threads=2) as (port, _):
-        pid = read_readiness(port)["pid"]
+        pids = worker_pids(read_readiness(port))
         statuses, seconds = send_generated_bodies(port, num_bodies)
         print(
             f"{num_bodies:,} generated bodies: {dict(sorted(statuses.items()))}; "
             f"slowest {max(seconds, default=0.0):.2f} s",
             flush=True,
         )
-        same_worker = read_readiness(port)["pid"] == pid
-    with run_server(model, *NO_RATE_LIMIT, threads=2) as (port, _):
-        pid = read_readiness(port)["pid"]
+        same_workers = worker_pids(read_readiness(port)) == pids
+    with run_server(models, *NO_RATE_LIMIT, threads=2) as (port, _):
+        pids = worker_pids(read_readiness(port))
         schema_passed, output = run_schemathesis(port, examples)
         print(f"schemathesis ({examples} examples each):\n{output}", flush=True)
-        still_connected, latencies = asyncio.run(open_slow_connections(port, num_slow))
+        still_connected, latencies = asyncio.run(open_slow_connections(port, fields, num_slow))
         print(
             f"{num_slow} slow clients: {still_connected} connected after 15 s; "
             f"others took {1000 * max(latencies):.0f} ms at most",
@@ -403,16 +412,16 @@ def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
         large_statuses = send_large_requests(port)
         print(f"too large: {large_statuses}", flush=True)
         num_admitted, slowest_seconds, bound = send_expanding_texts(
-            port, num_expanding, range(2000, 5000, 2000) if args.quick else range(1000, 12_000, 1000)
+            port, fields, num_expanding, range(2000, 5000, 2000) if args.quick else range(1000, 12_000, 1000)
         )
         print(
             f"{num_expanding} expanding texts: {num_admitted} admitted, at most {slowest_seconds:.2f} s "
             f"(bound {bound:.2f})",
             flush=True,
         )
-        survived = same_worker and read_readiness(port)["pid"] == pid
+        survived = same_workers and worker_pids(read_readiness(port)) == pids
         survived = survived and read_metrics(port)["heedful_engine_restarts_total"] == 0
-    difference, median, comparison_share = time_wrong_keys(model, num_key_rounds)
+    difference, median, comparison_share = time_wrong_keys(models, num_key_rounds)
     print(
         f"wrong keys: {1e6 * median:.0f} us over HTTP, kinds differ by {1e6 * difference:.1f} us "
         f"({3 * num_key_rounds:,} requests); the comparison alone by {100 * comparison_share:.1f} %",
@@ -420,7 +429,7 @@ def measure(model: Path, brief: Path, args: argparse.Namespace) -> int:
     )
     outcomes, max_model_seconds, num_left_processes = Counter[str](), 0.0, 0
     for seed in range(num_models):
-        with damage_copy(model, seed) as folder:
+        with damage_copy(models[0], seed) as folder:
             begin = time.perf_counter()
             outcomes[asyncio.run(try_model(folder))] += 1
             max_model_seconds = max(max_model_seconds, time.perf_counter() - begin)

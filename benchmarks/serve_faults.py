@@ -11,9 +11,10 @@ Claims: the server answers /livez throughout, and is ready again within 3 s (95 
 batch fails after a crash; every request admitted before a drain is answered; no response mixes two models; disconnected
 clients cost under 1 % of the tokens.
 
-    python benchmarks/serve_faults.py [--model EXPORT --other EXPORT] [--quick]
+    python benchmarks/serve_faults.py [--model EXPORT --other EXPORT] [--models 3] [--quick]
 
-Without them, the bundled sample model is exported, and once more with noise in its weights.
+Without them, the bundled sample model is exported, and once more with noise in its weights. With --models, the server
+has several copies of the sample: their workers crash in turn, and the first is replaced.
 """
 
 import argparse
@@ -38,7 +39,18 @@ from typing import Any
 from heedful.files import file_sha256
 from heedful.translation.translator import load
 from report import header, verdict
-from serving import Client, Reply, child_pids, export_sample, make_requests, read_metrics, read_sentences, run_server
+from serving import (
+    Client,
+    Reply,
+    export_sample,
+    export_samples,
+    make_requests,
+    read_metrics,
+    read_readiness,
+    read_sentences,
+    run_server,
+    worker_pids,
+)
 
 SENTENCES_PER_REQUEST, BEAM, NUM_CLIENTS = 8, 2, 6
 NO_RATE_LIMIT = ("--rate", "1e9", "--burst", "1e9")
@@ -83,24 +95,26 @@ async def get(port: int, path: str) -> tuple[int, Any]:
 # ------------------------------------------------------------------------------------------------------- crashes
 
 
-async def crash_worker(
-    port: int, server: subprocess.Popen[bytes], bodies: Sequence[Any], times: int
-) -> tuple[list[float], int, int, Counter[int]]:
-    """(seconds until ready again, failed /livez, largest number of errors after one crash, statuses)."""
+async def crash_workers(port: int, bodies: Sequence[Any], times: int) -> tuple[list[float], int, int, Counter[int]]:
+    """Crash the workers of the models in turn.
+
+    (seconds until ready again, failed /livez, largest number of errors after one crash, statuses)
+    """
     recovery_seconds, failed_checks, max_errors, generator = list[float](), 0, 0, random.Random(1)
     async with run_load(port, bodies) as replies:
         for number in range(times):
             num_before = len(replies)
-            (pid,) = child_pids(server.pid)
+            pids = worker_pids(read_readiness(port))
+            pid = pids[number % len(pids)]
             os.kill(pid, CRASH_SIGNALS[number % len(CRASH_SIGNALS)])
             begin = time.perf_counter()
             while True:
                 failed_checks += (await get(port, "/livez"))[0] != 200
                 status, readiness = await get(port, "/readyz")
-                if status == 200 and readiness["pid"] != pid:
+                if status == 200 and pid not in worker_pids(readiness):
                     break
                 if time.perf_counter() - begin > 30:
-                    raise SystemExit("the server does not recover")
+                    raise SystemExit(f"the server does not recover from crash {number + 1}: {status} {readiness}")
                 await asyncio.sleep(0.02)
             recovery_seconds.append(time.perf_counter() - begin)
             await asyncio.sleep(0.3 + generator.random() / 2)
@@ -123,13 +137,13 @@ async def stop_under_load(
     return [reply for _, reply in replies]
 
 
-def drain_servers(model: Path, times: int) -> tuple[int, int, list[float]]:
+def drain_servers(models: Sequence[Path], times: int) -> tuple[int, int, list[float]]:
     """(admitted but not answered, answered, seconds that stopping took)."""
     lost = answered = 0
     stop_seconds, generator = list[float](), random.Random(2)
-    bodies = make_requests(model, SENTENCES_PER_REQUEST, BEAM)
+    bodies = make_requests(models, SENTENCES_PER_REQUEST, BEAM)
     for _ in range(times):
-        with tempfile.TemporaryFile() as log, run_server(model, *NO_RATE_LIMIT, threads=2, log=log) as (port, server):
+        with tempfile.TemporaryFile() as log, run_server(models, *NO_RATE_LIMIT, threads=2, log=log) as (port, server):
             begin = time.perf_counter()
             delay = generator.random()
             replies = asyncio.run(stop_under_load(port, server, bodies, delay))
@@ -153,18 +167,26 @@ async def swap_models(
     port: int, server: subprocess.Popen[bytes], link: Path, models: Sequence[Path], times: int
 ) -> list[Any]:
     """All replies while two models replace each other."""
-    async with run_load(port, make_requests(models[0], SENTENCES_PER_REQUEST, BEAM)) as replies:
+    bodies = [{**body, "model": link.name} for body in make_requests(models[0], SENTENCES_PER_REQUEST, BEAM)]
+    async with run_load(port, bodies) as replies:
         for number in range(times):
-            before = (await get(port, "/readyz"))[1]["version"]
+            before = await read_first_version(port)
             new_link = link.with_name("new")
             new_link.symlink_to(models[(number + 1) % 2])
             new_link.replace(link)
             server.send_signal(signal.SIGHUP)
             async with asyncio.timeout(30):
-                while (await get(port, "/readyz"))[1].get("version") == before:
+                while await read_first_version(port) == before:
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.2)
     return replies
+
+
+async def read_first_version(port: int) -> str:
+    """The version of the first model, when the server responds."""
+    while not (readiness := (await get(port, "/readyz"))[1]):
+        await asyncio.sleep(0.02)
+    return str(readiness["models"][0]["version"])
 
 
 def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) -> tuple[int, int, int]:
@@ -194,9 +216,9 @@ def count_mixed(replies: Sequence[tuple[int, Reply]], models: Sequence[Path]) ->
 # ------------------------------------------------------------------------------------------------------ disconnects
 
 
-async def disconnect_clients(port: int, model: Path, count: int) -> None:
+async def disconnect_clients(port: int, models: Sequence[Path], count: int) -> None:
     """Clients that disconnect early, as the page does when its user types on, while others keep the engine busy."""
-    bodies, generator = make_requests(model, 1, 5), random.Random(3)
+    bodies, generator = make_requests(models, 1, 5), random.Random(3)
 
     async def send_and_disconnect(number: int) -> None:
         data = json.dumps(bodies[number % len(bodies)]).encode()
@@ -208,7 +230,7 @@ async def disconnect_clients(port: int, model: Path, count: int) -> None:
         await asyncio.sleep(generator.random() / 20)
         writer.close()
 
-    async with run_load(port, make_requests(model, 32, 5), 10):
+    async with run_load(port, make_requests(models, 32, 5), 10):
         for number in range(count):
             await asyncio.sleep(0.03)
             await send_and_disconnect(number)
@@ -219,6 +241,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
     parser.add_argument("--other", type=Path, help="another for the swaps (default: the sample, with other weights)")
+    parser.add_argument("--models", type=int, default=1, choices=(1, 2, 3), help="how many copies of the sample")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     if (args.model is None) != (args.other is None):
@@ -226,16 +249,16 @@ def main() -> int:
     header(__file__)
     with tempfile.TemporaryDirectory() as temporary_dir:
         folder = Path(temporary_dir)
-        model = args.model or export_sample(folder / "sample")
-        return measure(model, args.other or export_sample(folder / "other", noise=0.2), args.quick)
+        models = [args.model] if args.model else export_samples(folder, args.models)
+        return measure(models, args.other or export_sample(folder / "other", noise=0.2), args.quick)
 
 
-def measure(model: Path, other: Path, quick: bool) -> int:
-    """All faults against servers of one model, swapped with the other; the exit code."""
+def measure(models: Sequence[Path], other: Path, quick: bool) -> int:
+    """All faults against servers of these models, the first of them swapped with the other; the exit code."""
     num_crashes, num_drains, num_swaps, num_disconnects = (6, 2, 4, 100) if quick else (100, 50, 50, 1000)
-    with run_server(model, *NO_RATE_LIMIT, threads=2) as (port, server):
+    with run_server(models, *NO_RATE_LIMIT, threads=2) as (port, _):
         recovery_seconds, failed_checks, max_errors, statuses = asyncio.run(
-            crash_worker(port, server, make_requests(model, SENTENCES_PER_REQUEST, BEAM), num_crashes)
+            crash_workers(port, make_requests(models, SENTENCES_PER_REQUEST, BEAM), num_crashes)
         )
         metrics = read_metrics(port)
     recovery_seconds.sort()
@@ -247,24 +270,24 @@ def measure(model: Path, other: Path, quick: bool) -> int:
         f"retried, {poison:.0f} taken for poison; {failed_checks} failed health checks",
         flush=True,
     )
-    lost, answered, stop_seconds = drain_servers(model, num_drains)
+    lost, answered, stop_seconds = drain_servers(models, num_drains)
     seconds = statistics.median(stop_seconds)
     print(f"{num_drains} drains: {answered:,} admitted and answered, {lost} lost; {seconds:.2f} s each", flush=True)
-    models = (model.resolve(), other.resolve())
+    swapped = (models[0].resolve(), other.resolve())
     with tempfile.TemporaryDirectory() as temporary_dir:
-        link = Path(temporary_dir) / "model"
-        link.symlink_to(models[0])
-        with run_server(link, *NO_RATE_LIMIT, threads=2) as (port, server):
-            replies = asyncio.run(swap_models(port, server, link, models, num_swaps))
-    different, mixed, count = count_mixed(replies, models)
+        link = Path(temporary_dir) / "current"
+        link.symlink_to(swapped[0])
+        with run_server([link, *models[1:]], *NO_RATE_LIMIT, threads=2) as (port, server):
+            replies = asyncio.run(swap_models(port, server, link, swapped, num_swaps))
+    different, mixed, count = count_mixed(replies, swapped)
     failed = sum(reply.status != 200 for _, reply in replies)
     print(
         f"{num_swaps} swaps: {count:,} responses, {failed} failed, {mixed} mixed with the other model, "
         f"{different} with a text that depends on its batch",
         flush=True,
     )
-    with run_server(model, *NO_RATE_LIMIT, "--queue", "10", threads=2) as (port, _):
-        asyncio.run(disconnect_clients(port, model, num_disconnects))
+    with run_server(models, *NO_RATE_LIMIT, "--queue", "10", threads=2) as (port, _):
+        asyncio.run(disconnect_clients(port, models, num_disconnects))
         metrics = read_metrics(port)
     wasted = metrics["heedful_wasted_tokens_total"] / metrics["heedful_batched_tokens_total"]
     dropped = metrics["heedful_disconnected_total"]

@@ -10,9 +10,10 @@ Claims: only 200, 429 and 503, the last two with Retry-After; at least 90 % of t
 percentile latency of admitted requests is below twice the queue limit (which bounds the wait; the rest is translation);
 memory stays within 5 %.
 
-    python benchmarks/serve_overload.py [--model EXPORT] [--seconds 600] [--libre SCRIPT] [--quick]
+    python benchmarks/serve_overload.py [--model EXPORT] [--models 3] [--seconds 600] [--libre SCRIPT] [--quick]
 
-Without --model, the bundled sample model is exported and measured.
+Without --model, the bundled sample model is exported and measured. With --models, the server has several copies of it,
+and one request after another is for the next model.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from serving import (
     Client,
     Reply,
     closed_loop,
-    export_sample,
+    export_samples,
     free_port,
     make_requests,
     open_loop,
@@ -188,6 +189,7 @@ def libretranslate_body(texts: Sequence[str]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="an export (default: one of the bundled sample)")
+    parser.add_argument("--models", type=int, default=1, choices=(1, 2, 3), help="how many copies of the sample")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--times", type=float, default=10.0)
     parser.add_argument("--libre", type=Path)
@@ -195,19 +197,19 @@ def main() -> int:
     args = parser.parse_args()
     header(__file__)
     with tempfile.TemporaryDirectory() as temporary_dir:
-        return measure(args.model or export_sample(Path(temporary_dir) / "sample"), args)
+        return measure([args.model] if args.model else export_samples(Path(temporary_dir), args.models), args)
 
 
-def measure(model: Path, args: argparse.Namespace) -> int:
-    """Overload servers of one model; the exit code."""
+def measure(models: Sequence[Path], args: argparse.Namespace) -> int:
+    """Overload servers of these models; the exit code."""
     seconds = 25.0 if args.quick else args.seconds
     is_short = seconds < 300  # with looser claims
-    bodies = make_requests(model, SENTENCES_PER_REQUEST, BEAM)
+    bodies = make_requests(models, SENTENCES_PER_REQUEST, BEAM)
 
     def run(port: int, pid: int, path: str, bodies: Sequence[Any]) -> OverloadResult:
         return asyncio.run(overload(port, pid, path, bodies, args.times, seconds))
 
-    with run_server(model, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
+    with run_server(models, "--queue", str(QUEUE_SECONDS), "--rate", "1e9", "--burst", "1e9", threads=2) as (
         port,
         process,
     ):

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -27,16 +28,19 @@ from heedful.samples import sample_folder
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")) / "multi30k"
 SAMPLE = "pt-en"
+DIRECTIONS = (("pt", "en"), ("en", "de"), ("ru", "en"))  # of the sample's copies: en is a pivot
 
 
 # ------------------------------------------------------------------------------------------------------- the model
 
 
-def export_sample(folder: Path, *, noise: float = 0.0, max_length: int | None = None) -> Path:
+def export_sample(
+    folder: Path, *, noise: float = 0.0, max_length: int | None = None, languages: tuple[str, str] = DIRECTIONS[0]
+) -> Path:
     """The bundled Portuguese-English sample as an int8 export for CTranslate2 in `folder`, for runs without a model.
 
     `noise` is added to the weights, in shares of their deviation: a model that translates otherwise. `max_length`
-    limits translations to so many tokens.
+    limits translations to so many tokens. With other `languages`, it is the same model under another name.
     """
     bundle = open_bundle(sample_model(SAMPLE))
     generation = bundle.generation.model_copy(update={"max_length": max_length} if max_length else {})
@@ -52,13 +56,22 @@ def export_sample(folder: Path, *, noise: float = 0.0, max_length: int | None = 
         model=bundle.model,
         weights=weights,
         tokenizers=bundle.tokenizers,
-        languages=(bundle.description.source, bundle.description.target),
+        languages=languages,
         card="# The bundled sample\n",
         generation=generation,
         statistics=bundle.statistics,
     )
     export(model.folder, folder, to="ctranslate2", quantization="int8", probes=sample_lines("valid.pt"))
     return folder
+
+
+def export_samples(folder: Path, count: int, *, max_length: int | None = None) -> list[Path]:
+    """Copies of the sample with different languages: equally fast models of one server."""
+    folder.mkdir(exist_ok=True)
+    return [
+        export_sample(folder / "-".join(languages), max_length=max_length, languages=languages)
+        for languages in DIRECTIONS[:count]
+    ]
 
 
 def sample_lines(name: str) -> list[str]:
@@ -80,11 +93,24 @@ def read_sentences(model: Path) -> list[str]:
         return file.read().splitlines()
 
 
-def make_requests(model: Path, num_sentences: int, beam: int) -> list[Any]:
-    """Bodies for /v1/translate with `num_sentences` each."""
-    lines = read_sentences(model)
+def make_requests(models: Path | Sequence[Path], num_sentences: int, beam: int) -> list[Any]:
+    """Bodies for /v1/translate with `num_sentences` each, for one model after another."""
+    models = as_list(models)
+    lines = read_sentences(models[0])
     starts = range(0, len(lines) - num_sentences + 1, num_sentences)
-    return [{"texts": lines[start : start + num_sentences], "beam": beam} for start in starts]
+    return [
+        {"texts": lines[start : start + num_sentences], "beam": beam, **select_model(models, number)}
+        for number, start in enumerate(starts)
+    ]
+
+
+def select_model(models: Sequence[Path], number: int) -> dict[str, str]:
+    """The field of a request that selects one of several models."""
+    return {"model": models[number % len(models)].name} if len(models) > 1 else {}
+
+
+def as_list(models: Path | Sequence[Path]) -> Sequence[Path]:
+    return [models] if isinstance(models, Path) else models
 
 
 # ------------------------------------------------------------------------------------------------------ the server
@@ -98,12 +124,15 @@ def free_port() -> int:
 
 @contextmanager
 def run_server(
-    model: Path, *options: str, threads: int | None = None, log: Any = subprocess.DEVNULL
+    models: Path | Sequence[Path], *options: str, threads: int | None = None, log: Any = subprocess.DEVNULL
 ) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """`heedful serve` on a free port as a context manager; its stdout goes to `log`."""
-    port = free_port()
-    command = [sys.executable, "-m", "heedful", "serve", str(model), "--port", str(port), *options]
-    command += ["--threads", str(threads)] if threads else []
+    """`heedful serve` on a free port as a context manager; its stdout goes to `log`.
+
+    `threads` are those of a single model; several models share the cores as the command decides.
+    """
+    port, paths = free_port(), [str(model) for model in as_list(models)]
+    command = [sys.executable, "-m", "heedful", "serve", *paths, "--port", str(port), *options]
+    command += ["--threads", str(threads)] if threads and len(paths) == 1 else []
     process = subprocess.Popen(command, stdout=log)
     try:
         wait_until_ready(port, process)
@@ -137,11 +166,21 @@ def read_readiness(port: int) -> dict[str, Any]:
     return readiness
 
 
+def worker_pids(readiness: Mapping[str, Any]) -> list[int]:
+    """The process of each model, from the JSON of /readyz."""
+    return [model["pid"] for model in readiness["models"]]
+
+
 def read_metrics(port: int) -> dict[str, float]:
-    """The values of /metrics by name."""
+    """The values of /metrics by name, summed over the models."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
         lines = response.read().decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+    values: dict[str, float] = {}
+    for line in lines:
+        if line[0] != "#":
+            name, _, value = re.sub(r"\{model=.*\}", "", line).rpartition(" ")
+            values[name] = values.get(name, 0.0) + float(value)
+    return values
 
 
 def resident_bytes(pid: int) -> int:

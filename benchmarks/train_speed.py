@@ -33,9 +33,10 @@ from heedful.data.store import PreparedData
 from heedful.performance.allocator import keep_freed_memory
 from heedful.training.data import TrainingData, load_batch, split_validation
 from heedful.training.distributed import World
+from heedful.training.history import METRICS
 from heedful.training.loop import Trainer
 from heedful.training.machine import autocast
-from heedful.training.metrics_log import METRICS, MetricsLog
+from heedful.training.metrics_log import MetricsLog
 from heedful.training.signals import StopRequest
 from heedful.training.time_budget import TimeBudget
 from peers.install import program

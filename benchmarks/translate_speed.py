@@ -133,7 +133,7 @@ def main() -> int:
 def measure(model: str, quick: bool, rounds: int) -> int:
     texts = read_sentences(Path(model))[: 64 if quick else None]
     translator = heedful.load(model)
-    timed = translator.engine = Timed(translator.engine)
+    translator.engine = timed = Timed(translator.engine)  # type: ignore[assignment]  # it only translates
     plain = heedful.load(model)
     other = marian(plain)
     command = [sys.executable, __file__, "--serve", model, str(torch.get_num_threads()), str(len(texts))]

@@ -18,7 +18,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "heedful"
 NEEDS_POLARS = tuple(
     f"corpus.{part}"
-    for part in ("check", "examination", "filters", "findings", "languages", "repair", "parallel", "rules")
+    for part in (
+        "check",
+        "completeness",
+        "examination",
+        "filters",
+        "findings",
+        "languages",
+        "repair",
+        "parallel",
+        "rules",
+    )
 )
 NEEDS_TORCH = (
     "performance",
@@ -156,10 +166,14 @@ def test_the_public_names():
     assert heedful.__all__ == [
         "HeedfulError",
         "Hypothesis",
+        "SamplingOptions",
         "Translation",
+        "Translator",
         "__version__",
         "calibrate",
         "check",
+        "compare",
+        "evaluate",
         "export",
         "import_model",
         "init",
@@ -169,7 +183,7 @@ def test_the_public_names():
         "train",
     ]
     assert all(hasattr(heedful, name) for name in heedful.__all__)
-    assert all(callable(getattr(heedful, name)) for name in heedful.__all__[4:])
+    assert all(callable(getattr(heedful, name)) for name in heedful.__all__[6:])
 
 
 @pytest.mark.parametrize("name", modules())

@@ -103,7 +103,7 @@ def test_start_commands_can_be_parsed():
     ):
         assert started[:2] == ["heedful", "serve"]
         with command().make_context("serve", started[2:]) as context:
-            assert context.params["model"].startswith("/")
+            assert all(model.startswith("/") for model in context.params["models"])
 
 
 def directive_of_unit(name):

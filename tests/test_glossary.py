@@ -13,6 +13,7 @@ LOCALE = ROOT / "docs" / "locale"
 STRINGS = [
     ROOT / "src" / "heedful" / "inspection" / "viewer" / "glossary.json",
     ROOT / "src" / "heedful" / "serve" / "page" / "words.json",
+    ROOT / "src" / "heedful" / "training" / "words.json",
 ]
 GLOSSARY = tomllib.loads((ROOT / "docs" / "glossary.toml").read_text(encoding="utf-8"))
 NOT_PROSE = re.compile(r"`[^`]*`|\$[^$]*\$|\]\([^)]*\)|https?://\S+|--[a-z-]+|\\[a-z]+\{.*")

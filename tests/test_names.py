@@ -158,7 +158,8 @@ def test_no_modules_import_each_other_when_they_are_loaded():
 
 
 def test_no_modules_import_each_other_in_functions_or_for_types():
-    imports = imports_of(syntax_trees())
+    # `heedful` itself imports the public functions only on first use, and repeats them for type checkers.
+    imports = [each for each in imports_of(syntax_trees()) if each.at_module_level or each.importer != "heedful"]
     cycles = find_cycles(imports)
     unexpected = [cycle for cycle in cycles if cycle not in ALLOWED_CYCLES]
     assert not unexpected, describe_cycles(unexpected, imports)

@@ -1,9 +1,12 @@
 """README and docs say only what works: every Python block is run, every file in the tree of CONTRIBUTING.md exists."""
 
+import doctest
 import re
 from pathlib import Path
 
 import pytest
+
+import heedful
 
 ROOT = Path(__file__).parents[1]
 MADE = {"reference", "_build"}  # from the code, when the site is built
@@ -21,6 +24,29 @@ def test_every_python_block_runs(page, tmp_path, monkeypatch):
     space: dict[str, object] = {}
     for number, code in enumerate(blocks(page, "python"), 1):
         exec(compile(code, f"{page.name}, block {number}", "exec"), space)  # blocks of a page build on each other
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=lambda path: path.name)
+def test_every_session_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(blocks(page, "pycon"))
+    session = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    report: list[str] = []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    results = doctest.DocTestRunner(optionflags=flags).run(session, out=report.append)
+    assert results.attempted, "no examples"
+    assert not results.failed, "".join(report)
+
+
+def test_the_library_page_begins_with_load():
+    first = blocks(ROOT / "docs" / "library.md", "pycon")[0]
+    assert first.splitlines()[1].startswith(">>> translator = heedful.load(")
+
+
+def test_the_library_page_names_every_function():
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    functions = [name for name in heedful.__all__ if name.islower() and not name.startswith("_")]
+    assert [name for name in functions if f"heedful.{name}" not in page] == []
 
 
 def test_the_file_tree_is_the_tree():

@@ -1,17 +1,24 @@
 """Errors that the command line shows to users.
 
     HeedfulError
-    ├── MissingExtra    a part of heedful needs a package that is not installed
-    ├── ConfigError     heedful.toml or an option is wrong
-    └── DataError       the corpus is not usable
+    ├── MissingExtra          a part of heedful needs a package that is not installed
+    ├── UnexpectedArgument    a function has no argument of that name
+    ├── ConfigError           heedful.toml or an option is wrong
+    └── DataError             the corpus is not usable
 
 The message of a `HeedfulError` states what is wrong, where, and what to do. Incorrect calls of internal functions raise
 `ValueError` or `AssertionError`. `exit_code` is the exit code of the command line.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from importlib.util import find_spec
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class HeedfulError(Exception):
@@ -22,6 +29,10 @@ class HeedfulError(Exception):
 
 class MissingExtra(HeedfulError, ImportError):
     """A package is missing that a plain `pip install heedful` does not install."""
+
+
+class UnexpectedArgument(HeedfulError, TypeError):
+    """A keyword argument that a public function does not have."""
 
 
 class ConfigError(HeedfulError):
@@ -49,6 +60,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     similar = get_close_matches(word, known, n=1)
     return f"; did you mean `{similar[0]}`?" if similar else f"; known: {', '.join(known)}"
+
+
+def suggest_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function: an unexpected keyword argument raises UnexpectedArgument with the most similar name."""
+    names = [name for name in signature(function).parameters if name != "self"]
+
+    @wraps(function)
+    def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        for name in keywords:
+            if name not in names:
+                raise UnexpectedArgument(f"unexpected argument `{name}`{did_you_mean(name, names)}")
+        return function(*arguments, **keywords)
+
+    return call
 
 
 def renamed_message(what: str, old: str, new: str) -> str:

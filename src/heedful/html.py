@@ -21,6 +21,7 @@ from typing import Any
 from heedful.files import replace_text
 from heedful.text.normalize import escape_invisible
 
+VIEWER = Path(__file__).parent / "inspection" / "viewer"  # scripts and styles that several pages share
 WIDTH, HEIGHT = 440, 210  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 24  # margins, for the axes
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -45,14 +46,20 @@ def escape_text(text: object) -> str:
     return text if isinstance(text, Html) else escape("\n".join(map(escape_invisible, str(text).split("\n"))))
 
 
-def fill_template(template: str, *, title: str, body: Html, data: object) -> str:
-    """Fill in a page template; `data` becomes JSON for the page's script."""
+def fill_template(template: str, *, title: str, body: Html, data: object, code: str = "") -> str:
+    """Fill in a page template; `code` is the page's script, and `data` becomes JSON for it."""
     hashes = {}
     for name in ("style", "script"):
         content = template.split(f"<{name}>")[1].split(f"</{name}>")[0]
-        hashes[name] = csp_hash(content)
+        hashes[name] = csp_hash(Template(content).substitute(code=code))
     escaped = escape_json(json.dumps(data))
-    return Template(template).substitute(title=escape_text(title), body=body, data=escaped, **hashes)
+    return Template(template).substitute(title=escape_text(title), body=body, data=escaped, code=code, **hashes)
+
+
+def join_scripts(paths: Iterable[Path]) -> str:
+    """Scripts as one, with a scope of its own."""
+    parts = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 
 def csp_hash(text: str) -> str:
@@ -78,8 +85,8 @@ def section(title: str, parts: Iterable[Html]) -> Html:
     return tag("section", tag("h2", title), *children) if children else Html()
 
 
-def remark(text: str) -> Html:
-    return tag("p", text, class_="quiet")
+def remark(*parts: object) -> Html:
+    return tag("p", *parts, class_="quiet")
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[object]], *, code: Sequence[int] = ()) -> Html:
@@ -139,7 +146,8 @@ class Plot:
             }
             for curve in self.curves
         ]
-        return {"width": WIDTH, "left": LEFT, "across": PLOT_WIDTH, "steps": self.steps, "curves": curves}
+        sizes = {"width": WIDTH, "left": LEFT, "across": PLOT_WIDTH, "steps": self.steps}
+        return {"title": self.title, **sizes, "curves": curves}
 
 
 def make_ticks(low: float, high: float, max_intervals: int) -> list[float]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from heedful import samples
 from heedful.config import parse_settings
-from heedful.corpus.readers import resolve_files
-from heedful.errors import ConfigError
+from heedful.corpus.readers import is_table, is_workbook, resolve_files
+from heedful.errors import ConfigError, suggest_arguments
 
 SETTINGS_FILE = "heedful.toml"
 SAMPLE_SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # split -> its name in a sample
@@ -27,6 +27,7 @@ SPLIT_COMMENTS = {
 }
 
 
+@suggest_arguments
 def init(
     folder: str | Path,
     files: Sequence[str | Path] = (),
@@ -37,10 +38,12 @@ def init(
     test: Sequence[str | Path] = (),
     time: str = "40m",
     recipe: str | None = None,
+    columns: Sequence[str] = (),
+    sheet: str | None = None,
 ) -> Path:
     """Write `folder`/heedful.toml for these files, or unpack a sample and write it for the sample; return its path.
 
-    An existing heedful.toml is never overwritten.
+    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx). An existing heedful.toml is never overwritten.
     """
     folder = Path(folder)
     path = folder / SETTINGS_FILE
@@ -61,7 +64,7 @@ def init(
         corpora = {split: list(resolve_files(paths, source, target)) for split, paths in splits.items() if paths}
     else:
         raise ConfigError("pass the files with the sentence pairs and their languages, or a sample")
-    text = make_toml(folder, source, target, corpora, time, recipe)
+    text = make_toml(folder, source, target, corpora, time, recipe, columns, sheet)
     parse_settings(tomllib.loads(text), where="heedful init")
     if sample:
         samples.unpack(sample, folder / "data")
@@ -71,7 +74,14 @@ def init(
 
 
 def make_toml(
-    folder: Path, source: str, target: str, corpora: dict[str, list[Path]], time: str, recipe: str | None
+    folder: Path,
+    source: str,
+    target: str,
+    corpora: dict[str, list[Path]],
+    time: str,
+    recipe: str | None,
+    columns: Sequence[str] = (),
+    sheet: str | None = None,
 ) -> str:
     """Return the text of a commented heedful.toml."""
     lines = [
@@ -88,6 +98,9 @@ def make_toml(
     for split, files in corpora.items():
         names = ", ".join(quote_toml(relative_path(path, folder)) for path in files)
         lines += [("", ""), (f"[[data.{split}]]", SPLIT_COMMENTS[split]), (f"files = [{names}]", "")]
+        if is_table(files):
+            lines += [(f"columns = [{', '.join(map(quote_toml, columns))}]", "source and target")] if columns else []
+            lines += [(f"sheet = {quote_toml(sheet)}", "")] if sheet and is_workbook(files) else []
     lines += [
         ("", ""),
         ("[train]", ""),

@@ -13,6 +13,7 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from math import prod
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ PLACES = ("encoder", "cross", "decoder")
 MAX_BLOB_NUMBERS = 1 << 26
 MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
+SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
 Place = Literal["encoder", "cross", "decoder"]
@@ -369,6 +371,22 @@ def parse_trace(text: str | bytes) -> TraceDocument:
         raise HeedfulError(
             f"{escape_invisible(where) or 'the trace'}: {escape_invisible(first['msg'][:300])}{more}"
         ) from None
+
+
+def read_snapshots(path: Path) -> SnapshotSeries | None:
+    """The snapshots in the file, by step; None if it does not exist or holds none."""
+    if not path.is_file():
+        return None
+    snapshots: list[Snapshot] = []
+    series = None
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            series = parse_trace(line).film
+        except HeedfulError:  # the last line of a run that was killed
+            continue
+        snapshots += series.frames if series else ()
+    latest = {snapshot.step: snapshot for snapshot in snapshots}  # a run that rolled back recorded some steps twice
+    return series and series.model_copy(update={"frames": tuple(latest[step] for step in sorted(latest))})
 
 
 def _reject_constant(word: str) -> None:

@@ -1,5 +1,6 @@
 """`heedful check` and `heedful prepare` as a user types them."""
 
+import csv
 import json
 import os
 import signal
@@ -12,7 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from heedful.cli.app import app
+from heedful.config import load
+from heedful.corpus.arguments import find_languages
+from support import corpus_faults as plant
 from support import ray_cluster as raycluster
+from support.workbooks import write_workbook
 
 run = CliRunner().invoke
 ENGLISH = ["a", "man", "and", "the", "dog", "are", "in", "old", "house", "with", "his", "children", "not", "at", "home"]
@@ -103,6 +108,9 @@ def heedful(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     ("arguments", "code", "says"),
     [
         (["check", "train.tmx"], 2, "add the language pair, for example: --pair en-de"),
+        (["check", "train.en", "train.de", "--columns", "1,2"], 2, "--columns is for tables"),
+        (["check", "train.en", "train.de", "--sheet", "A"], 2, "--sheet is for .xlsx workbooks"),
+        (["check", "heedful.toml", "--columns", "1"], 2, "expected two columns, source first"),
         (["check", "train", "--pair", "ende"], 2, "expected two language codes"),
         (["check", "train.en", "train.dee"], 3, "there is no file train.dee; did you mean `train.de`?"),
         (["check", "heedful.toml", "--pair", "en-de"], 2, "sets the languages and files: remove --pair"),
@@ -208,3 +216,70 @@ def test_a_place_that_cannot_be_written_is_one_line(corpus):
 def test_what_was_not_compared_is_not_called_fine(corpus):
     assert "no test pairs in training" not in run(app, ["check", "train.en", "train.de"]).stdout
     assert "no test pairs in training" in run(app, ["check", "heedful.toml"]).stdout
+
+
+@pytest.fixture
+def table(corpus):
+    """The same corpus as a table: a header, an id, and the two sides."""
+    sides = [Path(f"train.{code}").read_text(encoding="utf-8").splitlines() for code in ("en", "de")]
+    rows = [["Nr", "English", "German"], *([number, *pair] for number, pair in enumerate(zip(*sides, strict=True)))]
+    with Path("pairs.csv").open("w", encoding="utf-8-sig", newline="") as stream:
+        csv.writer(stream, delimiter=";").writerows(rows)
+    write_workbook(Path("pairs.xlsx"), {"Pairs": rows})
+    return corpus
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.xlsx"])
+def test_check_says_how_a_table_is_read(table, name):
+    shown = run(app, ["check", name])
+    assert shown.exit_code == 0, shown.output
+    assert "en → de" in shown.stdout
+    assert "400 pairs  columns 2 (en) and 3 (de); header row; column 1 is an id" in shown.stdout
+    turned = json.loads(run(app, ["check", name, "--columns", "German,2", "--json"]).stdout)
+    assert turned["layouts"]["train"].startswith("columns 3 (de) and 2 (en)")
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "pairs.xlsx"])
+def test_prepare_reads_the_columns_of_the_settings_and_of_the_option(table, name):
+    toml = f'source = "en"\ntarget = "de"\ntokenizer.vocab_size = 340\n[[data.train]]\nfiles = "{name}"\n'
+    prepared = {}
+    for key, options in (("", []), ("columns = [3, 2]\n", []), ("", ["--columns", "German,English"])):
+        Path("table.toml").write_text(toml + key, encoding="utf-8")
+        shown = run(app, ["prepare", "table.toml", *options])
+        assert shown.exit_code == 0, shown.output
+        assert "400 train" in shown.stdout
+        prepared[key, *options] = (table / "prepared" / "cut" / "train" / "00000.source").read_bytes()
+    detected, from_file, from_option = prepared.values()
+    assert detected.splitlines()[0].decode() == Path("train.en").read_text(encoding="utf-8").splitlines()[0]
+    assert from_file == from_option
+    assert from_file.splitlines()[0].decode() == Path("train.de").read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_init_writes_the_columns(table):
+    shown = run(app, ["init", "new", "pairs.xlsx", "--columns", "2,German", "--sheet", "Pairs"])
+    assert shown.exit_code == 0, shown.output
+    corpus = load("new/heedful.toml").data.train[0]
+    assert (corpus.columns, corpus.sheet) == (("2", "German"), "Pairs")
+    assert "columns 2 (en) and 3 (de)" in shown.stdout
+
+
+def test_a_shift_is_never_called_line_aligned(corpus):
+    """As many lines on both sides, but those of one side are shifted."""
+    pairs = plant.sentences(1500)
+    Path("train.en").write_text("".join(f"{source}\n" for source, _ in pairs), encoding="utf-8")
+    targets = [target for _, target in pairs]
+    Path("train.de").write_text("\n".join([*targets[:700], *targets[701:], targets[0]]) + "\n", encoding="utf-8")
+    shown = run(app, ["check", "train.en", "train.de"])
+    assert shown.exit_code == 3
+    assert "from here on the two sides are not translations" in shown.stdout
+    assert "line-aligned" not in shown.stdout
+    assert "parallel throughout" not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("pair", "languages"),
+    [("en-de", ("en", "de")), ("en-pt-BR", ("en", "pt-BR")), ("en-US-pt_BR", ("en-US", "pt_BR")),
+     ("EN-DE", ("EN", "DE")), ("source-target", ("source", "target")), ("zh-Hans-en", ("zh-Hans", "en"))],
+)  # fmt: skip
+def test_a_pair_is_split_at_the_right_dash(pair, languages):
+    assert find_languages(["x"], pair) == languages

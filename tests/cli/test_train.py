@@ -22,6 +22,7 @@ from heedful.cli.training_display import (
     Picture,
     TrainingDisplay,
     describe_event,
+    format_remaining,
     print_summary,
     show_training,
     sparkline,
@@ -31,6 +32,7 @@ from heedful.training.events import (
     Began,
     Ended,
     Event,
+    Finishing,
     Note,
     Refitted,
     SampleTranslation,
@@ -39,6 +41,7 @@ from heedful.training.events import (
     Stepped,
     Validated,
 )
+from heedful.training.usability import UsabilityFigures
 from support.timeouts import PATIENCE
 from support.training_runs import settings_of, write_corpus, write_settings
 
@@ -50,6 +53,7 @@ STEPPED = Stepped(400, 8000, 3.25, 17.5, 0.5, 2e-3, 1_000_000, 9_876.5, 3.05, 2,
 VALIDATED = Validated(
     400, 2.5, 12.2, 21.5, 48.25, True, 2.0, (SampleTranslation("a dog", "ein Hund", "ein Baum"),), "ema"
 )
+FIGURES = UsabilityFigures(8200, 1665, "bleu", 36.6, 35.0, 38.2, 1000, 0.5, 40.0, 1.0, 0.01, 0.5)
 BEGAN = Began(0, 8000, 2_093_568, 28_995, 61.4, 3600.0, 2, "cpu", "bf16")
 EVENTS = [
     Note("precision bf16: it is faster", "choice"),
@@ -61,7 +65,10 @@ EVENTS = [
     Saved(400, "step-00000400", 0.1, 1000),
     Refitted(410, 8200),
     Skipped(420, "spike", 9.0, 77.0, tuple(("train", number) for number in range(20))),
-    Ended(8200, "the time limit is reached", "ema", {"weights": "ema", "test2016": SCORES}, "run/model", 3600.0),
+    Finishing(8200, "scoring test2016", 12.0),
+    Ended(
+        8200, "the time limit is reached", "ema", {"weights": "ema", "test2016": SCORES}, "run/model", 3600.0, FIGURES
+    ),
 ]
 
 
@@ -134,15 +141,46 @@ def test_a_validation_that_is_repeated_takes_the_place_of_the_old_one():
 
 def test_the_forecast():
     seen = folded([BEGAN])
-    assert describe_event(BEGAN, seen, NOW).endswith("; ends 14:07; 61 epochs")
-    assert "ends 14:07" in drawn(seen)
-    assert "ends" not in describe_event(BEGAN, folded([replace(BEGAN, seconds=None)]), NOW)
-    assert "  ends 14:07" in describe_event(STEPPED, folded([STEPPED]), NOW)
+    assert describe_event(BEGAN, seen, NOW).endswith("; 60 min left; 61 epochs")
+    assert "60 min left" in drawn(seen)
+    unlimited = replace(BEGAN, seconds=None)
+    assert describe_event(unlimited, folded([unlimited]), NOW).endswith("; 8,000 steps left; 61 epochs")
+    assert describe_event(STEPPED, folded([STEPPED]), NOW).endswith("  60 min left")
     assert describe_event(Refitted(410, 4000), folded([STEPPED, Refitted(410, 4000)]), NOW).endswith("30 epochs")
-    tomorrow = replace(STEPPED, remaining=86_400.0)
-    assert "ends 2026-11-16 13:07" in describe_event(tomorrow, folded([tomorrow]), NOW)
     never = replace(STEPPED, remaining=1e15)
-    assert "ends" not in describe_event(never, folded([never]), NOW)
+    assert "left" not in describe_event(never, folded([never]), NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-30, "a few seconds left"),
+        (0.4, "a few seconds left"),
+        (12.3, "about 12 s left"),
+        (99.4, "about 99 s left"),
+        (100, "2 min left"),
+        (180, "3 min left"),
+        (5960, "99 min left"),
+        (6000, "1 h 40 min left"),
+        (86_400, "24 h 0 min left"),
+        (3 * 86_400 + 7200, "3 d 2 h left"),
+    ],
+)
+def test_the_time_left_is_a_duration(seconds, text):
+    assert format_remaining(NOW + timedelta(seconds=seconds), NOW) == text
+
+
+def test_the_time_left_goes_on_while_text_is_scored():
+    last = replace(STEPPED, step=8000, remaining=75.0)
+    scoring = folded([BEGAN, last])
+    assert "about 70 s left · scoring validation" in drawn(scoring, now=NOW + timedelta(seconds=5))
+    later = NOW + timedelta(seconds=60)
+    finishing = Finishing(8000, "scoring test2016", 12.0)
+    seen = folded([finishing], scoring, later)
+    assert "0:04:00 elapsed · about 12 s left · scoring test2016" in drawn(seen, width=100, now=later)
+    assert describe_event(finishing, seen, later) == "scoring test2016; about 12 s left"
+    unknown = folded([replace(finishing, remaining=None)], scoring, later)
+    assert "about 15 s left" in drawn(unknown, now=later)  # as forecast before
 
 
 def test_the_clock_goes_on_between_two_events():
@@ -282,6 +320,8 @@ def test_the_command_ends_with_scores_places_and_what_to_type_next(trained):
     assert first.exit_code == 0, first.output
     for text in ("Done: all steps are done, after 8 steps", "BLEU", "nrefs:1|case:mixed", str(run / "report.html")):
         assert text in first.stdout
+    assert first.stdout.splitlines()[1].startswith("Not usable yet: 8 of about 1,000 steps; BLEU ")
+    assert re.search(rf"^Continue the training: heedful train {re.escape(str(run))} --time \d", first.stdout, re.M)
     assert first.stdout.splitlines()[-1] == f"Next: heedful translate {run / 'model'}"
     assert "step 8 of 8" in first.stderr
     assert (run / "report.html").is_file()
@@ -295,10 +335,11 @@ def test_choices_are_told_and_written_down(trained):
 
 
 def test_a_run_that_was_finished_says_so(trained):
-    path, _ = trained
+    path, first = trained
     again = CliRunner().invoke(app, ["train", str(path)])
     assert again.exit_code == 0, again.output
     assert "already finished" in again.stdout
+    assert first.stdout.splitlines()[1] == again.stdout.splitlines()[1]
     assert "Next: heedful translate" in again.stdout
 
 

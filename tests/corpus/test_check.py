@@ -1,5 +1,6 @@
 """The doctor: every kind of fault is found, named and weighed, and healthy corpora are left in peace."""
 
+import csv
 import itertools
 import json
 import time
@@ -12,9 +13,11 @@ import numpy as np
 import polars
 import pytest
 
+from heedful.corpus import completeness
 from heedful.corpus.check import check
+from heedful.corpus.completeness import differing_numbers
 from heedful.corpus.findings import ALL_RULES, CORPUS_RULES, LEVELS, Report
-from heedful.corpus.languages import lines_in_other_language
+from heedful.corpus.languages import sort_lines_by_language
 from heedful.corpus.parallel import (
     Evidence,
     best_path,
@@ -142,6 +145,9 @@ ILL: dict[str, tuple[list[plant.Pair], str]] = {  # pairs, and the corpus in whi
     "swapped": (with_rows(CLEAN, SOME, lambda pair: pair[::-1]), "train"),
     "untranslated": (with_rows(CLEAN, SOME, lambda pair: (pair[0], "So " + pair[0])), "train"),
     "wrong_language": (with_rows(CLEAN, SOME, lambda pair: (pair[0], " ".join(itertools.islice(TURNS, 6)))), "train"),
+    "numbers": (with_rows(CLEAN, SOME, lambda pair: (f"{pair[0]} 1,234.50", f"{pair[1]} 1.234,60")), "train"),
+    "truncated": (with_rows(CLEAN, SOME, lambda pair: (pair[0], pair[1][: len(pair[1]) // 2])), "train"),
+    "line_breaks": (CLEAN, "train"),
     "duplicate": (with_rows(CLEAN, SOME, lambda pair: plant.shouted(CLEAN[0])), "train"),
     "overlap": (with_rows(CLEAN, SOME, lambda pair: plant.shouted(HELD[0])), "train"),
     "overlap_side": (with_rows(CLEAN, SOME, lambda pair: (HELD[0][0].upper(), pair[1])), "train"),
@@ -149,7 +155,11 @@ ILL: dict[str, tuple[list[plant.Pair], str]] = {  # pairs, and the corpus in whi
     "fragments": ([(source, f"{target} {row:09}") for row, (source, target) in enumerate(CLEAN)], "train"),
     "unequal": (CLEAN[:-1], "train"),
 }
-SPOILED_LINES = [kind for kind in ILL if ILL[kind][0][:600] == CLEAN[:600] and ILL[kind][0][720:] == CLEAN[720:]]
+SPOILED_LINES = [
+    kind
+    for kind in ILL
+    if kind != "line_breaks" and ILL[kind][0][:600] == CLEAN[:600] and ILL[kind][0][720:] == CLEAN[720:]
+]
 
 
 def report_of(kind: str, folder: Path) -> Report:
@@ -157,7 +167,16 @@ def report_of(kind: str, folder: Path) -> Report:
     if kind == "unequal":
         source, target = plant.unzipped(CLEAN)
         return check(plant.written(folder, {"train": (source, target[:700] + target[701:])}, "en", "de"))
+    if kind == "line_breaks":
+        return check(table_settings(folder, with_rows(CLEAN, SOME, lambda pair: (f"Yes.\n{pair[0]}", pair[1]))))
     return examined(folder, pairs, validation=HELD)
+
+
+def table_settings(folder: Path, pairs: list[plant.Pair]) -> plant.config.Settings:
+    with (folder / "all.csv").open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(pairs)
+    data = {"train": [{"files": str(folder / "all.csv")}]}
+    return plant.config.parse_settings({"source": "en", "target": "de", "data": data, "tokenizer": {"kind": "words"}})
 
 
 def test_a_healthy_corpus_is_healthy(tmp_path):
@@ -191,7 +210,7 @@ def test_a_finding_says_what_where_why_and_what_to_do(tmp_path):
     (finding,) = [one for one in report.findings if one.kind == "rejected"]
     assert (finding.level, finding.corpus, finding.count) == ("warning", "train", 12)
     assert finding.file == str(tmp_path / "train.de")  # the side that cannot be read
-    assert finding.share == pytest.approx(12 / 1488)
+    assert finding.share == pytest.approx(12 / 1500)
     assert finding.detail.startswith("not UTF-8 at byte")
     assert finding.rule is ALL_RULES["rejected"]
     told = finding.to_dict()
@@ -326,8 +345,73 @@ def test_unknown_words_are_told_by_their_spelling():
         [" ".join(draw.sample(known, 3) + made_up(letters, 3)) for _ in range(400)] for letters, known in usual.items()
     ]
     texts[0][7], texts[1][7] = (" ".join(made_up(letters, 5)) for letters in reversed(usual))
-    as_target, as_source = lines_in_other_language(*(index_words(polars.Series(text)) for text in texts))
-    assert np.flatnonzero(as_target).tolist() == np.flatnonzero(as_source).tolist() == [7]
+    swapped, _, _ = sort_lines_by_language(*(index_words(polars.Series(text)) for text in texts))
+    assert np.flatnonzero(swapped).tolist() == [7]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.45])
+def test_swapped_pairs_are_called_swapped_however_many_there_are(share, tmp_path):
+    """They blur what is typical of each side, until they are turned round."""
+    draw = Random(4)
+    rows = set(draw.sample(range(len(CLEAN)), int(share * len(CLEAN))))
+    report = examined(tmp_path, [pair[::-1] if row in rows else pair for row, pair in enumerate(CLEAN)])
+    assert len(rows - {line - 1 for line in found(report, "swapped")}) <= 0.05 * len(rows)
+    assert not {line - 1 for line in found(report, "swapped")} - rows
+    assert found(report, "untranslated") == []
+
+
+def test_sides_in_the_same_language_are_not_pulled_apart():
+    texts = [polars.Series([source for source, _ in plant.sentences(1500, seed)]) for seed in (1, 2)]
+    assert not any(flags.any() for flags in sort_lines_by_language(*map(index_words, texts)))
+
+
+@pytest.mark.parametrize(
+    ("pair", "differs"),
+    [
+        (("It costs 1,200 euros.", "Es kostet 1.200 Euro."), False),
+        (("It costs 1,200 euros.", "Es kostet 1.300 Euro."), True),
+        (("It costs a lot.", "Es kostet 1.300 Euro."), True),
+        (("It costs 1,300 euros.", "Es kostet viel."), True),
+        (("Three of 25 came.", "3 von fünfundzwanzig kamen."), False),
+        (("It took an hour.", "１時間かかりました。"), False),
+        (("It took 2 hours.", "１時間かかりました。"), True),
+        (("In 007 and 7", "In 7 und 007"), False),
+        (("No digits", "Keine Ziffern"), False),
+    ],
+)
+def test_differing_numbers(pair, differs):
+    table = polars.DataFrame([pair, GOOD], schema=["source", "target"], orient="row")
+    assert differing_numbers(table).tolist() == [differs, False]
+
+
+def test_only_a_sample_of_very_many_numbers_is_compared(monkeypatch):
+    monkeypatch.setattr(completeness, "MAX_COMPARED_PAIRS", 10)
+    table = polars.DataFrame({"source": [f"a {row}" for row in range(95)], "target": ["b 1000"] * 95})
+    assert 9 <= differing_numbers(table).sum() <= 10
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("rows", [range(100, 1400, 100), range(100, 1400, 7)])
+def test_truncated_lines_are_found_on_either_side_however_many_there_are(side, rows, tmp_path):
+    pairs = [list(pair) for pair in CLEAN]
+    for row in rows:
+        words = pairs[row][side].split()
+        pairs[row][side] = " ".join(words[: len(words) // 2])
+    report = examined(tmp_path, [(source, target) for source, target in pairs])
+    (finding,) = (finding for finding in report.findings if finding.kind == "truncated")
+    assert finding.file.endswith((".en", ".de")[side])
+    lines = {int(line) - 1 for line in finding.lines}
+    assert len(lines & set(rows)) > 0.9 * len(rows)
+    assert len(lines - set(rows)) < 0.005 * len(pairs)
+
+
+def test_cut_lengths_are_evidence_and_usual_ones_are_not():
+    draw, rows = np.random.default_rng(1), 1500
+    ratio = draw.normal(0.1, 0.05, rows)
+    ratio[:20] += np.log(0.5)
+    nats = completeness.length_nats(ratio, np.zeros(rows, np.int64), np.append(np.zeros(20), np.ones(rows - 20)))
+    assert nats[:20].min() > 1
+    assert (nats[20:] > 1).mean() < 0.02
 
 
 @pytest.mark.parametrize("rows", [300, 1500])

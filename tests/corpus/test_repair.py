@@ -238,5 +238,9 @@ def test_real_text_with_a_lost_line_and_many_faults(name, tmp_path):
     assert [pair for pair in pairs if pair not in good] == []
     left = kinds(tmp_path, "train.clean", (given.source, given.target))
     promised = REPAIRED_FAULTS | dropped_faults(config.parse_settings(tree))
-    assert set(left) & promised <= {"wrong_language", "untranslated"}  # of which fewer lines are another standard
+    assert set(left) & promised <= {
+        "wrong_language",
+        "untranslated",
+        "truncated",
+    }  # of which fewer lines are another standard
     assert left.get("wrong_language", 0) + left.get("untranslated", 0) <= 5

@@ -89,7 +89,7 @@ def test_a_proven_folder_is_packed_as_it_is(bundle, package, tmp_path):
 
 
 def test_languages_have_names():
-    assert [argos.language_name(code) for code in ("de", "pt-BR", "gsw")] == ["German", "Portuguese (pt-BR)", "gsw"]
+    assert [argos.display_name(code) for code in ("de", "pt-BR", "gsw")] == ["German", "Portuguese (pt-BR)", "gsw"]
     assert argos.make_metadata("de", "Züritüütsch").isascii()  # it is read in the encoding of the system
 
 

@@ -17,12 +17,10 @@ from dataclasses import asdict, replace
 from http.client import IncompleteRead
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-import uvicorn
 
 import heedful
 from heedful import samples
@@ -37,68 +35,9 @@ from heedful.serve.state import ServerSettings
 from heedful.serve.supervisor import WorkerSupervisor
 from heedful.translation.calibrate import store_calibration
 from support.free_ports import free_port
+from support.running_server import Running
 
 SENTENCES = ["a red house", "the old man sees two dogs", "a", "three cats under a tree with the child", "", "the dog"]
-
-
-class Running:
-    """An application in a thread, and a client."""
-
-    def __init__(self, folder, http="h11", **settings):
-        self.supervisor = WorkerSupervisor(folder, threads=1)
-        self.app = create_app(self.supervisor, ServerSettings(**settings))
-        config = uvicorn.Config(self.app, port=0, log_level="error", http=http)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
-        self.port = self.server.servers[0].sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, *_):
-        self.server.should_exit = True
-        self.thread.join(30)
-
-    def get(self, path):
-        with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
-            return response.read().decode()
-
-    def post(self, path, tree, headers=(), form=False):
-        data = (
-            urlencode(tree, doseq=True).encode()
-            if form
-            else tree
-            if isinstance(tree, bytes)
-            else json.dumps(tree).encode()
-        )
-        kind = "application/x-www-form-urlencoded" if form else "application/json"
-        request = Request(f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": kind, **dict(headers)})
-        try:
-            with urlopen(request, timeout=30) as response:
-                return response.status, json.load(response), dict(response.headers)
-        except HTTPError as error:
-            return error.code, json.load(error), dict(error.headers)
-
-    def connected(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
-
-    def metric(self, name):
-        return next(
-            float(line.rsplit(" ", 1)[1]) for line in self.get("/metrics").splitlines() if line.startswith(name)
-        )
-
-    def wait_for(self, name, value, seconds=20):
-        until = time.monotonic() + seconds
-        while (found := self.metric(name)) != value:
-            assert time.monotonic() < until, f"{name} is {found} after {seconds} s, not {value}"
-            time.sleep(0.02)
-
-    @property
-    def pid(self):
-        return json.loads(self.get("/readyz"))["pid"]
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +299,7 @@ def test_the_server_process_loads_no_engine(exported):
 
 
 def test_inspect(exported):
-    with Running(exported / "one", inspect_dir=exported / "run") as one:
+    with Running(exported / "one", inspect_dirs={"one": exported / "run"}) as one:
         assert json.loads(one.get("/readyz"))["inspects"]
         found = one.get("/inspect?text=a%20red%20house")
         assert "Content-Security-Policy" in found
@@ -456,23 +395,23 @@ def sent(gateway, length=1000, client="10.0.0.1", path="/v1/translate", key=b"")
 @pytest.mark.parametrize("since", ["nothing", "a batch started", "the queue is empty"])
 def test_a_resent_request_is_rejected_unread_until_a_batch_starts(other, unread, since, exported):
     gateway = create_app(WorkerSupervisor(exported / "one"))
-    batcher = gateway.state.batcher
+    batcher = gateway.state.models["one"].batcher
     batcher.queue.queued_tokens = 500
     gateway.remember_refusal(sent(gateway))
     gateway.remember_refusal(sent(gateway, 2000))  # the smallest counts
     batcher.num_batches_taken += since == "a batch started"
     batcher.queue.queued_tokens *= since != "the queue is empty"
-    assert gateway.already_refused(sent(gateway, **other)) is (unread and since == "nothing")
+    assert gateway.refusals["one"].includes(sent(gateway, **other)) is (unread and since == "nothing")
 
 
 def test_refusals_are_remembered_by_key_not_by_address(exported):
     keys = {hash_key("sesame"): "ann", hash_key("open"): "bob"}
     gateway = create_app(WorkerSupervisor(exported / "one"), ServerSettings(keys=keys))
-    gateway.state.batcher.queue.queued_tokens = 500
+    gateway.state.models["one"].batcher.queue.queued_tokens = 500
     gateway.remember_refusal(sent(gateway, key=b"Bearer sesame"))
     gateway.remember_refusal(sent(gateway, key=b"Bearer simsim"))  # unknown key: it must get 401
     asked = {
-        (place, key): gateway.already_refused(sent(gateway, client=place, key=key))
+        (place, key): gateway.refusals["one"].includes(sent(gateway, client=place, key=key))
         for place in ("10.0.0.1", "10.0.0.2")
         for key in (b"Bearer sesame", b"DeepL-Auth-Key sesame", b"Bearer open", b"Bearer simsim", b"")
     }

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.serve.admission import Admission
 from heedful.serve.batcher import Batcher
 from heedful.serve.protocol import TranslationJob, beam_cost_factor
 from heedful.serve.rejection import RequestRejected
@@ -55,7 +56,7 @@ async def outcome(request):
 def test_every_admitted_request_is_answered_once(asked):
     async def body():
         engine = Echo()
-        batcher = Batcher(engine, QueueLimits(max_batch_tokens=200))
+        batcher = Batcher(engine, Admission(QueueLimits(max_batch_tokens=200)))
         batcher.start()
         requests = []
         for number, (client, letters) in enumerate(asked):
@@ -80,7 +81,7 @@ def test_every_admitted_request_is_answered_once(asked):
 def test_a_client_with_a_hundred_requests_does_not_delay_others():
     async def body():
         engine = Echo(pace=20_000)
-        batcher = Batcher(engine, QueueLimits(max_batch_tokens=100, initial_capacity_tokens=10**6))
+        batcher = Batcher(engine, Admission(QueueLimits(max_batch_tokens=100, initial_capacity_tokens=10**6)))
         greedy = [admitted(batcher, TranslationJob(["g" * 120], {}), "greedy", 10) for _ in range(100)]
         modest = admitted(batcher, TranslationJob(["m"], {}), "modest", 10)
         batcher.start()
@@ -93,7 +94,7 @@ def test_a_client_with_a_hundred_requests_does_not_delay_others():
 
 def test_a_full_queue_rejects_immediately_with_retry_after():
     async def body():
-        batcher = Batcher(Echo(pace=1_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=300))
+        batcher = Batcher(Echo(pace=1_000), Admission(QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=300)))
         batcher.start()
         first = admitted(batcher, TranslationJob(["x" * 600], {}), "a", 10)
         await first.result  # now the throughput is measured: 1,000 tokens per second
@@ -105,14 +106,14 @@ def test_a_full_queue_rejects_immediately_with_retry_after():
         assert time.perf_counter() - begin < 0.05
         assert refused.value.status == 503
         assert refused.value.retry_after >= 1
-        assert batcher.counters.rejected_by_status == {503: 1}
+        assert batcher.admission.rejected_by_status == {503: 1}
 
     run(body())
 
 
 def test_admitted_requests_are_answered_in_time_under_overload():
     async def body():
-        batcher = Batcher(Echo(pace=4_000), QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=600))
+        batcher = Batcher(Echo(pace=4_000), Admission(QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=600)))
         batcher.start()
         waits, inside = [], []
 
@@ -129,7 +130,7 @@ def test_admitted_requests_are_answered_in_time_under_overload():
                     inside.append(asyncio.create_task(timed(request)))
             await asyncio.sleep(0.01)
         await asyncio.gather(*inside)
-        assert batcher.counters.rejected_by_status[503] > 200
+        assert batcher.admission.rejected_by_status[503] > 200
         assert 100 * len(waits) > 0.8 * 4_000 * 3
         assert max(waits) < 0.5 + 0.25 + 0.25  # the wait, its own batch, and a margin for busy machines
 
@@ -158,7 +159,7 @@ def test_a_busy_client_does_not_block_others():
     async def body():
         # The initial capacity is the true one: a larger one would fill the queue before the throughput is measured.
         limits = QueueLimits(max_wait_seconds=0.5, initial_capacity_tokens=2_000)
-        batcher = Batcher(Echo(pace=4_000), limits)
+        batcher = Batcher(Echo(pace=4_000), Admission(limits))
         batcher.start()
         greedy, modest = [], []
         end = time.monotonic() + 2
@@ -169,7 +170,7 @@ def test_a_busy_client_does_not_block_others():
             await asyncio.sleep(0.01)
             if len(modest) < 20 and (not modest or modest[-1].result.done()):
                 modest.append(admitted(batcher, TranslationJob(["x" * 90], {}), "modest", 10))  # never rejected
-        assert batcher.counters.rejected_by_status[503] > 100
+        assert batcher.admission.rejected_by_status[503] > 100
         assert len(modest) >= 3
 
     run(body())
@@ -184,7 +185,7 @@ def test_a_job_that_crashed_twice_is_rejected_without_translation():
             with contextlib.suppress(RequestRejected):
                 assert await outcome(admitted(batcher, TranslationJob([POISON], {}), "bad", 10)) == 422
             assert engine.deaths == deaths
-            assert batcher.counters.rejected_by_status[422] == known
+            assert batcher.admission.rejected_by_status[422] == known
 
     run(body())
 
@@ -221,7 +222,7 @@ def test_requests_left_at_the_drain_deadline_get_503():
 
 def test_limits_of_one_request():
     async def body():
-        batcher = Batcher(Echo(), QueueLimits(max_request_tokens=100, max_request_texts=3))
+        batcher = Batcher(Echo(), Admission(QueueLimits(max_request_tokens=100, max_request_texts=3)))
         for texts in (["x"] * 4, ["x" * 1000]):
             with pytest.raises(RequestRejected) as refused:
                 admitted(batcher, TranslationJob(texts, {}), "a", 10)
@@ -302,7 +303,7 @@ def test_a_wide_beam_costs_more_and_a_narrow_one_no_less():
 
 def test_a_request_costs_at_most_the_limit_at_the_default_beam():
     async def body():
-        batcher = Batcher(Echo(), QueueLimits(max_request_tokens=1000))
+        batcher = Batcher(Echo(), Admission(QueueLimits(max_request_tokens=1000)))
         for wide in (1.0, 1.8, 3.2, 16.0):
             for characters in range(0, 4000, 37):
                 job = TranslationJob(["x" * characters], {})
@@ -320,18 +321,18 @@ def test_a_request_costs_at_most_the_limit_at_the_default_beam():
 
 def test_a_started_document_continues_while_the_server_is_full_or_draining():
     async def body():
-        batcher = Batcher(Echo(pace=5_000), QueueLimits(initial_capacity_tokens=100))
+        batcher = Batcher(Echo(pace=5_000), Admission(QueueLimits(initial_capacity_tokens=100)))
         batcher.start()
-        batcher.num_open_documents = 1
+        batcher.admission.num_open_documents = 1
         admitted(batcher, TranslationJob(["x" * 200], {}), "a", 10)
-        more = admitted(batcher, TranslationJob(["y" * 200], {}), "b", 10, continues_document=True)
+        more = admitted(batcher, TranslationJob(["y" * 200], {}), "b", 10, is_continuation=True)
         drained = asyncio.create_task(batcher.drain(time.monotonic() + 5))
         await asyncio.sleep(0)
-        last = admitted(batcher, TranslationJob(["z" * 200], {}), "b", 10, continues_document=True)
+        last = admitted(batcher, TranslationJob(["z" * 200], {}), "b", 10, is_continuation=True)
         assert await outcome(more) == ["y" * 200]
         assert await outcome(last) == ["z" * 200]
         assert not drained.done()
-        batcher.num_open_documents = 0
+        batcher.admission.num_open_documents = 0
         await drained
 
     run(body())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.bundle import open_bundle, read_weights, write_bundle
 from heedful.exporters.api import export
 from heedful.sentinel import MEANINGS
 from heedful.serve.auth import hash_key
@@ -35,13 +36,13 @@ DONE = "#translation .line:last-child .word"  # the last line is translated
 
 
 class Running:
-    """A server in a thread; tests can change its state."""
+    """A server of one or more models, directories by name, in a thread; tests can change its state."""
 
-    def __init__(self, folder):
+    def __init__(self, **folders):
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}/"
         self.server = None
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(folder)), daemon=True)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.run(folders)), daemon=True)
         self.thread.start()
         end = time.monotonic() + 60
         while not (self.server and self.server.started):
@@ -49,18 +50,18 @@ class Running:
             assert self.thread.is_alive()
             time.sleep(0.02)
 
-    async def run(self, folder):
+    async def run(self, folders):
         import uvicorn
 
         from heedful.serve.app import create_app
 
-        app = create_app(WorkerSupervisor(folder, threads=1))
-        self.state = app.state
+        app = create_app([WorkerSupervisor(folder, name=name, threads=1) for name, folder in folders.items()])
+        self.state, self.queue = app.state, app.state.admission.queues[0]
         self.server = uvicorn.Server(uvicorn.Config(app, port=self.port, log_level="warning"))
         await self.server.serve()
 
-    def said(self, texts):
-        asked = {"texts": texts, "tokens": True, "alternatives": 3, "alignment": "best"}
+    def said(self, texts, **fields):
+        asked = {"texts": texts, "tokens": True, "alternatives": 3, "alignment": "best", **fields}
         request = urllib.request.Request(
             f"{self.address}v1/translate", json.dumps(asked).encode(), {"Content-Type": "application/json"}
         )
@@ -69,17 +70,45 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def model(tmp_path_factory):
     if BROWSER is None:
         pytest.skip("no chromium here")
     folder, pieces = write_corpus(tmp_path_factory.mktemp("page"), pairs=400), {"kind": "bpe", "vocab_size": 330}
     each = {"steps": 300, "micro_batches": 1, "validate_every": 300, "save_every": 300}
-    model = train(settings_of(folder, folder / "run", tokenizer=pieces, **each))
-    export(model, folder / "served", to="ctranslate2", quantization="float32")
-    found = Running(folder / "served")
-    yield found
-    found.server.should_exit = True
-    found.thread.join(30)
+    return train(settings_of(folder, folder / "run", tokenizer=pieces, **each))
+
+
+@pytest.fixture(scope="module")
+def running(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "served"
+    export(model, folder, to="ctranslate2", quantization="float32")
+    server = Running(served=folder)
+    yield server
+    server.server.should_exit = True
+    server.thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def several(model, tmp_path_factory):
+    """The same weights as three models: en-de, de-en and de-fr. en-fr is a pivot."""
+    folder, bundle = tmp_path_factory.mktemp("several"), open_bundle(model)
+    models = {}
+    for languages in (("en", "de"), ("de", "en"), ("de", "fr")):
+        name = "-".join(languages)
+        models[name] = write_bundle(
+            folder / name,
+            model=bundle.model,
+            weights=read_weights(bundle),
+            tokenizers=bundle.tokenizers,
+            languages=languages,
+            card="# A copy\n",
+            generation=bundle.generation,
+            statistics=bundle.statistics,
+        ).folder
+    server = Running(**models)
+    yield server
+    server.server.should_exit = True
+    server.thread.join(30)
 
 
 @pytest.fixture
@@ -272,11 +301,110 @@ def test_flags_are_shown_and_explained(chromium, running):
 
 
 def test_a_model_that_can_be_inspected_has_a_link(chromium, running, monkeypatch):
-    settings = replace(running.state.settings, inspect_dir=Path("run"))
+    settings = replace(running.state.settings, inspect_dirs={"served": Path("run")})
     monkeypatch.setattr(running.state, "settings", settings)
     with opened(chromium, running, "a & b") as tab:
         tab.click("#translation .small")
-        assert tab.get_attribute(".details a", "href") == "inspect?text=a%20%26%20b"
+        assert tab.get_attribute(".details a", "href") == "inspect?text=a+%26+b"
+
+
+# ---------------------------------------------------------------------------------------------------- directions
+
+
+def options_of(tab, side):
+    return tab.eval_on_selector_all(f"[data-key={side}] option", "all => all.map(one => one.textContent)")
+
+
+def test_a_direction_can_be_chosen(chromium, several):
+    with opened(chromium, several, LINES[0]) as tab:
+        assert options_of(tab, "source") == ["English", "German"]
+        assert options_of(tab, "target") == ["German", "French"]
+        assert tab.title() == "English → German · heedful"
+        assert not tab.query_selector(".via")
+        tab.focus("[data-key=target]")
+        tab.select_option("[data-key=target]", "fr")
+        until(tab, "document.querySelector('.via')")
+        assert tab.evaluate("document.activeElement.dataset.key") == "target"
+        assert tab.inner_text(".via") == "via German"
+        assert "first translated to German" in tab.get_attribute(".via", "title")
+        tab.wait_for_selector(DONE)
+        (said,) = several.said([LINES[0]], source="en", target="fr")
+        assert translated(tab) == [said["text"]]
+        assert tab.get_attribute("#translation", "lang") == "fr"
+        tab.click("#translation .small")
+        assert tab.inner_text(".details > p") == f"German: {said['pivot']}"
+        tab.select_option("[data-key=source]", "de")
+        until(tab, "document.title.startsWith('German → French')")
+        tab.wait_for_selector(DONE)
+        assert translated(tab) == [several.said([LINES[0]], source="de", target="fr")[0]["text"]]
+        tab.select_option("[data-key=target]", "en")
+        assert options_of(tab, "target") == ["English", "French"]
+
+
+def test_swapping_swaps_languages_and_texts(chromium, several):
+    with opened(chromium, several, TEXT) as tab:
+        before = translated(tab)
+        tab.click("[data-key=swap]")
+        assert tab.input_value("#source-text") == "\n".join(before)
+        assert tab.title() == "German → English · heedful"
+        tab.wait_for_selector(DONE)
+        said = several.said([line for line in before if line], source="de", target="en")
+        until(tab, "document.querySelectorAll('#translation .stale').length === 0")
+        assert translated(tab) == [said[0]["text"], "", said[1]["text"]]
+        assert tab.evaluate("document.activeElement.dataset.key") == "swap"
+
+
+def test_a_swap_that_is_not_served_is_explained(chromium, several, running):
+    why = "This server has no model from {} to {}, so the languages cannot be swapped."
+    with opened(chromium, running, LINES[0]) as tab:
+        assert tab.get_attribute("[data-key=swap]", "aria-disabled") == "true"
+        assert tab.get_attribute("[data-key=swap]", "aria-label") == why.format("German", "English")
+        tab.focus("[data-key=swap]")
+        tab.keyboard.press("Enter")
+        assert tab.inner_text(".problem [role=status]") == why.format("German", "English")
+        assert tab.input_value("#source-text") == LINES[0]
+    with opened(chromium, several, LINES[0]) as tab:
+        assert tab.get_attribute("[data-key=swap]", "aria-disabled") == "false"
+        tab.select_option("[data-key=target]", "fr")
+        until(tab, "document.querySelector('[data-key=swap]').getAttribute('aria-disabled') === 'true'")
+        assert tab.get_attribute("[data-key=swap]", "title") == why.format("French", "English")
+
+
+DROP = """(files) => {
+  const data = new DataTransfer();
+  for (const [name, bytes] of files) data.items.add(new File([new Uint8Array(bytes)], name));
+  for (const type of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""  # noqa: E501
+
+
+def test_a_dropped_text_file_is_translated(chromium, running):
+    with opened(chromium, running) as tab:
+        tab.evaluate(DROP, [["a.txt", list(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode())]])
+        tab.wait_for_selector(DONE)
+        assert tab.input_value("#source-text") == TEXT
+        with tab.expect_file_chooser() as chooser:
+            tab.click("[data-key=open]")
+        chooser.value.set_files({"name": "b.md", "mimeType": "text/markdown", "buffer": b"the dog"})
+        until(tab, "document.querySelector('#source-text').value === 'the dog'")
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ([["a.pdf", list(b"%PDF-1.7\n\xe2\xe3\xcf\xd3")]], "a.pdf is not plain text (UTF-8), so it was not opened."),
+        ([["a.bin", [0x61, 0, 0x62]]], "a.bin is not plain text (UTF-8), so it was not opened."),
+        ([["latin.txt", list("café".encode("latin-1"))]], "latin.txt is not plain text (UTF-8), so it was not opened."),
+        ([["big.txt", [97] * 100_001]], "big.txt is larger than 100 KB, so it was not opened."),
+        ([["a.txt", [97]], ["b.txt", [98]]], "Open one file at a time."),
+    ],
+    ids=["pdf", "binary", "latin-1", "large", "two"],
+)
+def test_other_files_are_not_opened(files, says, chromium, running):
+    with opened(chromium, running, LINES[0]) as tab:
+        tab.evaluate(DROP, files)
+        until(tab, "document.querySelector('.problem.shown')")
+        assert tab.inner_text(".problem [role=status]").startswith(says)
+        assert tab.input_value("#source-text") == LINES[0]
 
 
 # ------------------------------------------------------------------------------------------------------- looks
@@ -314,6 +442,21 @@ def test_the_layout_fits_the_viewport(language, chromium, running):
             assert heights[0] == heights[1]  # both wrap lines in the same way
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_the_panes_fill_a_wide_window(width, height, chromium, several):
+    with opened(chromium, several) as tab:
+        tab.set_viewport_size({"width": width, "height": height})
+        assert tab.evaluate("document.documentElement.scrollHeight") <= height
+        boxes = tab.eval_on_selector_all(
+            ".pane", "all => all.map(one => one.getBoundingClientRect()).map(b => [b.width, b.height])"
+        )
+        for pane_width, pane_height in boxes:
+            assert pane_width > 0.44 * width
+            assert pane_height > 0.7 * height
+        bottom = tab.evaluate("document.querySelector('footer').getBoundingClientRect().bottom")
+        assert height - 40 < bottom <= height
+
+
 def test_text_from_right_to_left(chromium, running):
     with opened(chromium, running, "a tree\nשלום עולם") as tab:
         assert tab.eval_on_selector("#source-text", "one => one.dir") == "auto"
@@ -327,8 +470,8 @@ AXE = os.environ.get("HEEDFUL_AXE")
 
 @pytest.mark.skipif(not AXE, reason="HEEDFUL_AXE does not name axe.min.js of the npm package axe-core")
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_no_violation(theme, chromium, running):
-    with opened(chromium, running, f"{TEXT}\na tree at https://example.org/tree", color_scheme=theme) as tab:
+def test_axe_finds_no_violation(theme, chromium, several):
+    with opened(chromium, several, f"{TEXT}\na tree at https://example.org/tree", color_scheme=theme) as tab:
         tab.click("#translation .small")
         tab.click("summary")
         tab.hover("#translation .word")
@@ -341,20 +484,20 @@ def test_axe_finds_no_violation(theme, chromium, running):
 
 
 def test_requests_to_a_busy_server_are_retried(chromium, running, state, monkeypatch):
-    monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: True)
+    monkeypatch.setattr(running.queue, "is_full", lambda *_: True)
     with opened(chromium, running, expected=("503",)) as tab:
         tab.fill("#source-text", LINES[0])
         tab.wait_for_selector(".problem.shown")
         assert re.fullmatch(r"The server is busy\. Retrying in [12] s\.", tab.inner_text(".problem p").strip())
         tab.fill("#source-text", LINES[2])  # the retry sends the current text
-        monkeypatch.setattr(state.batcher.queue, "is_full", lambda *_: False)
+        monkeypatch.setattr(running.queue, "is_full", lambda *_: False)
         tab.wait_for_selector("#translation .word")
         assert translated(tab) == [running.said([LINES[2]])[0]["text"]]
         assert not tab.query_selector(".problem.shown")
 
 
 def test_a_line_that_is_too_long_does_not_block_the_others(chromium, running, state, monkeypatch):
-    monkeypatch.setattr(state.batcher.queue, "limits", QueueLimits(max_request_tokens=60))
+    monkeypatch.setattr(running.queue, "limits", QueueLimits(max_request_tokens=60))
     with opened(chromium, running, expected=("413",)) as tab:
         tab.fill("#source-text", f"{' '.join(['the old man'] * 30)}\n{LINES[0]}")
         tab.wait_for_selector(DONE)
@@ -363,7 +506,7 @@ def test_a_line_that_is_too_long_does_not_block_the_others(chromium, running, st
 
 
 def test_the_key_is_requested_and_kept_only_for_the_tab(chromium, running, state, monkeypatch):
-    monkeypatch.setitem(state.settings.keys, hash_key("open-sesame"), "ali")
+    monkeypatch.setattr(state, "keys", {hash_key("open-sesame"): "ali"})
     with opened(chromium, running, expected=("401",)) as tab:
         tab.fill("#source-text", LINES[0])
         tab.wait_for_selector("[data-key=key]")
@@ -405,10 +548,10 @@ def test_server_errors_are_shown(chromium, running, state, monkeypatch):
 def test_a_model_without_alignment_still_translates(chromium, running, state, monkeypatch):
     real = state.translate
 
-    async def blind(client, texts, options, left, timeout=None):
+    async def blind(client, route, texts, options, left, timeout=None):
         if options["alignment"]:
             raise RequestRejected(422, "no alignment")
-        return await real(client, texts, options, left, timeout)
+        return await real(client, route, texts, options, left, timeout)
 
     monkeypatch.setattr(state, "translate", blind)
     with opened(chromium, running, LINES[0], expected=("422",)) as tab:
@@ -469,15 +612,15 @@ def test_the_page_has_a_strict_policy(running):
 
 
 def test_language_names_are_escaped():
-    html = render_page({"source": HOSTILE, "target": "</script>", "other": 1})
+    html = render_page({"directions": [{"source": HOSTILE, "target": "</script>"}]})
     assert html.count("<script") == html.count("</script") == 3
     about = re.search(r'id="about">(.*?)</script>', html)[1]
-    assert json.loads(about) == {"source": HOSTILE, "target": "</script>"}
+    assert json.loads(about) == {"directions": [{"source": HOSTILE, "target": "</script>"}]}
 
 
 def test_the_page_is_small_and_plain():
     script, style, _ = read_assets()
-    assert len((script + style).encode()) <= 40_000
+    assert len((script + style).encode()) <= 46_000
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", script)
     assert style.startswith(":root")  # the viewer's colors, of both themes
     assert "@import" not in style

@@ -55,3 +55,12 @@ def test_crashes_drains_swaps_and_disconnects(exported):
 
 def test_attacks(exported):
     assert "no crash of the engine" in shown("serve_attack.py", "--model", exported / "one", "--quick")
+
+
+def test_two_models_together():
+    assert "two models together / one alone" in shown("serve_models.py", "--quick")
+
+
+@pytest.mark.parametrize("script", ["serve_overload.py", "serve_faults.py"])
+def test_load_and_faults_with_three_models(script):
+    shown(script, "--models", "3", "--quick")

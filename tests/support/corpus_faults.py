@@ -189,6 +189,17 @@ def several(pairs: Sequence[Pair], draw: Random, number: int, side: int) -> str:
     return " ".join(pair[side] for pair in draw.choices(pairs, k=number))
 
 
+def half_of(pair: Pair) -> Pair | None:
+    """The target cut after half of its words; None if there are fewer than six."""
+    words = pair[1].split()
+    return (pair[0], " ".join(words[: len(words) // 2])) if len(words) >= 6 else None
+
+
+def with_other_number(draw: Random, pair: Pair) -> Pair:
+    number = draw.randrange(21, 900)
+    return f"{pair[0]} {number}", f"{pair[1]} {number + draw.randrange(1, 10)}"
+
+
 def long_enough(pair: Pair) -> bool:
     """Four words a side: of a shorter line nobody can say which language it is in."""
     return min(len(text.split()) for text in pair) >= 4
@@ -241,6 +252,8 @@ LINE_FAULTS: dict[str, Fault] = {
     "leak of a side": Fault(
         lambda draw, pair, given: (shouted(draw.choice(given.test))[0], pair[1]), ("overlap_side", "overlap")
     ),
+    "another number": Fault(lambda draw, pair, _: with_other_number(draw, pair), ("numbers",)),
+    "cut in half": Fault(lambda draw, pair, _: half_of(pair), ("truncated", "ratio"), statistical=True),
     "swapped": Fault(
         lambda draw, pair, _: (pair[1], pair[0]) if long_enough(pair) else None, ("swapped",), statistical=True
     ),

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from heedful import config
 from heedful.training.clock import Clock, fit_last_step, reserve_seconds
+from heedful.training.finish_progress import FinishProgress
 from heedful.training.optimizer import learning_rate_at
 from heedful.training.schedules import SCHEDULES
+from heedful.training.time_budget import TimeBudget
 
 
 @st.composite
@@ -97,3 +100,45 @@ def test_the_step_that_the_time_ends_at(step, elapsed, rate, limit):
 )
 def test_what_is_kept_for_the_end_follows_from_validations_as_they_are(looks, kept):
     assert reserve_seconds(3600.0, looks, finish_validations=40.0) == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    ("limit", "validations", "pace", "expected"),
+    [
+        (None, [], 0.0, None),  # nothing is known yet
+        (None, [], 2.0, 50.0),
+        (None, [3.0], 2.0, 50.0 + 10 * 3.0),
+        (1000.0, [], 2.0, 1000.0),  # the work after the last step is unknown
+        (1000.0, [3.0], 0.0, 1000.0),
+        (1000.0, [90.0, 3.0, 3.0], 2.0, 50.0 + 10 * 3.0),
+        (60.0, [3.0], 2.0, 60.0),
+        (-5.0, [3.0], 2.0, 0.0),
+    ],
+)
+def test_the_time_left_includes_the_work_after_the_last_step(limit, validations, pace, expected):
+    budget = TimeBudget(limit, time.perf_counter(), finish_validations=10.0)
+    budget.validation_seconds += validations
+    assert budget.estimate_remaining(100, pace) == (None if expected is None else pytest.approx(expected, abs=0.5))
+
+
+def test_after_the_last_step_no_limit_shortens_the_work():
+    budget = TimeBudget(5.0, time.perf_counter(), finish_validations=10.0)
+    budget.validation_seconds.append(3.0)
+    assert budget.estimate_remaining(0, 2.0) == 30.0
+
+
+def test_the_time_left_at_the_end_follows_the_measured_pace(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("heedful.training.finish_progress.perf_counter", lambda: now)
+    events = []
+    progress = FinishProgress(events.append, 7, units=20.0, unit_seconds=2.0)
+    progress.start("weights", 4)
+    now += 4.0  # twice as fast as assumed
+    progress.start("search", 15)
+    now += 30.0  # half as fast
+    progress.start("write", 1)
+    assert [(event.step, event.task) for event in events] == [(7, "weights"), (7, "search"), (7, "write")]
+    assert [event.remaining for event in events] == [40.0, 16.0, pytest.approx(34 / 19)]
+    unknown = []
+    FinishProgress(unknown.append, 7, units=20.0, unit_seconds=None).start("weights", 4)
+    assert unknown[0].remaining is None

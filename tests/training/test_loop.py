@@ -13,9 +13,9 @@ from heedful.training import checkpoint
 from heedful.training.api import train
 from heedful.training.distributed import World
 from heedful.training.events import Stepped
+from heedful.training.history import METRICS
 from heedful.training.loop import Interrupted
 from heedful.training.machine import explain_out_of_memory
-from heedful.training.metrics_log import METRICS
 from support import process_memory as memory
 from support.training_runs import RECURRENT, events, on_step, outcome, random_faults, settings_of, storm
 
@@ -81,9 +81,10 @@ def test_a_run_killed_while_it_finishes_is_finished(corpus, tmp_path):
 def test_the_checkpoints_that_stay_are_those_that_are_needed(corpus, tmp_path):
     train(
         settings_of(
-            corpus, tmp_path / "run", steps=24, validate_every=8, validate_pairs=2, save_every=3, keep_checkpoints=3
+            corpus, tmp_path / "run", steps=24, validate_every=8, validate_pairs=2, save_every=3, keep_checkpoints=3,
+            keep_work_files=True,
         )
-    )
+    )  # fmt: skip
     names = sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_dir())
     steps = [name for name in names if name.startswith("step-")]
     assert steps == ["step-00000018", "step-00000021", "step-00000024"]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from heedful.training.events import Note, Skipped, event_record
-from heedful.training.metrics_log import METRICS, MetricsLog
+from heedful.training.history import METRICS
+from heedful.training.metrics_log import MetricsLog
 
 
 def told(folder):

@@ -1,20 +1,25 @@
-"""report.html: everything a run wrote down, in one render_report that cannot be turned against its reader."""
+"""report.html: all that a run recorded, in one page that cannot be turned against its reader."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful import config
 from heedful.data.store import open_prepared
-from heedful.html import Curve, Plot, draw_chart, fill_template, format_number, make_ticks, tag
+from heedful.html import VIEWER, Curve, Plot, draw_chart, fill_template, format_number, make_ticks, tag
+from heedful.training import report
 from heedful.training.api import train
 from heedful.training.events import (
     Began,
@@ -27,16 +32,38 @@ from heedful.training.events import (
     Validated,
     event_record,
 )
-from heedful.training.report import REPORT, History, mark_matches, render_report, write_report
+from heedful.training.history import History
+from heedful.training.report import (
+    MAX_FILM_FRAMES,
+    REPORT,
+    choose_evenly,
+    load_film,
+    mark_matches,
+    render_report,
+    select_head,
+    write_report,
+)
+from heedful.training.usability import ScoredSample, UsabilityFigures
+from heedful.training.words import load_words
 from support.browser_pages import BROWSER, Reader, dump_dom
 from support.training_runs import events, settings_of, storm
 
+AXE = os.environ.get("HEEDFUL_AXE")
+TRAINING = Path(report.__file__).parent
+VIEWER_WORDS = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
 PAYLOAD = (
     '</script></title><img src=x onerror="document.title=1"><script>document.title="owned"</script>\u202e\x1b[2J\u2028'
 )
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 SCORES = {"bleu": {"name": "bleu", "value": 36.614, "signature": SIGNATURE}}
 ENDED = Ended(60, "all steps are done", "ema", {"weights": "ema", "beam": 5, "length_penalty": 1.4}, "run/model", 61.0)
+
+
+FIGURES = UsabilityFigures(60, 1665, "bleu", 1.24, 0.9, 1.6, 1000, 0.5, 1.5, 0.4, 0.3, 0.5)
+SENTENCE = (
+    "Not usable yet: 60 of about 1,700 steps; BLEU 1.2 (0.9 to 1.6) on 1,000 validation sentences; still improving at "
+    "the end."
+)
 
 
 def stepped(step, loss=3.0):
@@ -65,6 +92,11 @@ def tell(tmp_path):
     return write
 
 
+def visible(text):
+    """The text of a page without its scripts and its style."""
+    return "".join(Reader(re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.S)).texts)
+
+
 def curves(text):
     """The points of every polyline."""
     return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', text)]
@@ -81,6 +113,38 @@ def run(corpus, tmp_path_factory):
     with storm({(6, 0): "loss is nan"}):
         train(settings)
     return settings, folder
+
+
+@pytest.fixture(scope="module")
+def finished(run, tmp_path_factory):
+    """The report of a run that ended with the figures and sentences of these tests."""
+    folder = shutil.copytree(run[1], tmp_path_factory.mktemp("finished") / "run")
+    ended = events(folder, "ended")[-1] | {
+        "figures": asdict(FIGURES),
+        "best": [asdict(SCORED[0])],
+        "worst": [asdict(SCORED[1])],
+    }
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(ended) + "\n")
+    return write_report(folder)
+
+
+@contextmanager
+def opened(chromium, path, address="", width=1280, **options):
+    """The page from the disk, without a network; it must ask for nothing and complain about nothing."""
+    context = chromium.new_context(viewport={"width": width, "height": 800}, offline=True, **options)
+    tab = context.new_page()
+    tab.set_default_timeout(10_000)
+    wrong, asked = [], []
+    tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(path.as_uri() + address)
+    tab.wait_for_selector("html[data-ready]")
+    yield tab
+    context.close()
+    assert wrong == []
+    assert asked == [path.as_uri()]
 
 
 def test_the_report_of_a_run_tells_all_of_it(run):
@@ -136,8 +200,8 @@ def test_data_of_another_corpus_is_not_shown(run, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     asked = json.loads((copy / "requested.json").read_text())
     (copy / "requested.json").write_text(json.dumps(asked | {"corpus": "another"}))
-    assert "kept for training" in render_report(folder)
-    assert "kept for training" not in render_report(copy)
+    assert "kept for training" in visible(render_report(folder))
+    assert "kept for training" not in visible(render_report(copy))
 
 
 # ------------------------------------------------------------------------------------------------ what was told
@@ -146,7 +210,7 @@ def test_data_of_another_corpus_is_not_shown(run, tmp_path):
 def test_of_a_step_taken_twice_the_later_record_counts(tell):
     told = [stepped(step, 1.0) for step in (10, 20, 30)]
     told += [
-        validated(20, "gone"),
+        validated(20, "vanished"),
         Skipped(31, "roll back", float("nan"), 1.0, (("train", 7),)),
         Note("back", "warning", 15),
     ]
@@ -154,7 +218,7 @@ def test_of_a_step_taken_twice_the_later_record_counts(tell):
     text = render_report(tell(*told))
     assert curves(text) == [3, 1, 1, 1, 3, 3, 3]
     assert "stays" in text
-    assert "gone" not in text
+    assert "vanished" not in text
     history = History.from_records(map(event_record, told))
     assert [(one["step"], one["loss"]) for one in history["stepped"]] == [(10, 1.0), (20, 2.0), (25, 2.0)]
 
@@ -190,12 +254,180 @@ def test_everything_said_is_in_it(tell):
         assert word in shown
 
 
+# ------------------------------------------------------------------------------------------------ at the end
+
+
+SCORED = tuple(ScoredSample(f"a {name} dog", f"ein {name}er Hund", f"ein {name} Hund", chrf) for name, chrf in
+               (("gut", 91.4), ("rot", 12.6)))  # fmt: skip
+
+
+def test_the_sentence_stands_above_everything_else(tell):
+    text = visible(render_report(tell(stepped(60), replace(ENDED, figures=FIGURES))))
+    assert SENTENCE in text
+    assert text.index(SENTENCE) < text.index("A training run of heedful")
+    assert "usable" not in visible(render_report(tell(stepped(60), ENDED)))  # recorded by an older version
+    run = tell(stepped(60), replace(ENDED, figures=FIGURES))
+    metrics = (run / "metrics.jsonl").read_text(encoding="utf-8")
+    (run / "metrics.jsonl").write_text(metrics.replace('"high"', '"highest"'), encoding="utf-8")  # by a newer one
+    assert "usable" not in visible(render_report(run))
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, "heedful train RUN --time 18m"),  # 61 seconds, and 1,605 steps of half a second in 80 % of the time
+        ({"step": 1700, "match_gain": 0.1}, "heedful check RUN/heedful.toml"),
+        ({"value": 50.0, "low": 45.0, "high": 55.0}, "heedful translate RUN"),
+    ],
+)
+def test_the_first_command_is_what_helps_most(tell, changes, command):
+    run = tell(replace(ENDED, figures=replace(FIGURES, **changes)))
+    commands = re.findall(r"heedful \w+ /[^<]*", render_report(run).partition("<h2>")[2].partition("</section>")[0])
+    assert commands[0] == command.replace("RUN", str(run))
+    assert commands[-2:] == [f"heedful translate {run}", f"heedful serve {run}"]
+
+
+def test_the_best_and_the_worst_sentences_are_shown(tell):
+    best, worst = SCORED[:1], SCORED[1:]
+    shown = visible(render_report(tell(replace(ENDED, best=best, worst=worst))))
+    part = shown.partition("Best and worst sentences")[2]
+    assert re.search(r"Best.*91source.*a gut dog.*guter Hund.*ein gut Hund.*Worst.*13source.*a rot dog", part, re.S)
+    assert "Best and worst" not in visible(render_report(tell(ENDED)))
+
+
+# ------------------------------------------------------------------------------------------------ the film
+
+
+def test_the_film_shows_the_head_that_aligns_best(run):
+    _, folder = run
+    film = load_film(folder)
+    assert [frame["step"] for frame in film["film"]["frames"]] == [4, 8, 12]
+    shape = film["film"]["frames"][0]["takes"][0]["attention"]["shape"]
+    assert shape[:2] == [1, 1]
+    assert json.dumps(film["film"]["frames"][2])[:200] in render_report(folder)
+
+
+@pytest.mark.parametrize("layer", [None, 0, 1])
+@pytest.mark.parametrize("head", [None, 0, 2, 7])
+def test_of_many_heads_one_map_is_kept(layer, head):
+    attention = np.random.default_rng(1).random((2, 3, 4, 5))
+    kept = select_head(attention, layer, head)
+    assert kept.shape == (1, 1, 4, 5)
+    layers = range(2) if layer is None else [layer]
+    heads = range(3) if head is None or head >= 3 else [head]  # a head that was not stored: the mean of its layer
+    assert np.allclose(kept[0, 0], np.mean([attention[a, b] for a in layers for b in heads], 0))
+
+
+@given(st.integers(0, 200))
+def test_a_long_film_keeps_its_ends(count):
+    kept = choose_evenly(range(count), MAX_FILM_FRAMES)
+    assert len(kept) == min(count, MAX_FILM_FRAMES)
+    assert kept == sorted(set(kept))
+    assert kept[:1] + kept[-1:] == list(range(count))[:1] + list(range(count))[-1:]
+
+
+# ------------------------------------------------------------------------------------------------ three languages
+
+
+def test_every_language_has_every_text_with_the_same_values():
+    words = load_words()
+    assert set(words) == {"en", "pt", "ru"}
+    for key, text in words["en"].items():
+        for language in words:
+            found = words[language][key]
+            assert set(re.findall(r"\{\d\}", found)) == set(re.findall(r"\{\d\}", text)), (language, key)
+    assert words["en"].keys() == words["pt"].keys() == words["ru"].keys()
+
+
+def test_every_text_is_used_and_every_used_text_exists(run, tell):
+    sources = "".join(
+        (TRAINING / name).read_text(encoding="utf-8") for name in ("report.py", "usability.py", "report.js")
+    )
+    english = load_words()["en"]
+    used = {key for key, text in english.items() if f'"{key}"' in sources or f'"{text}"' in sources}
+    assert set(english) - used == {
+        "why: all steps are done", "why: the time limit is reached", "read-train", "read-validation", "read-test",
+    }  # fmt: skip  # made of parts
+    keys = set(re.findall(r'data-t="([^"]*)"', render_report(run[1])))
+    assert keys <= set(english)
+    assert len(keys) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("locale", "language", "level"), [
+    ("en-GB", "en", "Not usable yet"), ("pt-BR", "pt", "Ainda não utilizável"), ("ru-RU", "ru", "Пока не годится"),
+    ("fr-FR", "en", "Not usable yet"),
+])  # fmt: skip
+def test_the_page_speaks_the_language_of_the_browser(finished, chromium, locale, language, level):
+    with opened(chromium, finished, locale=locale) as tab:
+        assert tab.evaluate("document.documentElement.lang") == language
+        assert tab.inner_text(".usability strong") == f"{level}:"
+        for code, decimal in (("pt", ","), ("ru", ","), ("en", ".")):
+            tab.click(f"[data-key={code}]")
+            tab.wait_for_selector(f"html[lang={code}]")
+            words = load_words()[code]
+            assert tab.inner_text("section h2 >> nth=0") == words["next"]
+            assert f"BLEU 1{decimal}2 (" in tab.inner_text(".usability")
+            assert words["chart-loss"] in tab.inner_text(".charts figure >> nth=0")
+            assert tab.inner_text("#film h2") == VIEWER_WORDS[code]["film"]
+            untranslated = tab.evaluate(
+                "[...document.querySelectorAll('[data-t]')].filter((one) => !one.textContent).length"
+            )
+            assert untranslated == 0
+
+
+@pytest.mark.slow
+def test_the_film_runs(finished, chromium):
+    with opened(chromium, finished, locale="en-US") as tab:
+        tab.wait_for_selector("#film canvas")
+        assert "training step 12" in tab.inner_text("#film .readout")
+        tab.evaluate(
+            """() => {
+                window.seen = [];
+                const read = () => seen.push(document.querySelector("#film .readout").textContent);
+                new MutationObserver(read).observe(document.querySelector("#film .reel"), { childList: true });
+            }"""
+        )
+        tab.click("#film button")
+        tab.wait_for_selector("#film button:has-text('\u25b6')", timeout=30_000)  # it has played to its end
+        seen = [int(re.search(r"training step (\d+),", text)[1]) for text in tab.evaluate("seen")]
+        assert seen == sorted(seen)
+        assert seen[0] < 12  # a busy browser may leave out a frame
+        assert seen[-1] == 12
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not AXE, reason="HEEDFUL_AXE does not name axe.min.js of the npm package axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "pt", "ru"])
+def test_axe_finds_no_serious_violation(finished, chromium, language, scheme):
+    with opened(chromium, finished, f"#lang={language}", color_scheme=scheme, bypass_csp=True) as tab:
+        tab.wait_for_selector("#film canvas")
+        tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
+        found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
+        serious = [
+            (one["id"], [node["html"][:120] for node in one["nodes"]][:3])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("language", ["en", "pt", "ru"])
+def test_the_page_fits_its_window(finished, chromium, width, language):
+    with opened(chromium, finished, f"#lang={language}", width=width) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
 # ------------------------------------------------------------------------------------------------ hostile text
 
 
 @pytest.fixture
 def hostile(tell):
     evil = (SampleTranslation(PAYLOAD, PAYLOAD, PAYLOAD), SampleTranslation("x", PAYLOAD, "y"))
+    evil_scored = (ScoredSample(PAYLOAD, PAYLOAD, PAYLOAD, 3.0),)
     told = [
         Note(PAYLOAD, "choice"),
         Note(PAYLOAD, "warning"),
@@ -204,7 +436,7 @@ def hostile(tell):
         validated(40, weights=PAYLOAD, samples=0),
         replace(validated(60), samples=evil),
         Skipped(60, PAYLOAD, 1.0, 2.0, ((PAYLOAD, 3),)),
-        replace(ENDED, why=PAYLOAD, scores={**ENDED.scores, PAYLOAD: SCORES}),
+        replace(ENDED, why=PAYLOAD, scores={**ENDED.scores, PAYLOAD: SCORES}, figures=FIGURES, best=evil_scored),
     ]
     return write_report(tell(*told))
 
@@ -217,7 +449,7 @@ def test_hostile_text_is_only_text(hostile):
     assert not [name for name, _ in read.attributes if name.startswith("on") or name in ("src", "href", "style")]
     assert "".join(read.texts).count('<script>document.title="owned"') >= 8
     assert not set("\u202e\x1b\u2028") & set(text)
-    assert not re.search(r"https?:|//\w|url\(|@import", text)
+    assert not re.search(r"https?:|//\w|url\(|@import", re.sub(r"<script>.*?</script>", "", text, flags=re.S))
 
 
 def test_the_policy_allows_the_one_script_alone(hostile):

@@ -1,6 +1,7 @@
 """The `heedful` command: its subcommands, and error handling for all of them."""
 
 import errno
+import os
 import re
 import shlex
 import sys
@@ -28,6 +29,7 @@ from heedful.cli.translate import translate
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
+SPIN_COUNT = "5000"
 INTERRUPTED_EXIT_CODE = 130  # the usual code for Ctrl-C
 ERRNO_ADVICE = {
     errno.EACCES: "no permission to read or write there; choose another path",
@@ -106,6 +108,7 @@ def _root(
 
 def main() -> None:
     """Run the command. A user error prints one line on stderr, without a traceback, and sets the exit code."""
+    shorten_spinning()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # question marks on a terminal without Unicode
@@ -129,6 +132,17 @@ def main() -> None:
             "interrupted" if RESUMABLE_COMMANDS.isdisjoint(sys.argv) else f"interrupted{resume}", INTERRUPTED_EXIT_CODE
         )
     sys.exit(code)
+
+
+def shorten_spinning() -> None:
+    """Let idle threads of PyTorch and CTranslate2 sleep early, so that two processes do not stop each other.
+
+    By default, an idle thread of GNU OpenMP (Linux) checks 300,000 times for work before it sleeps, and another process
+    cannot use its core meanwhile: two trainings at once then nearly stop each other. With 5,000 checks they share the
+    cores, and one alone is as fast as before (benchmarks/contention.py). It must be set before the library is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 
 def describe_usage_error(error: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.arguments import settings_from_arguments
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, settings_from_arguments
 from heedful.errors import require
 from heedful.text.normalize import escape_invisible
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from heedful.corpus.findings import Finding, Report
 
 MAX_SHOWN_LINES = 4  # of a finding
-PASSED_CHECKS = {  # kind of finding -> what is printed if there is none
-    "unequal": "line-aligned",
-    "shift": "parallel throughout",
-    "rejected": "all lines readable",
-    "language": "expected languages",
-    "overlap": "no test pairs in training",
-    "duplicate": "no duplicates",
-    "mojibake": "no garbled characters",
-    "empty": "no empty sides",
-    "tokenized": "not tokenized",
-    "lower_cased": "same case",
+PASSED_CHECKS = {  # what is printed if there is no finding of these kinds, and the first of them was checked
+    "line-aligned": ("unequal", "shift", "not_parallel"),
+    "parallel throughout": ("not_parallel", "shift", "unequal"),
+    "all lines readable": ("rejected",),
+    "expected languages": ("language", "swapped", "untranslated"),
+    "no test pairs in training": ("overlap",),
+    "no duplicates": ("duplicate",),
+    "no garbled characters": ("mojibake",),
+    "no empty sides": ("empty",),
+    "same numbers": ("numbers",),
+    "not truncated": ("truncated",),
+    "not tokenized": ("tokenized",),
+    "same case": ("lower_cased",),
 }
 LEVEL_MARKS = {"error": ("✖", "x", "bold red"), "warning": ("!", "!", "yellow"), "note": ("·", "-", "dim")}
 
 
 def check(
-    files: list[str] = typer.Argument(
-        ["heedful.toml"], help="A heedful.toml; or two text files, or one .tsv, .jsonl, .tmx or .parquet."
-    ),
-    pair: str | None = typer.Option(
-        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
-    ),
+    files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml; or {FILES_HELP}."),
+    pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
+    columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file, to find overlap with training pairs; repeat for a second file."
     ),
@@ -67,10 +67,12 @@ def check(
     from heedful.corpus.check import examine_corpora, make_report
     from heedful.corpus.repair import repair as write_repaired
 
-    settings = settings_from_arguments(files, pair, sets, validation=validation, test=test)
+    settings = settings_from_arguments(
+        files, pair, sets, validation=validation, test=test, columns=columns, sheet=sheet
+    )
     console, stderr = Console(highlight=False), Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.fields[pairs]:,} pairs read"), TimeElapsedColumn())
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    progress_columns = (SpinnerColumn(), TextColumn("{task.fields[pairs]:,} pairs read"), TimeElapsedColumn())
+    with Progress(*progress_columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         task, pairs_read = progress.add_task("", pairs=0), 0
 
         def count_pairs(pairs: int) -> None:
@@ -109,17 +111,21 @@ def next_step(files: list[str], has_errors: bool, is_fixed: bool) -> str:
 
 def print_report(console: "Console", settings: "Settings", report: "Report") -> None:
     """Print the number of pairs, the findings and the checks that passed."""
+    from rich.markup import escape
+
     has_unicode = (console.encoding or "").lower().startswith("utf")
     console.print(f"[bold]heedful check[/]  {settings.source} {'→' if has_unicode else '->'} {settings.target}")
     width = max(map(len, report.pairs))
     for name, pairs in report.pairs.items():
-        console.print(f"  {name:{width}}  {pairs:>12,} pairs")
+        layout = f"  [dim]{escape(escape_invisible(report.layouts[name]))}[/]" if name in report.layouts else ""
+        console.print(f"  {name:{width}}  {pairs:>12,} pairs{layout}", soft_wrap=True)
     console.print()
     for finding in report.findings:
         print_finding(console, finding, has_unicode)
     kinds = {finding.kind for finding in report.findings}
-    skipped = {"overlap", "lower_cased"} if len(report.pairs) == 1 else set()  # these compare two corpora
-    passed = " · ".join(text for kind, text in PASSED_CHECKS.items() if kind not in kinds | skipped)
+    passed = " · ".join(
+        text for text, faults in PASSED_CHECKS.items() if kinds.isdisjoint(faults) and faults[0] not in report.unchecked
+    )
     console.print(f"  [green]{'✔' if has_unicode else 'ok'}[/] {passed}", soft_wrap=True)
     if report.tokens:
         source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))

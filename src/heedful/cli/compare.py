@@ -9,13 +9,14 @@ from pathlib import Path
 import typer
 
 from heedful.cli.evaluate import METRIC_HELP, StyledLine, print_lines
-from heedful.cli.systems import ScoredTexts, format_p_value, parse_metrics, print_warnings, read_texts
+from heedful.cli.systems import format_p_value, print_warnings, report_windows
 from heedful.errors import ConfigError
 from heedful.metrics.compare import ComparedSystem, Comparison
 from heedful.metrics.compare import compare as compare_systems
-from heedful.metrics.score import METRICS
+from heedful.metrics.score import METRICS, MetricOptions
 from heedful.metrics.significance import TESTS
 from heedful.metrics.text_warnings import find_text_warnings
+from heedful.translation.evaluation import ScoredTexts, parse_metrics, read_texts
 
 MAX_BAR_CHARACTERS = 40
 
@@ -48,9 +49,9 @@ def compare(
       heedful compare test.de old.hypotheses new.hypotheses --source test.en --out compare.html
       heedful compare test.de old-model new-model --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    metric_names, options = parse_metrics(metrics, tokenize, lowercase, smooth)
+    metric_names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
     paths = dict(zip(name_systems(systems, names), systems, strict=True))
-    texts = read_texts(paths, [reference, *references], source)
+    texts = read_texts(paths, [reference, *references], source, report_windows)
     warnings = [
         f"{name}: {warning}"
         for name, lines in texts.systems.items()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heedful.cli.systems import ScoredTexts, format_p_value
+from heedful.cli.systems import format_p_value
 from heedful.html import (
     HEIGHT,
     RIGHT,
@@ -24,6 +24,7 @@ from heedful.metrics.score import METRICS
 from heedful.metrics.significance import TESTS, PairedScore
 from heedful.text.normalize import escape_invisible
 from heedful.training.report import TEMPLATE, mark_matches
+from heedful.translation.evaluation import ScoredTexts
 
 MAX_SHOWN_SENTENCES = 25  # with the largest gains, and as many with the largest losses
 BAR_LABEL_WIDTH = 112  # pixels left of the bars

@@ -5,12 +5,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import exp, fsum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.systems import ScoredTexts, parse_metrics, print_warnings, read_lines, read_texts
+from heedful.cli.systems import print_warnings, report_windows
 from heedful.errors import ConfigError, HeedfulError
 from heedful.metrics.alignment_error import measure_agreement, parse_gold, parse_links
 from heedful.metrics.breakdown import LengthBucket, PoorLine, find_worst_lines, score_by_length
@@ -19,12 +18,12 @@ from heedful.metrics.explain import format_row
 from heedful.metrics.score import DEFAULT_SAMPLES, METRICS, Interval, MetricOptions, interval
 from heedful.metrics.text_warnings import find_text_warnings
 from heedful.text.normalize import escape_invisible
+from heedful.translation.evaluation import SYSTEM_NAME, ScoredTexts, is_model, parse_metrics, read_lines, read_texts
 
 if TYPE_CHECKING:
     from heedful.translation.translator import Translator
 
 StyledLine = tuple[str, str]  # text, and its style in rich
-SYSTEM_NAME = "translation"
 METRIC_HELP = f"Metrics, separated by commas: {', '.join(METRICS)}."
 
 
@@ -63,7 +62,7 @@ def evaluate(
       heedful evaluate test.hypotheses test.de --explain 3
       heedful evaluate my-model test.de --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    names, options = parse_metrics(metrics, tokenize, lowercase, smooth)
+    names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
     if gold is not None:
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
         return
@@ -71,7 +70,7 @@ def evaluate(
         raise ConfigError(
             f"no reference translations: add the reference file, for example: heedful evaluate {hypotheses} test.de"
         )
-    texts = read_texts({SYSTEM_NAME: hypotheses}, references, source)
+    texts = read_texts({SYSTEM_NAME: hypotheses}, references, source, report_windows)
     model = texts.models.get(SYSTEM_NAME)
     if explain is not None:
         print_explanations(texts, explain, options, as_json)
@@ -135,7 +134,7 @@ def print_alignment_errors(
 ) -> None:
     """Print the error rate of an alignment file, or of each method to extract links from a model's attention."""
     gold_alignments = [parse_gold(line, first=first) for line in read_lines(gold)]
-    if not Path(hypotheses).is_dir():
+    if not is_model(hypotheses):
         alignments = {hypotheses: [parse_links(line) for line in read_lines(hypotheses)]}
     elif not source or len(references) != 1:
         raise ConfigError(

@@ -4,7 +4,7 @@ import shlex
 
 import typer
 
-from heedful.cli.arguments import find_languages
+from heedful.corpus.arguments import find_languages
 
 
 def import_model(

@@ -22,6 +22,7 @@ PACKAGES = (
     Package("sacrebleu", None, "BLEU, chrF, TER"),
     Package("safetensors", None, "weights without pickle"),
     Package("polars", "corpus", "checking and filtering corpora"),
+    Package("fastexcel", "xlsx", "reading .xlsx workbooks"),
     Package("torch", "train", "models, training, search"),
     Package("ctranslate2", "serve", "fast inference without PyTorch"),
     Package("onnxruntime", "onnx", "exports of any model, without PyTorch"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, find_languages, split_columns
 from heedful.errors import ConfigError, require
 from heedful.samples import PAIRS
 from heedful.text.normalize import escape_invisible
@@ -15,18 +16,17 @@ if TYPE_CHECKING:
     from heedful.config import Settings
 
 DEFAULT_TIME, DEFAULT_SAMPLE_TIME = "40m", "4m"
-MAX_EXAMINED_BYTES = 100_000_000  # larger corpora are left to `heedful check`
 
 
 def init(
     folder: str = typer.Argument(..., help="Directory to create, such as my-translator."),
-    files: list[str] = typer.Argument(None, help="Two text files, or one .tsv, .jsonl, .tmx or .parquet."),
+    files: list[str] = typer.Argument(None, help=f"Your corpus: {FILES_HELP}."),
     sample: str | None = typer.Option(
         None, "--sample", help=f"Use a built-in corpus instead of files: {' or '.join(PAIRS)}."
     ),
-    pair: str | None = typer.Option(
-        None, "--pair", help="Language pair, such as en-de (default: from the file names)."
-    ),
+    pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
+    columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
     ),
@@ -49,7 +49,6 @@ def init(
       heedful init first --sample pt-en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     from heedful import scaffold
-    from heedful.cli.arguments import find_languages
 
     if (file := Path(folder) / scaffold.SETTINGS_FILE).exists():
         raise ConfigError(f"{file} already exists: train with it, or choose another directory")
@@ -62,13 +61,13 @@ def init(
                 f"train.de. Or use a built-in corpus: heedful init {folder} --sample {PAIRS[0]}"
             )
         files = shlex.split(
-            prompt("Files with sentence pairs: two, or one .tsv, .jsonl or .tmx (press Enter for a sample)", "")
+            prompt("Files with sentence pairs: two, or one .tsv, .csv, .xlsx or .tmx (press Enter for a sample)", "")
         )
         sample = None if files else prompt(f"Sample: {' or '.join(PAIRS)}", PAIRS[0])
     languages = None
     if not sample:
         try:
-            languages = find_languages(files, pair)
+            languages = find_languages(files, pair, split_columns(columns), sheet)
         except ConfigError:
             if not is_interactive:
                 raise
@@ -85,6 +84,8 @@ def init(
         test=test,
         time=time or default_time,
         recipe=recipe,
+        columns=split_columns(columns),
+        sheet=sheet,
     )
     print_summary(path)
 
@@ -117,13 +118,14 @@ def describe_corpora(settings: "Settings") -> list[str]:
     """The number of pairs, a sample pair, and the findings of `heedful check`."""
     require("polars", extra="corpus", whose="heedful init, to examine the files,")
     from heedful.config import name_corpora
-    from heedful.corpus.check import examine_corpora, make_report
+    from heedful.corpus.check import MAX_EXAMINED_BYTES, examine_corpora, make_report
     from heedful.corpus.readers import read_pairs, resolve_files
 
     languages = (settings.source, settings.target)
     paths = [path for _, _, corpus in name_corpora(settings) for path in resolve_files(corpus.files, *languages)]
     num_bytes = sum(path.stat().st_size for path in paths)
-    first_block = next(read_pairs(settings.data.train[0].files, *languages))
+    corpus = settings.data.train[0]
+    first_block = next(read_pairs(corpus.files, *languages, columns=corpus.columns, sheet=corpus.sheet))
     sample = [f"{first_block.source[0]}  |  {first_block.target[0]}"] if first_block.source else []
     if num_bytes > MAX_EXAMINED_BYTES:
         return [*sample, f"{num_bytes / 1e9:,.1f} GB: too large to examine now; run heedful check"]
@@ -134,4 +136,5 @@ def describe_corpora(settings: "Settings") -> list[str]:
         for finding in corpus_report.findings
         if finding.level != "note"
     ]
-    return [f"{counts} pairs", *sample, *(problems or ["heedful check finds no errors and no warnings"])]
+    layouts = [f"{name}: {layout}" for name, layout in corpus_report.layouts.items()]
+    return [f"{counts} pairs", *layouts, *sample, *(problems or ["heedful check finds no errors and no warnings"])]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from heedful.corpus.arguments import COLUMNS_HELP, select_columns
 from heedful.errors import require
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def prepare(
         "--cluster",
         help="Ray cluster: ray (the cluster that this machine is part of), host:6379 or ray://host:10001.",
     ),
+    columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     sets: list[str] = typer.Option(
         [], "--set", help="Override a setting, such as tokenizer.vocab_size=4000; repeatable."
     ),
@@ -54,7 +57,7 @@ def prepare(
     from heedful.data.prepare import prepare as prepare_data
     from heedful.data.prepare import suggest_workers
 
-    settings = load(config, sets)
+    settings = select_columns(load(config, sets), columns, sheet)
     if settings.init_from:
         from heedful.training.finetune import apply_finetuning_defaults
 

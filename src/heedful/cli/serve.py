@@ -1,14 +1,15 @@
-"""`heedful serve`: serve a model over HTTP."""
+"""`heedful serve`: serve one or more models over HTTP."""
 
 import errno
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,6 +18,7 @@ from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
 
 if TYPE_CHECKING:
     from heedful.bundle import Bundle
+    from heedful.serve.state import ServerState
 
 ENGINES = ("ctranslate2", "onnx", "torch")
 EXPORT_CACHE = "served"  # a directory next to the model, or in the user's cache directory
@@ -24,8 +26,10 @@ LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(
-    model: str = typer.Argument(
-        ..., help="A model directory, a run directory, an export, or a sample: pt-en, ru-en, pt-en-gru."
+    models: list[str] = typer.Argument(
+        ...,
+        metavar="MODEL...",
+        help="One or more model directories, run directories, exports or samples: pt-en, ru-en, pt-en-gru.",
     ),
     host: str = typer.Option("127.0.0.1", envvar="HEEDFUL_HOST", help="The address to listen on."),
     port: int = typer.Option(5000, envvar="HEEDFUL_PORT", help="The port to listen on."),
@@ -34,8 +38,14 @@ def serve(
     no_auth: bool = typer.Option(
         False, "--no-auth", envvar="HEEDFUL_NO_AUTH", help="Allow requests from other machines without API keys."
     ),
+    tls_cert: str | None = typer.Option(
+        None, envvar="HEEDFUL_TLS_CERT", help="Serve HTTPS with this certificate (PEM file, with its chain)."
+    ),
+    tls_key: str | None = typer.Option(
+        None, envvar="HEEDFUL_TLS_KEY", help="The private key of the certificate (PEM file, not encrypted)."
+    ),
     threads: int | None = typer.Option(
-        None, envvar="HEEDFUL_THREADS", help="Threads of the engine (default: one per core)."
+        None, envvar="HEEDFUL_THREADS", help="Threads of each engine (default: the cores, divided among the models)."
     ),
     queue: float = typer.Option(
         2.0, envvar="HEEDFUL_QUEUE", help="Reject new requests while the queue has more than this many seconds of work."
@@ -68,10 +78,11 @@ def serve(
     ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
-    """Serve a model over HTTP: a web page and four APIs.
+    """Serve one or more models over HTTP: a web page and four APIs.
 
     \b
       heedful serve my-model
+      heedful serve pt-en en-ru
       heedful serve my-model --host 0.0.0.0 --keys keys.txt
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     require("fastapi", extra="serve", whose="heedful serve")
@@ -79,9 +90,12 @@ def serve(
     check_environment()
     from heedful.serve.auth import create_key, read_keys
 
+    paths = name_models(models)
     if new_key is not None:
         if keys is None:
             raise ConfigError("--new-key needs a file to add the key to: --keys keys.txt")
+        for path in paths.values():
+            check_model(path)  # a typing error must not leave a key behind
         typer.echo(f"{create_key(Path(keys), new_key)}\nCopy the key now: {keys} stores only its hash.")
         return
     allowed_keys = read_keys(Path(keys)) if keys else {}
@@ -96,36 +110,117 @@ def serve(
             raise ConfigError(f"{name} must be above 0, not {value}")
     if not grace >= 0:
         raise ConfigError(f"--grace must be 0 or more, not {grace}")
+    certificate = check_certificate(tls_cert, tls_key)
     if is_port_taken(host, port):
         raise HeedfulError(f"port {port} is in use: another server may be running. Use another port: --port {port + 1}")
     from heedful.bundle import is_export
 
-    folder = find_or_make_export(Path(model), engine, quantization, probes)
+    folders = {name: find_or_make_export(path, engine, quantization, probes) for name, path in paths.items()}
     from heedful.serve.request_queue import QueueLimits
-    from heedful.serve.server import run_server
+    from heedful.serve.server import Listener, run_server
     from heedful.serve.state import ServerSettings
 
     if inspect is None:
         inspect = host in LOCAL_HOSTS
-    can_inspect = inspect and not allowed_keys and not is_export(Path(model)) and find_spec("torch") is not None
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    can_inspect = inspect and not allowed_keys and find_spec("torch") is not None
+    address = f"{'https' if certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def handle_ready(info: dict[str, Any]) -> None:
-        typer.echo(f"heedful serve  {info['source']} \u2192 {info['target']}  {info['engine']}  at {address}")
+    def handle_ready(state: "ServerState") -> None:
+        for line in list_served_routes(state, address):
+            typer.echo(line)
         if show:
             webbrowser.open(address)
 
     settings = ServerSettings(
         limits=QueueLimits(max_wait_seconds=queue, max_request_tokens=tokens),
         keys=allowed_keys,
+        keys_file=Path(keys) if keys else None,
         allowed_hosts=None if allowed_keys or no_auth else frozenset((*LOCAL_HOSTS, host)),
         request_timeout_seconds=timeout,
         client_tokens_per_second=rate,
         client_burst_tokens=burst,
         shutdown_grace_seconds=grace,
-        inspect_dir=Path(model) if can_inspect else None,
+        inspect_dirs={name: path for name, path in paths.items() if can_inspect and not is_export(path)},
     )
-    run_server(folder, host, port, settings, threads, handle_ready)
+    threads = threads or share_cores(len(folders))
+    run_server(folders, Listener(host, port, certificate), settings, threads, handle_ready)
+
+
+def name_models(models: list[str]) -> dict[str, Path]:
+    """Name -> path of each model; its name is that of its directory (of the run, for `run/model`)."""
+    paths: dict[str, Path] = {}
+    for model in models:
+        path = Path(model).absolute()
+        name = path.parent.name if path.name == "model" else path.name
+        if name in paths:
+            raise ConfigError(
+                f"two models have the name `{name}`: {paths[name]} and {model}. Serve each model once, and give "
+                "their directories different names"
+            )
+        paths[name] = Path(model)
+    return paths
+
+
+def check_model(path: Path) -> None:
+    """Raise HeedfulError if there is no model."""
+    from heedful.bundle import is_export, open_bundle
+
+    if not is_export(path):
+        open_bundle(path)
+
+
+def share_cores(num_models: int) -> int | None:
+    """Threads of each engine; None, the engine's default of one per core, for a single model.
+
+    Engines compute at the same time. Threads that share a core wait for each other, so each engine gets its own cores.
+    """
+    if num_models == 1:
+        return None
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    num_cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, num_cores // num_models)
+
+
+def list_served_routes(state: "ServerState", address: str) -> list[str]:
+    """The lines that the command prints when the server accepts requests."""
+    arrows = [
+        f"{route.source} \u2192 {route.target}  "
+        + (f"via {route.via}" if route.via else state.models[route.models[0]].supervisor.model_info["engine"])
+        for route in state.routes
+    ]
+    if len(arrows) == 1:
+        return [f"heedful serve  {arrows[0]}  at {address}"]
+    return [f"heedful serve  {len(state.models)} models  at {address}", *(f"  {arrow}" for arrow in arrows)]
+
+
+def check_certificate(cert: str | None, key: str | None) -> tuple[Path, Path] | None:
+    """The files of --tls-cert and --tls-key; raise ConfigError if they cannot be used together."""
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        present, missing = ("--tls-cert", "--tls-key") if key is None else ("--tls-key", "--tls-cert")
+        raise ConfigError(f"{present} needs {missing}: HTTPS needs a certificate and its private key")
+    for option, name in (("--tls-cert", cert), ("--tls-key", key)):
+        try:
+            Path(name).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{option} {name} cannot be read: {error.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=reject_encrypted_key)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"--tls-key {key} is not the private key of --tls-cert {cert}") from None
+        raise ConfigError(
+            f"--tls-cert {cert} and --tls-key {key} cannot be used: both must be PEM files, which begin with "
+            "-----BEGIN; the certificate comes first in its file, before the chain"
+        ) from None
+    return Path(cert), Path(key)
+
+
+def reject_encrypted_key() -> str:
+    raise ConfigError(
+        "--tls-key is encrypted, and the server cannot ask for a password. To decrypt it: openssl pkey -in KEY -out NEW"
+    )
 
 
 def is_port_taken(host: str, port: int) -> bool:

@@ -26,6 +26,7 @@ from heedful.training.events import (
     Ended,
     Event,
     EventHandler,
+    Finishing,
     Note,
     Refitted,
     SampleTranslation,
@@ -34,7 +35,10 @@ from heedful.training.events import (
     Stepped,
     Validated,
 )
-from heedful.training.report import LABELS, REPORT, mark_matches
+from heedful.training.history import History
+from heedful.training.report import LABELS, REPORT, advise_command, mark_matches, read_figures
+from heedful.training.usability import describe_usability
+from heedful.training.words import Phrase
 
 if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback, StageProgress
@@ -64,19 +68,27 @@ class DisplayState:
     began: Began | None = None
     stepped: Stepped | None = None
     updated: datetime = datetime.min  # when the later of these two arrived
+    end_time: datetime | None = None  # the expected end of the run, if known
     steps: int = 0  # the planned last step
     saved_step: int = 0
     validations: tuple[Validated, ...] = ()
     samples: tuple[SampleTranslation, ...] = ()
     previous_samples: tuple[SampleTranslation, ...] = ()  # of the previous validation
+    finishing: Finishing | None = None
     ended: Ended | None = None
 
     def after(self, event: Event, now: datetime) -> Self:
         match event:
             case Began():
-                return replace(self, began=event, updated=now, steps=event.steps)
+                return replace(
+                    self, began=event, updated=now, steps=event.steps, end_time=time_after(now, event.seconds)
+                )
             case Stepped():
-                return replace(self, stepped=event, updated=now, steps=event.steps)
+                end_time = time_after(now, event.remaining)
+                return replace(self, stepped=event, updated=now, steps=event.steps, end_time=end_time)
+            case Finishing():
+                end_time = self.end_time if event.remaining is None else time_after(now, event.remaining)
+                return replace(self, finishing=event, end_time=end_time)
             case Refitted():
                 return replace(self, steps=event.steps)
             case Saved():
@@ -102,12 +114,6 @@ class DisplayState:
         return next((validated for validated in reversed(self.validations) if validated.best), None)
 
     @property
-    def end_time(self) -> datetime | None:
-        """The expected end of training, if known."""
-        seconds = self.stepped.remaining if self.stepped else self.began.seconds if self.began else None
-        return self.updated + timedelta(seconds=seconds) if seconds and seconds < MAX_FORECAST_SECONDS else None
-
-    @property
     def total_epochs(self) -> float:
         if self.stepped:
             return self.stepped.epoch * self.steps / self.stepped.step
@@ -117,12 +123,28 @@ class DisplayState:
 # ---------------------------------------------------------------------------------------------------- text
 
 
-def format_time(time: datetime, now: datetime) -> str:
-    """14:07, with the date if it is not today."""
-    return f"{time:%H:%M}" if time.date() == now.date() else f"{time:%Y-%m-%d %H:%M}"
+def time_after(now: datetime, seconds: float | None) -> datetime | None:
+    """The time in so many seconds; None if they are unknown or too many."""
+    return now + timedelta(seconds=seconds) if seconds is not None and seconds < MAX_FORECAST_SECONDS else None
 
 
-def format_duration(seconds: float) -> str:
+def format_remaining(end: datetime, now: datetime) -> str:
+    """about 12 s left, 3 min left, 2 h 5 min left, 3 d 4 h left"""
+    seconds = (end - now).total_seconds()
+    if seconds < 1:
+        return "a few seconds left"
+    if seconds < 99.5:
+        return f"about {round(seconds)} s left"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min left"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min left"
+    return f"{hours // 24} d {hours % 24} h left"
+
+
+def format_elapsed(seconds: float) -> str:
     """0:11:32"""
     return str(timedelta(seconds=int(seconds)))
 
@@ -133,8 +155,8 @@ def format_perplexity(value: float) -> str:
 
 
 def forecast(state: DisplayState, now: datetime) -> str:
-    """ends 14:07; 61 epochs"""
-    end = f"ends {format_time(state.end_time, now)}; " if state.end_time else ""
+    """58 min left; 61 epochs"""
+    end = f"{format_remaining(state.end_time, now)}; " if state.end_time else ""
     return f"{end}{state.total_epochs:.{0 if state.total_epochs >= 10 else 1}f} epochs"
 
 
@@ -156,7 +178,7 @@ def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
                 f"{event.steps - event.step:,} steps left; {forecast(state, now)}"
             )
         case Stepped():
-            end = f"  ends {format_time(state.end_time, now)}" if state.end_time else ""
+            end = f"  {format_remaining(state.end_time, now)}" if state.end_time else ""
             return (
                 f"step {event.step:,} of {event.steps:,}  loss {event.loss:.3f}"
                 f"  perplexity {format_perplexity(event.perplexity)}"
@@ -180,6 +202,9 @@ def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
             return escape_invisible(
                 f"WARNING: step {event.step:,} skipped ({event.why}): {numbers}; lines {lines}{more}"
             )
+        case Finishing():
+            end = f"; {format_remaining(state.end_time, now)}" if state.end_time else ""
+            return escape_invisible(f"{event.task}{end}")
         case Ended():
             return f"{event.why}; the best weights are: {event.weights}"
 
@@ -227,14 +252,15 @@ class Picture:
     def status(self) -> str:
         state, parts = self.state, [forecast(self.state, self.now)]
         if state.ended:
-            parts = [f"{format_duration(state.ended.elapsed)} elapsed", state.ended.why]
+            parts = [f"{format_elapsed(state.ended.elapsed)} elapsed", state.ended.why]
         elif state.stepped:
             elapsed = state.stepped.elapsed + (self.now - state.updated).total_seconds()
-            parts = [f"{format_duration(elapsed)} elapsed"]
-            parts += [f"ends {format_time(state.end_time, self.now)}"] if state.end_time else []
-            is_last_step = state.stepped.step >= state.steps
+            parts = [f"{format_elapsed(elapsed)} elapsed"]
+            parts += [format_remaining(state.end_time, self.now)] if state.end_time else []
             epochs = f"epoch {state.stepped.epoch:.1f} of {state.total_epochs:.1f}"
-            parts.append("scoring" if is_last_step else epochs)
+            is_last_step = state.stepped.step >= state.steps
+            task = state.finishing.task if state.finishing else "scoring validation" if is_last_step else epochs
+            parts.append(escape_invisible(task))
         parts += [f"saved at step {state.saved_step:,}"] if state.saved_step else []
         return self.symbols.dot.join(parts)
 
@@ -358,16 +384,22 @@ class TrainingDisplay:
 
 
 def print_summary(console: Console, settings: Settings, ended: Ended | None) -> None:
-    """Print the scores, the paths of model and report, and the command to run next."""
+    """Print whether the model is usable, the scores, the paths of model and report, and the command to run next."""
 
     def print_line(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)
 
+    run = path_from_here(settings.train.output_dir)
+    figures = ended.figures if ended else None
     if ended is None:
         print_line("This run is already finished; use another --out to start a new one.")
+        figures = read_figures(History.load(run))
     else:
-        duration = format_duration(ended.elapsed)
+        duration = format_elapsed(ended.elapsed)
         print_line(f"Done: {ended.why}, after {ended.step:,} steps in {duration}.", "bold")
+    if figures:
+        print_line(describe_usability(figures), "bold")
+    if ended:
         signatures: dict[str, str] = {}
         for corpus, scores in ended.scores.items():
             if isinstance(scores, dict):
@@ -376,9 +408,10 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
                 signatures |= {LABELS[name]: score["signature"] for name, score in scores.items()}
         for name, signature in signatures.items():
             print_line(f"  {name:>12}  {signature}", "dim")
-    run = path_from_here(settings.train.output_dir)
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
         print_line(f"  {name:>12}  {escape_invisible(str(path))}")
+    for key, words in advise_command(run, figures, ended.elapsed).items() if ended else ():
+        print_line(f"{Phrase(key).english} {escape_invisible(shlex.join(words))}")
     print_line("Next: " + escape_invisible(shlex.join(["heedful", "translate", str(run / "model")])))
 
 

@@ -16,6 +16,12 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _split_columns(value: Any) -> Any:
+    if isinstance(value, str):
+        value = value.split(",")
+    return [str(column) for column in value] if isinstance(value, list | tuple) else value
+
+
 def _check_tag(tag: str) -> str:
     if tag in ("<pad>", "<unk>", "<s>", "</s>") or tag.startswith("<0x"):
         raise ValueError(f"{tag} is a special token; choose another tag")
@@ -43,6 +49,7 @@ def _check_duration(text: str) -> str:
 LANGUAGE_PATTERN = r"^[A-Za-z]{2,8}([-_]\w+)*$"
 Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Paths = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Columns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split_columns)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Tag = Annotated[str, Field(pattern=r"^<[^<>\s]+>$"), AfterValidator(_check_tag)]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -61,16 +68,26 @@ ScheduleName = Literal["constant", "inverse_sqrt", "linear", "cosine"]
 class CorpusSettings(Section):
     """One corpus of sentence pairs.
 
-    files   two line-aligned files, or their common part ("data/train" for train.en and train.de), or one .tsv, .jsonl,
-            .tmx or .parquet file; .gz and .zst are decompressed
-    tag     a token put before every source of this corpus, such as "<2de>" or "<captions>"
-    weight  how often its pairs are sampled relative to other corpora; without weights, all pairs count equally
+    files    two line-aligned files, or their common part ("data/train" for train.en and train.de), or one .tsv, .csv,
+             .xlsx, .jsonl, .tmx or .parquet file; .gz and .zst are decompressed
+    columns  the columns of source and target in a table, as numbers from 1 or as names: [2, 3] or "English,German"
+    sheet    the sheet of a workbook; by default, the first
+    tag      a token put before every source of this corpus, such as "<2de>" or "<captions>"
+    weight   how often its pairs are sampled relative to other corpora; without weights, all pairs count equally
     """
 
     files: Paths
+    columns: Columns = ()
+    sheet: Annotated[str, Field(min_length=1)] | None = None
     name: Annotated[str, Field(pattern=r"^[^\W\d][\w.-]*$")] | None = None
     tag: Tag | None = None
     weight: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.columns and len(self.columns) != 2:
+            raise ValueError(f"`columns` has {len(self.columns)} columns: name two, source first, such as [2, 3]")
+        return self
 
 
 class DataSettings(Section):
@@ -237,6 +254,7 @@ class TrainSettings(Section):
     show_samples: Annotated[int, Field(ge=0, le=20)] = 3  # sentences shown at every validation
     save_every: PositiveInt | None = None  # steps
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
+    keep_work_files: bool = False  # of a finished run: older checkpoints and the first stages of the preparation
     log_every: PositiveInt = 20  # steps
 
     @model_validator(mode="after")

@@ -1,18 +1,21 @@
 """`heedful check`: finds what is wrong with a corpus, where, the likely cause, and the fix.
 
-report = heedful.check("heedful.toml")
+report = heedful.check("heedful.toml")    # or: heedful.check("train.en", "train.de")
 report.findings[0]        # the worst: kind, level, count, file:line, a sample, the likely cause, the fix
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import polars
 
-from heedful.config import Settings, as_settings, name_corpora
+from heedful.config import Settings, name_corpora
 from heedful.corpus.examination import (
+    NEED_MANY_LINES,
     CorpusExamination,
     examine,
     note_duplicates,
@@ -22,17 +25,43 @@ from heedful.corpus.examination import (
 from heedful.corpus.findings import ALL_RULES, LEVELS, Finding, Report
 from heedful.corpus.parallel import WORD_PATTERN
 from heedful.corpus.readers import resolve_files
-from heedful.errors import HeedfulError
+from heedful.corpus.texts import Texts, settings_from_texts
+from heedful.errors import HeedfulError, suggest_arguments
 from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train
 
 MAX_SAMPLE_CHARACTERS = 160
+MAX_EXAMINED_BYTES = 100_000_000  # by `heedful init` and `heedful train`; larger corpora take minutes
 
 
-def check(settings: Settings | str | Path, *, progress: Callable[[int], None] = lambda _pairs: None) -> Report:
-    """Examine every corpus of the settings, or of a heedful.toml; the worst findings come first."""
-    settings = as_settings(settings)
-    return make_report(settings, examine_corpora(settings, progress))
+@suggest_arguments
+def check(
+    source: Settings | Texts,
+    target: Texts | None = None,
+    *,
+    pair: str | None = None,
+    validation: Sequence[Texts] = (),
+    test: Sequence[Texts] = (),
+    columns: str | Sequence[str] | None = None,
+    sheet: str | None = None,
+    progress: Callable[[int], None] = lambda _pairs: None,
+) -> Report:
+    """Examine a corpus, or every corpus of a heedful.toml or of its settings; the worst findings come first.
+
+    With `target`, both are files or lists of lines; otherwise `source` is a heedful.toml or a file with both sides.
+    `pair` is the language pair, such as "en-de". `validation` and `test` are files or lists of both sides.
+    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx), such as "2,3" or ["English", "German"].
+    """
+    with TemporaryDirectory() as folder:
+        settings = settings_from_texts(
+            source, target, Path(folder), pair=pair, validation=validation, test=test, columns=columns, sheet=sheet
+        )
+        report = make_report(settings, examine_corpora(settings, progress))
+    findings = (
+        replace(finding, file=Path(finding.file).name) if finding.file.startswith(folder) else finding
+        for finding in report.findings
+    )
+    return replace(report, findings=tuple(findings))
 
 
 def examine_corpora(
@@ -55,7 +84,8 @@ def make_report(settings: Settings, exams: Sequence[CorpusExamination]) -> Repor
     for exam in exams:
         for (fault, side), parts in exam.lines.items():
             rule, lines = ALL_RULES[fault], np.unique(np.concatenate(parts))
-            share = len(lines) / max(exam.pairs, 1)
+            total = exam.pairs + (len(lines) if fault == "rejected" else 0)  # rejected lines are in no pair
+            share = len(lines) / max(total, 1)
             if share < rule.min_share:
                 continue
             level = "error" if rule.error_share is not None and share > rule.error_share else rule.level
@@ -69,7 +99,10 @@ def make_report(settings: Settings, exams: Sequence[CorpusExamination]) -> Repor
     if tokens and (tokens["unknown"] > 0.01 or max(tokens["source"], tokens["target"]) > 3.5):
         findings.append(Finding("fragments", "warning", "train", "", np.array([], np.int64), 0, 0.0, ""))
     findings.sort(key=lambda finding: (LEVELS.index(finding.level), -finding.share))
-    return Report({exam.name: exam.pairs for exam in exams}, tuple(findings), tokens)
+    layouts = {exam.name: exam.layout for exam in exams if exam.layout}
+    unchecked = frozenset(kind for exam in exams if not exam.is_large_enough for kind in NEED_MANY_LINES)
+    unchecked |= {"overlap", "lower_cased"} if len(exams) == 1 else set()
+    return Report({exam.name: exam.pairs for exam in exams}, tuple(findings), tokens, layouts, unchecked)
 
 
 def measure_tokens(

@@ -14,15 +14,18 @@ import polars
 from polars import col
 
 from heedful.config import CorpusSettings, Settings
-from heedful.corpus.languages import base_language, identify_language, lines_in_other_language
+from heedful.corpus.completeness import differing_numbers, find_truncated
+from heedful.corpus.languages import identify_language, sort_lines_by_language
 from heedful.corpus.parallel import Evidence, Integers, Shift, find_shifts, find_split
 from heedful.corpus.readers import Block, Reject, UnequalCounts, read_pairs
 from heedful.corpus.rules import RULES, Bools, Profile, apply_rules, letters_only, make_profile
 from heedful.corpus.text_files import iterate_lines
+from heedful.text.language_codes import base_language
 
 PIECE_PAIRS = 1 << 18
 HEAD_PAIRS = 20_000  # kept to train a vocabulary on
 MIN_DISTINCT_LINES = 200  # with fewer, which words belong together cannot be learned
+NEED_MANY_LINES = ("not_parallel", "shift", "swapped", "untranslated", "truncated", "language", "wrong_language")
 MIN_KNOWN_SHARE = 0.5  # of lines must have words that occur again; lists of names, for example, have few
 MIN_SUPPORT_NATS = 0.5  # per line, that the two sides are parallel; about 0 if they are not
 MAX_UNEQUAL_LINES = 1 << 20  # that are compared if two files have different lengths
@@ -41,6 +44,8 @@ class CorpusExamination:
     details: dict[tuple[str, str], str] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     shifts: list[tuple[int, Shift]] = field(default_factory=list)  # with the number of their piece
+    layout: str = ""  # of a table, in words
+    is_large_enough: bool = False  # for the findings that need many lines
     is_unpairable: bool = False  # two files of different lengths, without evidence which lines belong together
     keys: list[polars.DataFrame] = field(default_factory=list)
     lower_case_lines: dict[str, int] = field(default_factory=lambda: {"source": 0, "target": 0})
@@ -61,6 +66,28 @@ class CorpusExamination:
             first = table.row(int(flags.argmax()), named=True)
             sample = f"{first['source']}  |  {first['target']}" if side == "pair" else first[side]
             self.note(fault, side, table["line"].to_numpy()[flags], sample, detail)
+
+
+def read_corpus(corpus: CorpusSettings, settings: Settings) -> Iterator[Block]:
+    return read_pairs(
+        corpus.files,
+        settings.source,
+        settings.target,
+        max_line_bytes=settings.data.max_line_bytes,
+        columns=corpus.columns,
+        sheet=corpus.sheet,
+    )
+
+
+def note_layout(exam: CorpusExamination, blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks; the layout of a table and its line breaks are noted on the way."""
+    for block in blocks:
+        exam.layout = block.layout or exam.layout
+        if block.broken_lines:
+            first = block.lines.index(block.broken_lines[0]) if block.broken_lines[0] in block.lines else None
+            sample = "" if first is None else f"{block.source[first]}  |  {block.target[first]}"
+            exam.note("line_breaks", "pair", np.array(block.broken_lines), sample)
+        yield block
 
 
 def split_pieces(blocks: Iterator[Block], rejects: list[Reject]) -> Iterator[polars.DataFrame]:
@@ -103,7 +130,7 @@ def examine(
     """Read a whole corpus and note every fault."""
     languages = (settings.source, settings.target)
     profile: Profile | None = None
-    blocks = read_pairs(corpus.files, *languages, max_line_bytes=settings.data.max_line_bytes)
+    blocks = note_layout(exam, read_corpus(corpus, settings))
     try:
         for number, table in enumerate(split_pieces(blocks, exam.rejects)):
             exam.pairs += table.height
@@ -133,25 +160,28 @@ def examine_piece(
         else:
             exam.note_rows(fault, "source", left, table)
             exam.note_rows(fault, "target", right, table)
+    exam.note_rows("numbers", "pair", differing_numbers(table), table)
     exam.keys.append(make_duplicate_keys(table))
     for side in ("source", "target"):
         lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
         exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
     if not has_enough_lines(table["source"], table["target"]):
         return
+    exam.is_large_enough = True
     evidence = Evidence(table["source"], table["target"])
     if evidence.known_share >= MIN_KNOWN_SHARE:
         if evidence.support_nats < MIN_SUPPORT_NATS:
             exam.note_rows("not_parallel", "pair", np.ones(table.height, bool), table)
         else:
             note_shifts(exam, table, find_shifts(evidence), number)
-    as_target, as_source = lines_in_other_language(*evidence.words)
-    swapped = as_target & as_source
+    swapped, as_target, as_source = sort_lines_by_language(*evidence.words)
     exam.note_rows("swapped", "pair", swapped, table)
-    exam.note_rows("untranslated", "source", as_target & ~swapped, table)
-    exam.note_rows("untranslated", "target", as_source & ~swapped, table)
+    exam.note_rows("untranslated", "source", as_target, table)
+    exam.note_rows("untranslated", "target", as_source, table)
+    for side, words, other in zip(("source", "target"), evidence.words, ("target", "source"), strict=True):
+        exam.note_rows("truncated", side, find_truncated(table, words, other, side), table)
     for side, words, code, in_other in zip(
-        ("source", "target"), evidence.words, languages, (as_target, as_source), strict=True
+        ("source", "target"), evidence.words, languages, (as_target | swapped, as_source | swapped), strict=True
     ):
         wrong, strange = identify_language(words, code)
         if wrong:

@@ -1,6 +1,6 @@
 """The report of `heedful check`: its findings, and the faults of whole corpora."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heedful.corpus.parallel import Integers
@@ -21,8 +21,15 @@ CORPUS_RULES: dict[str, Rule] = {
     "rejected": Rule(
         "lines that cannot be read",
         "bytes that are not UTF-8, NUL characters, records without two sides, very long lines",
-        "they are dropped and listed in rejects.jsonl; data.max_reject_share sets how many are allowed",
+        "convert a file that is not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW; otherwise they are dropped and "
+        "listed in rejects.jsonl (data.max_reject_share sets how many are allowed)",
         error_share=0.05,
+    ),
+    "line_breaks": Rule(
+        "fields with line breaks",
+        "text with several lines in one cell; a field that begins with a quote that is not closed",
+        "each line break is read as a space, because a sentence is one line; check the quotes if pairs look wrong",
+        level="note",
     ),
     "shift": Rule(
         "from here on the two sides are not translations of each other",
@@ -53,6 +60,18 @@ CORPUS_RULES: dict[str, Rule] = {
     ),
     "wrong_language": Rule(
         "a line seems to be in a third language", "a mixed collection", FIX_BY_COPY, "note", error_share=0.1
+    ),
+    "numbers": Rule(
+        "numbers that only one side has",
+        "a wrong or changed translation; a model trained on it writes wrong numbers",
+        f"correct them, or: {FIX_BY_COPY}",
+    ),
+    "truncated": Rule(
+        "a side ends too early",
+        "text that was cut at a maximum length, or a translation that was never finished",
+        f"use the complete text, or: {FIX_BY_COPY}",
+        error_share=0.1,
+        min_share=0.003,  # of clean lines of Tatoeba, 0.1 % look truncated
     ),
     "duplicate": Rule(
         "pairs that occur more than once",
@@ -119,6 +138,8 @@ class Report:
     pairs: dict[str, int]  # by corpus
     findings: tuple[Finding, ...]  # the worst first
     tokens: dict[str, float]  # tokens per word of each side and the share of unknown tokens
+    layouts: dict[str, str] = field(default_factory=dict)  # corpus -> how its table is read, in words
+    unchecked: frozenset[str] = frozenset()  # kinds of findings that need more lines, or a second corpus
 
     @property
     def has_errors(self) -> bool:
@@ -129,6 +150,7 @@ class Report:
         return {
             "errors": self.has_errors,
             "pairs": self.pairs,
+            "layouts": self.layouts,
             "tokens": self.tokens,
             "findings": [finding.to_dict() for finding in self.findings],
         }

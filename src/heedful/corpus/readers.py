@@ -1,4 +1,4 @@
-r"""Read pairs from common formats: two line-aligned files, TSV, JSONL, TMX, Parquet; plain, .gz or .zst.
+r"""Read pairs from common formats: two line-aligned files, TSV, CSV, XLSX, JSONL, TMX, Parquet.
 
     for block in read_pairs(["train.en", "train.de"], "en", "de"):
         block.source, block.target, block.lines, block.rejects
@@ -15,6 +15,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from heedful.corpus.tables import DELIMITERS, TABLES, Layout, Record, Selection, Table, detect_layout, open_table
 from heedful.corpus.text_files import (
     COMPRESSIONS,
     MAX_LINE_BYTES,
@@ -22,7 +23,7 @@ from heedful.corpus.text_files import (
     strip_compression_suffix,
     suggest_path,
 )
-from heedful.corpus.tmx import iterate_units, text_in_language
+from heedful.corpus.tmx import TmxLanguages, iterate_units
 from heedful.errors import DataError, require
 from heedful.text.normalize import escape_invisible
 
@@ -49,6 +50,8 @@ class Block:
     target: list[str] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)  # of each pair, from 1
     rejects: list[Reject] = field(default_factory=list)
+    broken_lines: list[int] = field(default_factory=list)  # of pairs with line breaks, which were replaced by spaces
+    layout: str = ""  # of a table or translation memory, in words; only in the first block
 
 
 class UnequalCounts(DataError):
@@ -99,11 +102,9 @@ def find_side_file(stem: Path, language: str) -> Path:
         if path.is_file():
             return path
     if stem.is_file():
-        raise DataError(
-            f"{stem} is one file of a pair: add the other file, or use a .tsv, .jsonl, .tmx or .parquet with both sides"
-        )
+        raise DataError(f"{stem} is one file of a pair: add the other file, or use a {PAIR_FORMATS} with both sides")
     raise DataError(
-        f"{stem} is not a .tsv, .jsonl, .tmx or .parquet file, and there is no {names[0]} (or .gz, .zst): use two "
+        f"{stem} is not a {PAIR_FORMATS} file, and there is no {names[0]} (or .gz, .zst): use two "
         "files, such as train.en and train.de, or one file with both sides"
     )
 
@@ -112,6 +113,15 @@ def pair_format(path: Path) -> str | None:
     """The key of READERS if the file contains both sides, else None."""
     suffix = strip_compression_suffix(path).suffix.lower()
     return suffix if suffix in READERS else None
+
+
+def is_table(files: Sequence[str | Path]) -> bool:
+    """Whether a corpus is one file with columns or keys, of which two can be chosen."""
+    return len(files) == 1 and pair_format(Path(files[0])) not in (None, ".tmx")
+
+
+def is_workbook(files: Sequence[str | Path]) -> bool:
+    return len(files) == 1 and pair_format(Path(files[0])) == ".xlsx"
 
 
 def language_suffix(path: Path) -> str:
@@ -130,6 +140,7 @@ class RawPairs:
     target: Sequence[bytes | str | None]
     lines: Sequence[int]
     reasons: dict[int, str] = field(default_factory=dict)  # why a parser failed, by position
+    layout: str = ""
 
 
 def batch_lines(*sides: Iterator[bytes], step: int = 64) -> Iterator[tuple[list[bytes], ...]]:
@@ -180,54 +191,88 @@ def _read_records(path: Path, max_bytes: int, parse: Callable[[bytes], tuple[Any
         done += len(lines)
 
 
-def read_tsv(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # by column
-    """source TAB target [TAB anything]"""
+def read_table(path: Path, source: str, target: str, max_line_bytes: int, selection: Selection) -> Iterator[RawPairs]:
+    """Two columns of a TSV, CSV or XLSX; by default, those that look like the pair."""
+    table = open_table(path, selection, max_line_bytes)
+    layout = detect_layout(table, source, target, selection)
+    return batch_records(islice(table.records, layout.has_header, None), table, layout)
 
-    def parse(line: bytes) -> tuple[bytes, bytes]:
-        sides = line.split(b"\t")
-        if len(sides) < 2:
-            raise ValueError("no tab between source and target")
-        return sides[0], sides[1]
 
-    return _read_records(path, 8 * max_line_bytes, parse)
+def batch_records(records: Iterator[Record], table: Table, layout: Layout) -> Iterator[RawPairs]:
+    """The pairs of a table, in blocks of up to MAX_BLOCK_ROWS rows and about BLOCK_BYTES."""
+    left, right = layout.columns
+    first, last = sorted(layout.columns)
+    raw, size = RawPairs([], [], [], layout=layout.describe()), 0
+    for line, fields, reason in records:
+        if reason is None and last >= len(fields):
+            delimiter = DELIMITERS.get(table.delimiter, "second cell")
+            is_single = len(fields) < 2 and (first, last) == (0, 1)
+            reason = f"no {delimiter} between source and target" if is_single else f"no column {last + 1}"
+        if reason is None:
+            texts = [fields[column].encode(errors="surrogateescape") for column in (left, right)]
+            size += len(texts[0]) + len(texts[1])
+        else:
+            texts = [table.delimiter.join(fields).encode(errors="surrogateescape"), b""]
+            raw.reasons[len(raw.lines)] = reason
+        raw.source.append(texts[0])  # type: ignore[attr-defined]
+        raw.target.append(texts[1])  # type: ignore[attr-defined]
+        raw.lines.append(line)  # type: ignore[attr-defined]
+        if len(raw.lines) == MAX_BLOCK_ROWS or size >= BLOCK_BYTES:
+            yield raw
+            raw, size = RawPairs([], [], []), 0
+    if raw.lines:
+        yield raw
 
 
 # Common names of the two sides in JSON and Parquet.
 SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
 
 
-def sides_of_record(record: Any, source: str, target: str) -> tuple[Any, Any]:
+def side_names(source: str, target: str, selection: Selection) -> tuple[tuple[str, ...], ...]:
+    """The pairs of names under which the two sides may be stored, the most likely first."""
+    return (selection.columns,) if selection.columns else (*SIDE_NAMES, (source, target))
+
+
+def sides_of_record(record: Any, names: Sequence[Sequence[str]]) -> tuple[Any, Any]:
     """The two sides of a record: {"source", "target"}, other names for them, or {"translation": {"en", "de"}}."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object with a source and a target")
     record = record["translation"] if isinstance(record.get("translation"), dict) else record
-    for pair in (*SIDE_NAMES, (source, target)):
+    for pair in names:
         if all(name in record for name in pair):
             return record[pair[0]], record[pair[1]]
-    raise ValueError(
-        f"the keys are {', '.join(map(str, list(record)[:6]))}; expected `source` and `target`, or "
-        f"`{source}` and `{target}`"
-    )
+    expected = dict.fromkeys(f"`{' and `'.join(f'{name}`' for name in pair)}" for pair in (names[0], names[-1]))
+    raise ValueError(f"the keys are {', '.join(map(str, list(record)[:6]))}; expected {', or '.join(expected)}")
 
 
-def read_jsonl(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:
+def read_jsonl(path: Path, source: str, target: str, max_line_bytes: int, selection: Selection) -> Iterator[RawPairs]:
     """One JSON object per line."""
+    names = side_names(source, target, selection)
 
     def parse(line: bytes) -> tuple[Any, Any]:
         try:
             record = json.loads(line.decode())
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from None
-        return sides_of_record(record, source, target)
+        return sides_of_record(record, names)
 
     return _read_records(path, 8 * max_line_bytes, parse)
 
 
-def read_tmx(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
+def read_tmx(
+    path: Path,
+    source: str,
+    target: str,
+    max_line_bytes: int,  # noqa: ARG001  # checked later
+    selection: Selection,
+) -> Iterator[RawPairs]:
     """Translation Memory eXchange 1.4; `pt` matches pt-BR; inline tags are removed, their text is kept."""
-    raw, number = RawPairs([], [], []), 0
+    if selection.columns:
+        raise DataError(f"{path} is a translation memory, which has no columns: choose the languages with --pair")
+    languages = TmxLanguages(path, source, target)
+    raw = RawPairs([], [], [])
     for number, unit in enumerate(iterate_units(path), 1):
-        left, right = text_in_language(unit, source), text_in_language(unit, target)
+        left, right = languages.texts(unit)
         if left is None or right is None:
             raw.reasons[len(raw.lines)] = f"no {source if left is None else target} in this unit"
         raw.source.append(left)  # type: ignore[attr-defined]
@@ -236,11 +281,19 @@ def read_tmx(path: Path, source: str, target: str, max_line_bytes: int) -> Itera
         if len(raw.lines) == MAX_BLOCK_ROWS:
             yield raw
             raw = RawPairs([], [], [])
+    languages.check_used()
     if raw.lines:
+        raw.layout = languages.describe()
         yield raw
 
 
-def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> Iterator[RawPairs]:  # noqa: ARG001  # later
+def read_parquet(
+    path: Path,
+    source: str,
+    target: str,
+    max_line_bytes: int,  # noqa: ARG001  # checked later
+    selection: Selection,
+) -> Iterator[RawPairs]:
     """Columns `source` and `target`, other names for them, or a column `translation` of structs."""
     require("polars", extra="corpus", whose=f"reading {path.name}")
     import polars
@@ -253,11 +306,11 @@ def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> I
         if "translation" in names:
             table = table.unnest("translation")
             names = set(table.collect_schema().names())
-        pair = next((pair for pair in (*SIDE_NAMES, (source, target)) if names.issuperset(pair)), None)
+        pair = next((pair for pair in side_names(source, target, selection) if names.issuperset(pair)), None)
         if pair is None:
             raise DataError(
-                f"{path} has the columns {', '.join(sorted(names))}: rename two of them to `source` and "
-                f"`target`, or `{source}` and `{target}`"
+                f"{path} has the columns {', '.join(sorted(names))}: choose two of them by name, source first, for "
+                "example: --columns english,german"
             )
         num_rows = 4 * MAX_BLOCK_ROWS  # each slice is read from the beginning of the file
         for begin in count(0, num_rows):
@@ -270,12 +323,13 @@ def read_parquet(path: Path, source: str, target: str, max_line_bytes: int) -> I
         raise DataError(f"{path} cannot be read as Parquet: {error}") from None
 
 
-READERS: dict[str, Callable[[Path, str, str, int], Iterator[RawPairs]]] = {
-    ".tsv": read_tsv,
+READERS: dict[str, Callable[[Path, str, str, int, Selection], Iterator[RawPairs]]] = {
+    **dict.fromkeys(TABLES, read_table),
     ".jsonl": read_jsonl,
     ".tmx": read_tmx,
     ".parquet": read_parquet,
 }
+PAIR_FORMATS = f"{', '.join(list(READERS)[:-1])} or {list(READERS)[-1]}"
 
 
 # -------------------------------------------------------------------------------------------------------- decoding
@@ -283,6 +337,23 @@ READERS: dict[str, Callable[[Path, str, str, int], Iterator[RawPairs]]] = {
 
 def decode_pairs(raw: RawPairs, files: tuple[Path, ...], max_line_bytes: int) -> Block:
     """Decode pairs; reject invalid ones."""
+    block = decode_valid_pairs(raw, files, max_line_bytes)
+    block.layout = raw.layout
+    if len(files) == 1:
+        block.broken_lines = [
+            line for *texts, line in zip(raw.source, raw.target, raw.lines, strict=True) if has_line_break(texts)
+        ]
+    return block
+
+
+def has_line_break(texts: Iterable[Any]) -> bool:
+    return any(
+        (isinstance(text, bytes) and b"\n" in text.rstrip()) or (isinstance(text, str) and "\n" in text.rstrip())
+        for text in texts
+    )
+
+
+def decode_valid_pairs(raw: RawPairs, files: tuple[Path, ...], max_line_bytes: int) -> Block:
     source, target = decode_side(raw.source, max_line_bytes), decode_side(raw.target, max_line_bytes)
     if source is not None and target is not None and not raw.reasons:
         return Block(source, target, list(raw.lines))
@@ -350,13 +421,23 @@ def read_pairs(
     *,
     max_line_bytes: int = MAX_LINE_BYTES,
     max_reject_share: float = 1.0,
+    columns: Sequence[str] = (),
+    sheet: str | None = None,
 ) -> Iterator[Block]:
-    """Blocks of at most MAX_BLOCK_ROWS pairs, in order; raises a DataError if there are too many rejects."""
+    """Blocks of at most MAX_BLOCK_ROWS pairs, in order; raises a DataError if there are too many rejects.
+
+    `columns` are the two columns of a table, or keys of records: numbers from 1, or names. `sheet` is a sheet of a
+    workbook; by default, the first.
+    """
     paths = resolve_files(files, source, target)
+    if len(paths) == 2 and (columns or sheet):
+        raise DataError(f"{paths[0]} and {paths[1]} are text files without columns: remove `columns` and `sheet`")
     raw_blocks = (
         read_two_files(paths[0], paths[1], max_line_bytes)
         if len(paths) == 2
-        else READERS[pair_format(paths[0]) or ""](paths[0], source, target, max_line_bytes)
+        else READERS[pair_format(paths[0]) or ""](
+            paths[0], source, target, max_line_bytes, Selection(tuple(columns), sheet)
+        )
     )
     num_read, num_rejected, first = 0, 0, None
     for raw in raw_blocks:

@@ -22,17 +22,25 @@ from heedful.corpus.examination import (
     has_enough_lines,
     note_duplicates,
     note_overlap,
+    read_corpus,
     split_pieces,
 )
-from heedful.corpus.languages import lines_in_other_language
+from heedful.corpus.languages import sort_lines_by_language
 from heedful.corpus.parallel import Integers, Shift, index_words
-from heedful.corpus.readers import pair_format, read_pairs
+from heedful.corpus.readers import pair_format
 from heedful.corpus.rules import make_profile
 from heedful.corpus.text_files import iterate_lines, strip_compression_suffix
 from heedful.text.normalize import normalize_all
 
 REPAIRED_FAULTS = {"unequal", "rejected", "shift", "swapped", "control", "invisible"}
-ALWAYS_DROPPED = {"shift", "swapped", "untranslated", "wrong_language"}  # if any remain after the repair
+ALWAYS_DROPPED = {
+    "shift",
+    "swapped",
+    "untranslated",
+    "wrong_language",
+    "numbers",
+    "truncated",
+}  # if any remain after the repair
 UNREPAIRABLE_FAULTS = {"no_pairs", "not_parallel", "language"}  # these need other files
 
 
@@ -118,8 +126,7 @@ def raw_pieces(
         )
         yield source, target, np.arange(1, len(source) + 1), np.arange(1, len(target) + 1)
     else:
-        blocks = read_pairs(corpus.files, settings.source, settings.target, max_line_bytes=settings.data.max_line_bytes)
-        for table in split_pieces(blocks, []):
+        for table in split_pieces(read_corpus(corpus, settings), []):
             lines = table["line"].to_numpy()
             yield table["source"].to_list(), table["target"].to_list(), lines, lines
 
@@ -146,8 +153,8 @@ def turn_swapped_pairs(table: polars.DataFrame) -> polars.DataFrame:
     """Exchange source and target of swapped pairs."""
     if not has_enough_lines(table["source"], table["target"]):
         return table
-    as_target, as_source = lines_in_other_language(index_words(table["source"]), index_words(table["target"]))
-    swapped = polars.lit(polars.Series(as_target & as_source))
+    is_swapped, _, _ = sort_lines_by_language(index_words(table["source"]), index_words(table["target"]))
+    swapped = polars.lit(polars.Series(is_swapped))
     return table.with_columns(
         source=polars.when(swapped).then("target").otherwise("source"),
         target=polars.when(swapped).then("source").otherwise("target"),

@@ -30,7 +30,7 @@ from heedful.text.normalize import normalize_all
 # Increase it whenever a stage (here, in data/vocabulary.py or data/tokenization.py) writes different output for the
 # same inputs and settings. All corpora are then prepared again, and no corpus mixes shards of two versions.
 # tests/data/test_stage_version.py fails if the output changes but the version does not.
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 STAGE_VERSIONS = CodeVersions(STAGE_VERSION, ("numpy", "sentencepiece"))  # Polars only evaluates tested rules
 
 Integers = NDArray[np.int64]
@@ -77,10 +77,21 @@ def read_into_pieces(
     max_line_bytes: int,
     max_reject_share: float,
     piece_bytes: int,
+    selections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Mapping[str, int]:
-    """Read a corpus and write it in pieces: 00000.source, 00000.target, 00000.line.npy, ..."""
+    """Read a corpus and write it in pieces: 00000.source, 00000.target, 00000.line.npy, ...
+
+    `selections` has the columns and the sheet of each corpus that is a table, if they are set.
+    """
     counts = Counter({"rejected": 0})
-    blocks = read_pairs(shard.inputs, source, target, max_line_bytes=max_line_bytes, max_reject_share=max_reject_share)
+    blocks = read_pairs(
+        shard.inputs,
+        source,
+        target,
+        max_line_bytes=max_line_bytes,
+        max_reject_share=max_reject_share,
+        **(selections or {}).get(shard.name, {}),
+    )
     with (folder / "rejects.jsonl").open("w", encoding="utf-8", newline="\n") as rejects:
         # groupby evaluates the key for each block after the previous one is written: a piece ends when it is full.
         for number, (_, piece) in enumerate(groupby(blocks, lambda _: counts["bytes"] // piece_bytes)):

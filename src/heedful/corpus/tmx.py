@@ -6,6 +6,7 @@ A unit that has a target keeps it. Units are streamed, so the memory may have an
 atomically.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,6 +22,7 @@ LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")
 CODE_TAGS = {"bpt", "ept", "it", "ph", "ut"}  # contain codes of another program; <hi> and <sub> contain text
 ARCHIVE_SUFFIXES = (".gz", ".zst", ".bz2", ".xz", ".zip")
 WINDOW_UNITS = 2000  # translated together
+MAX_SCANNED_UNITS = 1000  # to find out which languages a memory has
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <tmx version="1.4">
 <header creationtool="heedful" creationtoolversion={version} segtype="sentence" o-tmf="TMX" adminlang="en" \
@@ -52,19 +54,84 @@ def local_tag(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def text_in_language(unit: Iterable[ElementTree.Element], language: str) -> str | None:
-    """The segment in a language: an exact match, else `pt` matches pt-BR and pt-BR matches pt, but never pt-PT."""
+def texts_by_language(unit: Iterable[ElementTree.Element]) -> dict[str, str]:
+    """The segments of a unit by language code, as declared."""
     texts: dict[str, str] = {}
     for variant in unit:
         code = next((variant.attrib[name] for name in LANGUAGE_ATTRIBUTES if name in variant.attrib), "")
         for segment in variant:
             if local_tag(segment) == "seg":
-                texts.setdefault(code.lower().replace("_", "-"), segment_text(segment))
+                texts.setdefault(code, segment_text(segment))
+    return texts
+
+
+def matching_codes(codes: Iterable[str], language: str) -> list[str]:
+    """The codes that mean a language: an exact match, else `pt` matches pt-BR and pt-BR matches pt, but never pt-PT."""
+    plain = {code: code.lower().replace("_", "-") for code in codes}
     language = language.lower().replace("_", "-")
-    similar = (
-        text for code, text in texts.items() if code.startswith(f"{language}-") or language.startswith(f"{code}-")
-    )
-    return texts.get(language, next(similar, None))
+    exact = [code for code in plain if plain[code] == language]
+    return exact[:1] or [
+        code for code in plain if plain[code].startswith(f"{language}-") or language.startswith(f"{plain[code]}-")
+    ]
+
+
+def text_in_language(unit: Iterable[ElementTree.Element], language: str) -> str | None:
+    """The segment in a language."""
+    texts = texts_by_language(unit)
+    return next((texts[code] for code in matching_codes(texts, language)), None)
+
+
+class TmxLanguages:
+    """Picks two languages of a translation memory, and notes which ones it declares."""
+
+    def __init__(self, path: Path, source: str, target: str) -> None:
+        self.path, self.languages = path, (source, target)
+        self.declared = Counter[str]()
+        self.used: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+
+    def texts(self, unit: Iterable[ElementTree.Element]) -> tuple[str | None, str | None]:
+        """Source and target of a unit; raises a DataError if the unit has two variants of a language."""
+        texts = texts_by_language(unit)
+        self.declared.update(texts.keys())
+        sides: list[str | None] = []
+        for language, used in zip(self.languages, self.used, strict=True):
+            codes = matching_codes(texts, language)
+            if len(codes) > 1:
+                raise DataError(
+                    f"{self.path} has {' and '.join(codes)}, which are both {language}: say which one, for example: "
+                    f"--pair {'-'.join(codes[0] if other == language else other for other in self.languages)}"
+                )
+            used.update(codes)
+            sides.append(texts[codes[0]] if codes else None)
+        return sides[0], sides[1]
+
+    def check_used(self) -> None:
+        """Raise a DataError if a language is in no unit."""
+        for language, used in zip(self.languages, self.used, strict=True):
+            if self.declared and not used:
+                example = "-".join(list(self.declared)[:2])
+                raise DataError(
+                    f"{self.path} has no text in {language}: its languages are {list_counts(self.declared)}. Choose "
+                    f"two of them, source first, for example: --pair {example if '-' in example else 'en-de'}"
+                )
+
+    def describe(self) -> str:
+        """languages en-US and pt-BR (of en-US, pt-BR, fr)"""
+        sides = [", ".join(used) for used in self.used]
+        return f"languages {sides[0]} and {sides[1]}"
+
+
+def list_counts(codes: Counter[str]) -> str:
+    """en (120 units), pt-BR (118 units)"""
+    return ", ".join(f"{code or '(none)'} ({count:,} units)" for code, count in codes.most_common(12))
+
+
+def declared_languages(path: Path) -> Counter[str]:
+    """The languages of the first MAX_SCANNED_UNITS units, with the number of units that have each."""
+    codes = Counter[str]()
+    for unit in islice(iterate_units(path), MAX_SCANNED_UNITS):
+        codes.update(texts_by_language(unit).keys())
+    return codes
 
 
 def segment_text(segment: ElementTree.Element) -> str:

@@ -46,7 +46,7 @@ from heedful.data.plan import BLOCK_ROWS
 from heedful.data.store import ARRAYS, FORMAT_VERSION, MANIFEST, SIDES, PreparedData, open_prepared
 from heedful.data.tokenization import make_token_shard, tokenize_shard
 from heedful.data.vocabulary import copy_vocabulary, hash_tokenizer_file, train_vocabulary
-from heedful.errors import ConfigError, DataError, require
+from heedful.errors import ConfigError, DataError, require, suggest_arguments
 from heedful.files import file_sha256, lock_file, replace_file, update_text
 
 MIN_PARALLEL_BYTES = 1 << 27  # of text; below this, one process is as fast as several
@@ -99,6 +99,7 @@ def suggest_workers(settings: Settings) -> int:
     return 1 if estimate_text_bytes(list_corpora(settings)) < MIN_PARALLEL_BYTES else os.cpu_count() or 1
 
 
+@suggest_arguments
 def prepare(
     settings: Settings | str | Path,
     *,
@@ -140,6 +141,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with mark.open("a") as stream:
         lock_file(stream, folder, "heedful prepare")
         yield
+
+
+def delete_early_stages(folder: Path) -> None:
+    """Delete what only the next preparation reads; it is made again if needed, with the same content."""
+    for stage in ("cut", "clean"):
+        shutil.rmtree(folder / stage, ignore_errors=True)
 
 
 class Preparation:
@@ -201,7 +208,13 @@ class Preparation:
     def read(self) -> None:
         data = self.settings.data
         shards = [Shard(corpus.name, corpus.files, self.folder / "cut" / corpus.name) for corpus in self.corpora]
+        selections = {
+            named.name: {"columns": list(named.corpus.columns), "sheet": named.corpus.sheet}
+            for named in self.corpora
+            if named.corpus.columns or named.corpus.sheet
+        }
         settings = {
+            **({"selections": selections} if selections else {}),
             "source": self.settings.source,
             "target": self.settings.target,
             "max_line_bytes": data.max_line_bytes,

@@ -16,7 +16,7 @@ from pathlib import Path
 from heedful.alignment import AlignmentMethod
 from heedful.bundle import EXPORT_CARD, Bundle, open_bundle, sibling, write_inner_folder
 from heedful.data.store import open_prepared
-from heedful.errors import ConfigError, HeedfulError, did_you_mean, require
+from heedful.errors import ConfigError, HeedfulError, did_you_mean, require, suggest_arguments
 from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.samples import find_sample, validation_lines
@@ -66,6 +66,7 @@ class Probes:
     references: Sequence[str] | None = None
 
 
+@suggest_arguments
 def export(
     model: str | Path,
     out: str | Path,

@@ -25,18 +25,12 @@ from heedful.exporters import ctranslate2
 from heedful.exporters.normalizer import add_normalizer
 from heedful.exporters.sentence_splitter import make_sentence_splitter
 from heedful.files import sync_path
+from heedful.text.language_codes import language_name
 from heedful.text.tokenizer import SubwordTokenizer
 
 SUFFIX = ".argosmodel"
 QUANTIZATIONS = ("int8", *(kind for kind in ctranslate2.QUANTIZATIONS if kind != "int8"))  # Argos computes in int8
 BEAM, LENGTH_PENALTY = 4, 0.2  # Argos Translate's search; only the beam is a setting
-LANGUAGE_NAMES = {  # others are shown by their code
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "es": "Spanish", "fi": "Finnish", "fr": "French", "hi": "Hindi", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish",
-    "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish", "tr": "Turkish", "uk": "Ukrainian",
-    "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 
 
 def pack(bundle: Bundle, folder: Path, path: Path, *, proof_section: str = "") -> None:
@@ -101,15 +95,15 @@ def make_metadata(source: str, target: str) -> bytes:
         "type": "translate",
         "package_version": "1.0",
         "argos_version": "1.11",  # the first version known to read minisbd/; not checked by Argos
-        "from_code": source, "from_name": language_name(source),
-        "to_code": target, "to_name": language_name(target),
+        "from_code": source, "from_name": display_name(source),
+        "to_code": target, "to_name": display_name(target),
     }  # fmt: skip
     return (json.dumps(metadata, indent=1) + "\n").encode()
 
 
-def language_name(code: str) -> str:
+def display_name(code: str) -> str:
     """German for de, Portuguese (pt-BR) for pt-BR, gsw for gsw."""
-    name = LANGUAGE_NAMES.get(code.lower().replace("_", "-").split("-")[0], code)
+    name = language_name(code)
     return name if len(code) == 2 or name == code else f"{name} ({code})"
 
 

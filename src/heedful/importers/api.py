@@ -16,7 +16,7 @@ import numpy as np
 
 from heedful import config
 from heedful.bundle import Bundle, describe_section, write_bundle
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError, HeedfulError, suggest_arguments
 from heedful.importers import ctranslate2, g2p, marian
 from heedful.importers.imported_model import ImportedModel
 
@@ -45,6 +45,7 @@ IMPORT_FORMATS = {
 }
 
 
+@suggest_arguments
 def import_model(folder: str | Path, out: str | Path, *, languages: tuple[str, str] | None = None) -> Bundle:
     """Read another toolkit's model and write it as a model directory."""
     folder = Path(folder).resolve()

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.engines.base import EncodedSource, SearchOptions
-from heedful.errors import HeedfulError, require
+from heedful.errors import HeedfulError, require, suggest_arguments
 from heedful.html import write_html
 from heedful.inspection.figure import render_svg
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
-from heedful.trace import Sentence, Snapshot, SnapshotSeries, TraceAlignment, TraceDocument, parse_trace
+from heedful.trace import SNAPSHOTS, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
 from heedful.translation.suppression import MASK
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy
 
-SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 DEFAULT_BEAM = 5  # for models without generation settings
 
 
@@ -52,6 +51,7 @@ class Page:
         return bundle
 
 
+@suggest_arguments
 def inspect(
     model: "str | Path | Translator | InspectedModel | TraceDocument",
     sentences: str | Sequence[Any] = (),
@@ -236,16 +236,4 @@ def describe_model(translator: Translator) -> str:
 
 def load_snapshots(model: "Translator | InspectedModel") -> SnapshotSeries | None:
     """The snapshots recorded by training, if the model is in its run directory."""
-    path = model.bundle.folder.parent / SNAPSHOTS if isinstance(model, Translator) else None
-    if path is None or not path.is_file():
-        return None
-    snapshots: list[Snapshot] = []
-    series = None
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            series = parse_trace(line).film
-        except HeedfulError:  # the last line of a run that was killed
-            continue
-        snapshots += series.frames if series else ()
-    latest = {snapshot.step: snapshot for snapshot in snapshots}  # a run that rolled back recorded some steps twice
-    return series and series.model_copy(update={"frames": tuple(latest[step] for step in sorted(latest))})
+    return read_snapshots(model.bundle.folder.parent / SNAPSHOTS) if isinstance(model, Translator) else None

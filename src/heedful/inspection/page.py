@@ -3,13 +3,19 @@
 import json
 from functools import cache
 from html import escape
-from pathlib import Path
 
-from heedful.html import csp_hash, escape_json
+from heedful.html import VIEWER, csp_hash, escape_json, join_scripts
 from heedful.trace import TraceDocument, dump_trace
 
-VIEWER = Path(__file__).parent / "viewer"
-SCRIPTS = ("data.js", "state.js", "draw.js", "panels.js", "search.js", "main.js")  # concatenated in this order
+SCRIPTS = (
+    "data.js",
+    "state.js",
+    "draw.js",
+    "panels.js",
+    "film.js",
+    "search.js",
+    "main.js",
+)  # concatenated in this order
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -34,8 +40,7 @@ TEMPLATE = """<!doctype html>
 @cache
 def load_viewer() -> tuple[str, str, str]:
     """Return script, style and glossary."""
-    parts = "\n".join((VIEWER / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+    script = join_scripts(VIEWER / name for name in SCRIPTS)
     style = (VIEWER / "viewer.css").read_text(encoding="utf-8")
     glossary = json.dumps(json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8")), ensure_ascii=False)
     return script, style, escape_json(glossary)

@@ -1,9 +1,9 @@
 """The server's HTTP routes.
 
-    POST /v1/translate /v1/document                              heedful's own API (native.py)
+    POST /v1/translate /v1/document, GET /v1/directions          heedful's own API (native.py)
     POST /translate /detect, GET /languages /frontend/settings   LibreTranslate's API, JSON or a form
     POST /v2/translate, GET /v2/languages /v2/usage              DeepL's API
-    POST /language/translate/v2                                  Google's API
+    POST /language/translate/v2, GET .../languages               Google's API
     GET  / /inspect                                              the page, and the inspection of a sentence
     GET  /livez /readyz /health /metrics /openapi.json           health, metrics, API description
 
@@ -13,7 +13,7 @@ Errors have the format of the API that was called. 400, 401, 403, 408, 413 and 4
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +28,26 @@ from heedful.serve.compat import deepl, google, libretranslate
 from heedful.serve.gateway import DOCUMENT_PATH, Gateway
 from heedful.serve.requests import FORM
 from heedful.serve.state import ServerSettings, ServerState
-from heedful.serve.supervisor import WorkerSupervisor
+from heedful.serve.supervisor import WorkerSupervisor, start_workers
 
 JSON = "application/json"
-NATIVE_ERRORS = (401, 408, 413, 422, 429, 503, 504)
+NATIVE_ERRORS = (400, 401, 408, 413, 422, 429, 503, 504)
 VENDOR_ERRORS = (400, 403, 408, 413, 422, 429, 503, 504)
+
+
+FIRST_DIRECTION = {side: f"$response.body#/directions/0/{side}" for side in ("source", "target")}
+DIRECTION_LINKS = {  # OpenAPI links of /v1/directions: a direction can be used in these requests
+    "translate_document": {
+        "operationId": "post_v1_document",
+        "parameters": FIRST_DIRECTION,
+        "description": "translate a document in this direction",
+    },
+    "translate": {
+        "operationId": "post_v1_translate",
+        "requestBody": FIRST_DIRECTION,
+        "description": "add the texts, and translate them in this direction",
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,7 @@ class Route:
 ROUTES = (
     Route("POST", "/v1/translate", native.translate, native.TranslateRequest, native.TranslateResponse, NATIVE_ERRORS),
     Route("POST", DOCUMENT_PATH, native.translate_document, None, None, NATIVE_ERRORS, PlainTextResponse),
+    Route("GET", "/v1/directions", native.directions, None, native.DirectionsResponse),
     Route("POST", "/translate", libretranslate.translate, libretranslate.LibreTranslateRequest, None, VENDOR_ERRORS),
     Route("POST", "/detect", libretranslate.detect, libretranslate.DetectRequest, None, VENDOR_ERRORS),
     Route("GET", "/languages", libretranslate.languages),
@@ -59,8 +75,9 @@ ROUTES = (
     Route("GET", "/v2/languages", deepl.languages, error_statuses=(403,)),
     Route("GET", "/v2/usage", deepl.usage, error_statuses=(403,)),
     Route("POST", "/language/translate/v2", google.translate, google.GoogleRequest, None, VENDOR_ERRORS),
+    Route("GET", "/language/translate/v2/languages", google.languages),
     Route("GET", "/", health.home, response_class=HTMLResponse),
-    Route("GET", "/inspect", health.inspect, None, None, (401, 404, 422, 429, 503, 504), HTMLResponse),
+    Route("GET", "/inspect", health.inspect, None, None, (400, 401, 404, 422, 429, 503, 504), HTMLResponse),
     Route("GET", "/livez", health.livez),
     Route("GET", "/readyz", health.readyz, error_statuses=(503,)),
     Route("GET", "/health", health.readyz, error_statuses=(503,)),
@@ -68,21 +85,25 @@ ROUTES = (
 )
 
 
-def create_app(supervisor: WorkerSupervisor, settings: ServerSettings | None = None) -> Gateway:
-    """Return the ASGI application. It starts the worker unless it is running, and stops it at shutdown."""
-    state = ServerState(supervisor, settings or ServerSettings())
+def create_app(
+    supervisors: WorkerSupervisor | Sequence[WorkerSupervisor], settings: ServerSettings | None = None
+) -> Gateway:
+    """Return the ASGI application of one or more models. It starts workers that are not running, and stops all."""
+    supervisors = [supervisors] if isinstance(supervisors, WorkerSupervisor) else supervisors
+    state = ServerState(supervisors, settings or ServerSettings())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if supervisor.worker is None:
-            await supervisor.start()
-        state.batcher.start()
-        canary = asyncio.create_task(state.run_canary())
+        await start_workers(supervisors)
+        for model in state.models.values():
+            model.batcher.start()
+        canaries = [asyncio.create_task(model.run_canary()) for model in state.models.values()]
         yield
-        if not state.batcher.is_draining:
-            await state.batcher.drain(time.monotonic() + state.settings.shutdown_grace_seconds)
-        canary.cancel()
-        await supervisor.close()
+        if not state.admission.is_draining:
+            await state.drain(time.monotonic() + state.settings.shutdown_grace_seconds)
+        for canary in canaries:
+            canary.cancel()
+        await asyncio.gather(*(supervisor.close() for supervisor in supervisors))
 
     app = FastAPI(title="heedful", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.server_state = state
@@ -103,13 +124,19 @@ def describe_responses(route: Route) -> dict[int | str, dict[str, Any]]:
     success: dict[str, Any] = {"model": route.response_model} if route.response_model else {}
     if route.path == DOCUMENT_PATH:
         success = {"content": {native.NDJSON: {}}}  # in addition to plain text
+    if route.handler is native.directions:
+        success["links"] = DIRECTION_LINKS
     responses: dict[int | str, dict[str, Any]] = {200: success}
     return responses | {status: {"description": "an error; the body has a message"} for status in route.error_statuses}
 
 
 def describe_request_body(route: Route) -> dict[str, Any] | None:
     if route.path == DOCUMENT_PATH:
-        return {"requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}}
+        fields = native.DocumentRequest.model_json_schema()["properties"]
+        return {
+            "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
+            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()],
+        }
     if route.request_model is None:
         return None
     schema = {"schema": route.request_model.model_json_schema()}

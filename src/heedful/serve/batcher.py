@@ -1,4 +1,4 @@
-"""Admits requests, translates them in batches and recovers from crashes of the worker.
+"""Admits the requests of a model, translates them in batches and recovers from crashes of the worker.
 
 admission   a request is admitted if the queue can be drained within `max_wait_seconds`, else it is rejected immediately
 batches     one at a time; a batch holds the requests that were queued while the previous one ran
@@ -13,14 +13,15 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
 from typing import Any, Protocol
 
+from heedful.serve.admission import Admission
 from heedful.serve.protocol import TranslationJob, too_many_tokens_message
 from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected
-from heedful.serve.request_queue import QueuedRequest, QueueLimits, RequestQueue, estimate_tokens
+from heedful.serve.request_queue import QueuedRequest, RequestQueue, estimate_tokens
 from heedful.serve.supervisor import WorkerCrashed
 from heedful.serve.throughput import ThroughputEstimate
 
@@ -39,11 +40,10 @@ class TranslationBackend(Protocol):
 
 @dataclass(slots=True)
 class RequestCounters:
-    """Counters for /metrics."""
+    """Counters of a model for /metrics; a pivot counts for both of its models."""
 
     admitted: int = 0
     answered: int = 0
-    rejected_by_status: dict[int, int] = field(default_factory=dict)
     disconnected: int = 0  # before they were translated
     wasted_tokens: int = 0  # of requests whose client disconnected during translation
     expired: int = 0
@@ -77,18 +77,17 @@ def hash_job(job: TranslationJob) -> str:
 
 
 class Batcher:
-    """Admission, the queue, and the task that translates one batch after another."""
+    """The queue of a model, and the task that translates one batch after another; `admission` is that of all models."""
 
-    def __init__(self, backend: TranslationBackend, limits: QueueLimits | None = None) -> None:
-        self.backend = backend
+    def __init__(self, backend: TranslationBackend, admission: Admission | None = None, name: str = "") -> None:
+        self.backend, self.admission, self.name = backend, admission or Admission(), name
         self.throughput = ThroughputEstimate()
-        self.queue = RequestQueue(limits or QueueLimits(), self.throughput)
+        self.queue = RequestQueue(self.admission.limits, self.throughput)
+        self.admission.queues.append(self.queue)
         self.counters = RequestCounters()
         self.crash_history = CrashHistory()
         self.num_batches_taken = 0  # the queue shrinks only when this increases
         self.request_added = asyncio.Event()
-        self.is_draining = False
-        self.num_open_documents = 0  # more parts of them will be queued
         self.runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -97,15 +96,15 @@ class Batcher:
     # ------------------------------------------------------------------------------------------------ admission
 
     def check_admission(
-        self, job: TranslationJob, client: str, *, cost_factor: float = 1.0, continues_document: bool = False
+        self, job: TranslationJob, client: str, *, cost_factor: float = 1.0, is_continuation: bool = False
     ) -> int:
         """Return the cost in tokens; raise RequestRejected if a limit is exceeded or the queue is full.
 
-        `cost_factor`, at least 1, is the cost of a token relative to the default beam. A job that continues a document
-        is admitted even if the queue is full or the server is draining.
+        `cost_factor`, at least 1, is the cost of a token relative to the default beam. A continuation, such as the
+        next part of a document, is admitted even if the queue is full or the server is draining.
         """
         limits = self.queue.limits
-        if self.is_draining and not continues_document:
+        if self.admission.is_draining and not is_continuation:
             raise self.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
         if len(job.texts) > limits.max_request_texts:
             raise self.reject(
@@ -119,7 +118,7 @@ class Batcher:
             )
         if self.crash_history.is_poison(job):
             raise self.reject(422, CRASHES_ENGINE)
-        if not continues_document and self.queue.is_full(client, cost_tokens):
+        if not is_continuation and self.is_full(client, cost_tokens):
             raise self.reject(503, OVERLOADED, self.queue.wait_seconds)
         return cost_tokens
 
@@ -132,11 +131,15 @@ class Batcher:
         self.request_added.set()
         return request
 
+    def is_full(self, client: str | None, cost_tokens: float = 0.0) -> bool:
+        """Whether a request would exceed the capacity of this queue or the memory limit of all queues."""
+        return self.queue.is_full(client, cost_tokens) or self.admission.is_memory_full(cost_tokens)
+
     def reject(self, status: int, message: str, retry_after: float | None = None) -> RequestRejected:
-        """Count a rejection and return it, for the caller to raise."""
-        rejected = self.counters.rejected_by_status
-        rejected[status] = rejected.get(status, 0) + 1
-        return RequestRejected(status, message, retry_after)
+        """Count a rejection by this model and return it, for the caller to raise."""
+        rejection = self.admission.reject(status, message, retry_after)
+        rejection.model = self.name
+        return rejection
 
     # ------------------------------------------------------------------------------------------------ batches
 
@@ -217,12 +220,14 @@ class Batcher:
             request.result.set_exception(self.reject(503, message, DEFAULT_RETRY_SECONDS))
 
     async def drain(self, deadline: float) -> None:
-        """Stop admission, finish admitted requests until the deadline (monotonic clock), and reject the rest."""
-        self.is_draining = True
-        queue = self.queue
-        while (queue.queued_tokens or queue.running or self.num_open_documents) and time.monotonic() < deadline:
+        """Stop admission, finish admitted requests until the deadline (monotonic clock), and reject the rest.
+
+        The runner stops only when all models are idle: one of them may still produce a pivot text for this one.
+        """
+        self.admission.is_draining = True
+        while not self.admission.is_idle and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.runner:
             self.runner.cancel()
-        for request in (*queue.running, *queue):
+        for request in (*self.queue.running, *self.queue):
             self.abandon(request, SHUTTING_DOWN)

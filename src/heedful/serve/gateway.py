@@ -6,6 +6,7 @@ import contextlib
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedful.serve.batcher import Batcher
 from heedful.serve.rejection import (
     DEFAULT_RETRY_SECONDS,
     OVERLOADED,
@@ -13,7 +14,7 @@ from heedful.serve.rejection import (
     RequestRejected,
     body_too_large_message,
 )
-from heedful.serve.requests import error_response, read_authorization
+from heedful.serve.requests import REJECTED_BY, error_response, read_authorization
 from heedful.serve.state import ServerState
 
 DOCUMENT_PATH = "/v1/document"
@@ -30,8 +31,7 @@ class Gateway:
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app, self.state = app, state
-        self.refused_at_batch = 0  # value of num_batches_taken that `refused_bytes` belongs to
-        self.refused_bytes = dict[tuple[str, str], int]()
+        self.refusals = {name: RefusedSizes(model.batcher) for name, model in state.models.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,7 +44,7 @@ class Gateway:
                 status = message["status"]
                 self.state.responses_by_status[status] = self.state.responses_by_status.get(status, 0) + 1
                 if status == 503 and head:
-                    self.remember_refusal(head)
+                    self.remember_refusal(head, scope.get(REJECTED_BY))
             await send(message)
 
         rejection = self.check_origin(scope) or (self.check_load_and_size(head) if head else None)
@@ -69,39 +69,56 @@ class Gateway:
                 "this server accepts requests from this machine only: to accept others, start it with --keys "
                 "or --no-auth"
             )
-            return self.state.batcher.reject(403, message)
+            return self.state.admission.reject(403, message)
         return None
 
     def check_load_and_size(self, head: "RequestHead") -> RequestRejected | None:
-        """Reject a request while draining or overloaded, or if its body is too large."""
-        batcher, settings = self.state.batcher, self.state.settings
+        """Reject a request while draining, if its body is too large, or if every model would reject it.
+
+        The headers do not say which model the request is for.
+        """
+        admission, settings = self.state.admission, self.state.settings
         max_bytes = settings.max_document_bytes if head.path == DOCUMENT_PATH else settings.max_body_bytes
-        if batcher.is_draining:
-            return batcher.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
-        if batcher.queue.is_full(head.client) or self.already_refused(head):
-            return batcher.reject(503, OVERLOADED, batcher.queue.wait_seconds)
+        if admission.is_draining:
+            return admission.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
+        batchers = [model.batcher for model in self.state.models.values()]
+        if all(batcher.is_full(head.client) or self.refusals[batcher.name].includes(head) for batcher in batchers):
+            return admission.reject(503, OVERLOADED, min(batcher.queue.wait_seconds for batcher in batchers))
         if head.num_bytes is None or head.num_bytes > max_bytes:
-            return batcher.reject(413, body_too_large_message(max_bytes))
+            return admission.reject(413, body_too_large_message(max_bytes))
         return None
 
+    def remember_refusal(self, head: "RequestHead", model: str | None = None) -> None:
+        """Record a request that got 503 from a model or, if `model` is None, from the whole server."""
+        for name in self.refusals if model is None else (model,):
+            self.refusals[name].add(head)
+
+
+class RefusedSizes:
+    """The smallest body that a model refused, by client and path, since its last batch started."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self.batcher = batcher
+        self.refused_at_batch = 0  # value of num_batches_taken that `refused_bytes` belongs to
+        self.refused_bytes = dict[tuple[str, str], int]()
+
     @property
-    def smallest_refused_bytes(self) -> dict[tuple[str, str], int]:
-        """(client, path) -> size of the smallest body that was refused since the last batch started."""
-        if self.refused_at_batch != self.state.batcher.num_batches_taken:
-            self.refused_at_batch, self.refused_bytes = self.state.batcher.num_batches_taken, {}
+    def smallest_bytes(self) -> dict[tuple[str, str], int]:
+        if self.refused_at_batch != self.batcher.num_batches_taken:
+            self.refused_at_batch, self.refused_bytes = self.batcher.num_batches_taken, {}
         return self.refused_bytes
 
-    def already_refused(self, head: "RequestHead") -> bool:
+    def includes(self, head: "RequestHead") -> bool:
         """Whether a body of the same size or smaller was refused for this client, and no batch has started since."""
-        min_bytes = self.smallest_refused_bytes.get((head.client or "", head.path))
-        is_queue_empty = self.state.batcher.queue.queued_tokens == 0
+        min_bytes = self.smallest_bytes.get((head.client or "", head.path))
+        is_queue_empty = self.batcher.queue.queued_tokens == 0
         return not is_queue_empty and min_bytes is not None and (head.num_bytes or 0) >= min_bytes
 
-    def remember_refusal(self, head: "RequestHead") -> None:
+    def add(self, head: "RequestHead") -> None:
         """Record a request that got 503, before or after its body was read."""
         if head.client and head.num_bytes:
             key = head.client, head.path
-            self.smallest_refused_bytes[key] = min(head.num_bytes, self.smallest_refused_bytes.get(key, head.num_bytes))
+            self.smallest_bytes[key] = min(head.num_bytes, self.smallest_bytes.get(key, head.num_bytes))
 
 
 class RequestHead:

@@ -1,6 +1,7 @@
 """Health checks, metrics, the page at / and the inspection of a sentence."""
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -11,10 +12,11 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
+from heedful.serve import native
 from heedful.serve.page import page_headers, render_page
 from heedful.serve.rejection import RATE_LIMITED, RequestRejected
 from heedful.serve.requests import client_address, endpoint
-from heedful.serve.state import ServerState
+from heedful.serve.state import ServedModel, ServerState
 
 MAX_INSPECT_CHARACTERS = 500
 INSPECT_TIMEOUT_SECONDS = 60.0
@@ -29,15 +31,30 @@ async def livez(_: Request, __: ServerState) -> Any:
 
 @endpoint
 async def readyz(_: Request, state: ServerState) -> Any:
-    """Whether a request would be translated now, and which model is served."""
-    faults = state.faults
-    return JSONResponse({"ready": not faults, "faults": faults, **state.model_info}, 503 if faults else 200)
+    """Whether a request to any model would be translated now, and which models are served.
+
+    With one model, its description is part of the object; it is also in `models`.
+    """
+    faults, models = state.faults, state.describe_models()
+    only_model = models[0] if len(models) == 1 else {}
+    return JSONResponse({"ready": not faults, "faults": faults, **only_model, "models": models}, 503 if faults else 200)
 
 
 def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, float] | float]]:
-    """Yield name, description, and value (or values by HTTP status) of each metric."""
-    counters, batcher, supervisor = state.batcher.counters, state.batcher, state.supervisor
-    queue = batcher.queue
+    """Yield name, description, and value (or values by HTTP status) of each metric of the server."""
+    admission = state.admission
+    yield "characters_total", "characters translated", state.characters_by_account.total()
+    yield "open_documents", "documents being translated", admission.num_open_documents
+    yield "uptime_seconds", "seconds since the start", time.monotonic() - state.start_time
+    yield "ready", "whether a request would be translated now", float(not state.faults)
+    yield "responses_total", "responses by status", dict(state.responses_by_status)
+    yield "rejected_total", "rejected requests by status", dict(admission.rejected_by_status)
+
+
+def collect_model_metrics(model: ServedModel) -> Iterator[tuple[str, str, float]]:
+    """Yield name, description and value of each metric of a model."""
+    batcher, supervisor = model.batcher, model.supervisor
+    counters, queue = batcher.counters, batcher.queue
     yield "admitted_total", "requests admitted to the queue", counters.admitted
     yield "answered_total", "requests translated", counters.answered
     yield "disconnected_total", "requests whose client disconnected before translation", counters.disconnected
@@ -55,46 +72,53 @@ def collect_metrics(state: ServerState) -> Iterator[tuple[str, str, dict[int, fl
     yield "work_seconds_total", "seconds that the engine spent on batches", counters.work_seconds
     yield "engine_restarts_total", "restarts of the engine's process", supervisor.num_restarts
     yield "engine_swaps_total", "replacements of the model", supervisor.num_swaps
-    yield "characters_total", "characters translated", state.characters_by_account.total()
     yield "queue_tokens", "estimated tokens in the queue", queue.queued_tokens
     yield "queue_capacity_tokens", "estimated tokens that may be queued or running", queue.capacity_tokens
     yield "running_tokens", "estimated tokens of the running batch", queue.running_tokens
-    yield "open_documents", "documents being translated", batcher.num_open_documents
     yield (
         "throughput_tokens_per_second",
         "estimated tokens that the engine translates per second",
         batcher.throughput.tokens_per_second,
     )
-    yield "uptime_seconds", "seconds since the start", time.monotonic() - state.start_time
-    yield "ready", "whether a request would be translated now", float(not state.faults)
-    yield "responses_total", "responses by status", dict(state.responses_by_status)
-    yield "rejected_total", "rejected requests by status", dict(counters.rejected_by_status)
 
 
 @endpoint
 async def metrics(_: Request, state: ServerState) -> Any:
-    """Metrics in the Prometheus format."""
-    lines = []
+    """Metrics in the Prometheus format; with several models, those of a model have the label `model`."""
+    descriptions, samples = dict[str, str](), dict[str, list[str]]()
     for name, description, value in collect_metrics(state):
+        values = value.items() if isinstance(value, dict) else [(None, value)]
+        descriptions[name] = description
+        samples[name] = [
+            ("" if status is None else f'{{status="{status}"}}') + f" {count:.12g}" for status, count in sorted(values)
+        ]
+    for model_name, model in state.models.items():
+        label = f"{{model={json.dumps(model_name)}}}" if len(state.models) > 1 else ""
+        for name, description, value in collect_model_metrics(model):
+            descriptions[name] = description
+            samples.setdefault(name, []).append(f"{label} {value:.12g}")
+    lines = []
+    for name, description in descriptions.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         lines += [f"# HELP heedful_{name} {description}", f"# TYPE heedful_{name} {kind}"]
-        if isinstance(value, dict):
-            lines += [f'heedful_{name}{{status="{status}"}} {count:g}' for status, count in sorted(value.items())]
-        else:
-            lines.append(f"heedful_{name} {value:.12g}")
+        lines += [f"heedful_{name}{sample}" for sample in samples[name]]
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
 @endpoint
 async def home(_: Request, state: ServerState) -> Any:
     """The page that translates while you type."""
-    return HTMLResponse(render_page(state.model_info), headers=page_headers())
+    return HTMLResponse(render_page(native.describe_directions(state)), headers=page_headers())
 
 
 @endpoint
 async def inspect(request: Request, state: ServerState) -> Any:
-    """A page with attention, search and probabilities of a sentence."""
-    model_dir, text = state.settings.inspect_dir, " ".join(request.query_params.get("text", "").split())
+    """A page with attention, search and probabilities of a sentence, for a model that translates it directly."""
+    query = request.query_params
+    route = state.select_route(query.get("source"), query.get("target"), query.get("model"))
+    if route.via is not None:
+        raise RequestRejected(404, f"{route} is translated by two models: inspect each step separately")
+    model_dir, text = state.settings.inspect_dirs.get(route.models[0]), " ".join(query.get("text", "").split())
     if model_dir is None:
         raise RequestRejected(
             404, "inspection is not available: it needs a model directory, PyTorch and a server without API keys"
@@ -102,11 +126,11 @@ async def inspect(request: Request, state: ServerState) -> Any:
     if not text or len(text) > MAX_INSPECT_CHARACTERS:
         raise RequestRejected(422, f"text: send a sentence of 1 to {MAX_INSPECT_CHARACTERS} characters")
     if state.inspect_lock.locked():  # each one is a process that loads PyTorch
-        raise state.batcher.reject(503, "another inspection is running", 5.0)
+        raise state.admission.reject(503, "another inspection is running", 5.0)
     async with state.inspect_lock:
         client = state.require_client(client_address(request), None)
         if retry_after := state.rate_limiter.spend(client, INSPECT_COST_TOKENS):
-            raise state.batcher.reject(429, RATE_LIMITED, retry_after)
+            raise state.admission.reject(429, RATE_LIMITED, retry_after)
         return HTMLResponse(await run_inspect(model_dir, text))
 
 

@@ -1,12 +1,14 @@
 """heedful's own API.
 
-POST /v1/translate     {"texts": [...], "beam": 5, "alternatives": 3, "alignment": "best", "tokens": true,
-                        "confidence": true}
+POST /v1/translate     {"texts": [...], "source": "pt", "target": "en", "beam": 5, "alternatives": 3,
+                        "alignment": "best", "tokens": true, "confidence": true}
 POST /v1/document      plain text of many lines; translations are streamed line by line
+GET  /v1/directions    the languages that the server translates
 """
 
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Request, Response
@@ -28,8 +30,11 @@ Text = Annotated[str, Field(max_length=100_000)]
 Beam = Annotated[int, Field(ge=1, le=16)]
 LengthPenalty = Annotated[float, Field(ge=0, le=8)]
 Tag = Annotated[str, Field(max_length=100)]
+LanguageCode = Annotated[str, Field(max_length=35)]
+ModelName = Annotated[str, Field(max_length=255)]
 NDJSON = "application/x-ndjson"
 CHUNK_BYTES = 4096  # of a streamed response
+ROUTE_FIELDS = ("source", "target", "model")  # of requests: they select the model
 
 
 class TranslateRequest(BaseModel):
@@ -37,6 +42,9 @@ class TranslateRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     texts: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | Text
+    source: Annotated[LanguageCode | None, Field(description="may be left out if only one language is possible")] = None
+    target: Annotated[LanguageCode | None, Field(description="may be left out if only one language is possible")] = None
+    model: Annotated[ModelName | None, Field(description="the name of a model, instead of languages")] = None
     beam: Beam | None = None
     length_penalty: LengthPenalty | None = None
     alternatives: Annotated[int, Field(ge=0, le=8, description="number of alternative translations of each text")] = 0
@@ -55,6 +63,9 @@ class DocumentRequest(BaseModel):
     """The query of /v1/document."""
 
     model_config = ConfigDict(extra="forbid")
+    source: LanguageCode | None = None
+    target: LanguageCode | None = None
+    model: ModelName | None = None
     beam: Beam | None = None
     length_penalty: LengthPenalty | None = None
     tag: Tag | None = None
@@ -91,6 +102,7 @@ class TranslationResponse(BaseModel):
 
     source: str
     text: str
+    pivot: Annotated[str, Field(description="the text between the two models of a pivot")] = ""
     score: float
     log_probability: float
     tokens: list[TokenResponse] = []
@@ -98,16 +110,34 @@ class TranslationResponse(BaseModel):
     alignment: Annotated[list[tuple[int, int]], Field(description="source word, target word")] | None = None
     flags: list[FlagResponse]
     confidence: Annotated[
-        ConfidenceResponse | None, Field(description="null: not requested, not calibrated, or not the default search")
+        ConfidenceResponse | None,
+        Field(description="null: not requested, not calibrated, not the default search, or a pivot"),
     ] = None
 
 
 class TranslateResponse(BaseModel):
-    """The response of /v1/translate: one translation per text, and the model."""
+    """The response of /v1/translate: one translation per text, and the model (of a pivot: both, joined by +)."""
 
     translations: list[TranslationResponse]
     model: str
     version: str
+    via: Annotated[LanguageCode | None, Field(description="the language between the two models of a pivot")] = None
+
+
+class DirectionResponse(BaseModel):
+    """A pair of languages that the server translates."""
+
+    source: str
+    target: str
+    models: Annotated[list[str], Field(description="one model, or the two models of a pivot")]
+    via: Annotated[str | None, Field(description="the language between the two models of a pivot")] = None
+    inspects: Annotated[bool, Field(description="whether /inspect is available")] = False
+
+
+class DirectionsResponse(BaseModel):
+    """The response of /v1/directions."""
+
+    directions: list[DirectionResponse]
 
 
 @endpoint
@@ -115,10 +145,11 @@ async def translate(request: Request, state: ServerState) -> Any:
     """Translate texts; return translations with scores, alignment and flags."""
     body = await read_request(TranslateRequest, request, state)
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
-    options = body.model_dump(exclude={"texts", "alternatives", "timeout"})
+    options = body.model_dump(exclude={"texts", "alternatives", "timeout", *ROUTE_FIELDS})
     options["num_best"] = body.alternatives + 1
     client = state.require_client(client_address(request), read_authorization(request.headers))
-    return await state.translate(client, texts, options, disconnect_waiter(request), body.timeout)
+    route = state.select_route(body.source, body.target, body.model)
+    return await state.translate(client, route, texts, options, disconnect_waiter(request), body.timeout)
 
 
 @endpoint
@@ -130,20 +161,36 @@ async def translate_document(request: Request, state: ServerState) -> Any:
     """
     query = validate(DocumentRequest, dict(request.query_params))
     client = state.require_client(client_address(request), read_authorization(request.headers))
+    route = state.select_route(query.source, query.target, query.model)
     state.acquire_document_slot(client)
     try:
         settings = state.settings
         data = await read_body(request, settings.max_document_bytes, 6 * settings.body_timeout_seconds)
         text = decode_document(data, settings.max_document_lines)
         lines = (line.removesuffix("\r") for line in text.split("\n"))
-        options = {**query.model_dump(), "tokens": False}
-        translations = state.translate_document(client, lines, options, disconnect_waiter(request))
+        options = {**query.model_dump(exclude=set(ROUTE_FIELDS)), "tokens": False}
+        translations = state.translate_document(client, route, lines, options, disconnect_waiter(request))
         as_ndjson = NDJSON in request.headers.get("accept", "")
         first = await anext(translations)
         return DocumentStream(first, translations, as_ndjson, lambda: state.release_document_slot(client))
     except BaseException:
         state.release_document_slot(client)
         raise
+
+
+@endpoint
+async def directions(_: Request, state: ServerState) -> Any:
+    """Pairs of languages that the server translates, directly or through a third language."""
+    return describe_directions(state)
+
+
+def describe_directions(state: ServerState) -> dict[str, Any]:
+    """The routes of the server as a `DirectionsResponse`."""
+    inspected = [
+        route for route in state.routes if route.via is None and route.models[0] in state.settings.inspect_dirs
+    ]
+    directions = [{**asdict(route), "inspects": route in inspected} for route in state.routes]
+    return {"directions": directions}
 
 
 def decode_document(data: bytes, max_lines: int) -> str:

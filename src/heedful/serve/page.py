@@ -1,7 +1,7 @@
 """The page at `/`: translates while you type, shows alignment and probabilities.
 
-    render_page({"source": "en", "target": "de"})    # one HTML file with script, style and translations
-    page_headers()                                   # its Content-Security-Policy
+    render_page({"directions": [{"source": "en", "target": "de"}]})    # one HTML file with script, style, translations
+    page_headers()                                                     # its Content-Security-Policy
 
 The page sends requests only to its own server, and its policy allows only its own script.
 """
@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heedful.html import csp_hash, escape_json
-from heedful.inspection.page import VIEWER
+from heedful.html import VIEWER, csp_hash, escape_json, join_scripts
 
 PAGE_DIR = Path(__file__).parent / "page"
 SCRIPTS = (
@@ -22,7 +21,6 @@ SCRIPTS = (
     PAGE_DIR / "api.js",
     PAGE_DIR / "main.js",
 )  # concatenated in this order
-SHOWN_MODEL_INFO = ("source", "target", "inspects")
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -51,8 +49,7 @@ ICON = (
 @cache
 def read_assets() -> tuple[str, str, str]:
     """Script, style and words (JSON) of the page; the colors are those of the inspection viewer."""
-    parts = "\n".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+    script = join_scripts(SCRIPTS)
     colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
     words = json.dumps(json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
     return script, colors + (PAGE_DIR / "page.css").read_text(encoding="utf-8"), escape_json(words)
@@ -75,9 +72,8 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def render_page(model_info: Mapping[str, Any]) -> str:
-    """Return the page as HTML; `model_info` is the model's description as in /readyz."""
+def render_page(directions: Mapping[str, Any]) -> str:
+    """Return the page as HTML; `directions` is the response of /v1/directions."""
     script, style, words = read_assets()
-    shown = {name: model_info[name] for name in SHOWN_MODEL_INFO if name in model_info}
-    about = escape_json(json.dumps(shown, ensure_ascii=False))
+    about = escape_json(json.dumps(directions, ensure_ascii=False))
     return TEMPLATE.format(icon=ICON, style=style, words=words, about=about, script=script)

@@ -4,12 +4,17 @@ from math import ceil
 
 OVERLOADED = "overloaded"
 SHUTTING_DOWN = "the server is shutting down"
-RATE_LIMITED = "rate limit exceeded"
+RATE_LIMITED = "rate limit reached"
 DEFAULT_RETRY_SECONDS = 2.0  # if the wait is unknown
 
 
 class RequestRejected(Exception):
-    """A rejected request: HTTP status, message and, if a retry can succeed, Retry-After in seconds."""
+    """A rejected request: HTTP status, message and, if a retry can succeed, Retry-After in seconds.
+
+    `model` is the name of the model that rejected it; None: the whole server.
+    """
+
+    model: str | None = None
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         self.status = status

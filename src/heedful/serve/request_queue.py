@@ -1,4 +1,4 @@
-"""The queue of admitted requests: capacity and batch size in estimated tokens, round robin over clients.
+"""The queue of admitted requests of a model: capacity and batch size in estimated tokens, round robin over clients.
 
 cost       estimated tokens · beam / default beam
 capacity   the tokens that the engine translates in `max_wait_seconds` at the measured throughput. The last quarter is
@@ -32,6 +32,7 @@ class QueueLimits:
     max_request_texts: int = 256
     max_batch_tokens: int = 4096  # estimated
     initial_capacity_tokens: int = 4096  # until the throughput is measured
+    max_queued_tokens: int = 1 << 22  # in the queues of all models: about 12 MB of text
 
 
 @dataclass(eq=False, slots=True)

@@ -17,6 +17,7 @@ from heedful.serve.state import ServerState, WaitForDisconnect
 
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_FIELDS = 1000
+REJECTED_BY = "heedful.rejected_by"  # key of the ASGI scope: the model that rejected the request
 Handler = Callable[[Request, ServerState], Awaitable[Any]]
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -115,6 +116,7 @@ def endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         try:
             result = await handler(request, request.app.state.server_state)
         except RequestRejected as rejection:
+            request.scope[REJECTED_BY] = rejection.model
             return error_response(request.url.path, rejection)
         return result if isinstance(result, Response) else JSONResponse(result)
 

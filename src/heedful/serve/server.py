@@ -1,4 +1,4 @@
-"""The server process: connections, timeouts, signals, model updates."""
+"""The server process: connections, timeouts, signals, updates of models and keys."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,16 +19,17 @@ from heedful.bundle import INNER_FOLDER
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.serve.app import create_app
-from heedful.serve.batcher import Batcher
+from heedful.serve.auth import read_keys
 from heedful.serve.rejection import OVERLOADED, retry_hint
-from heedful.serve.state import ServerSettings
-from heedful.serve.supervisor import WorkerSupervisor
+from heedful.serve.state import ServerSettings, ServerState
+from heedful.serve.supervisor import WorkerSupervisor, start_workers
 
 HEAD_TIMEOUT_SECONDS = 10.0  # for receiving the headers of a request
 WRITE_TIMEOUT_SECONDS = 30.0  # for a client that does not read its response
 KEEP_ALIVE_SECONDS = 5  # between two requests on a connection
 MODEL_POLL_SECONDS = 2.0
 MAX_MODEL_POLL_SECONDS = 60.0  # after failed swaps
+KEYS_POLL_SECONDS = 1.0
 MAX_CONNECTIONS = 1024
 SPARE_FILES = 64  # file descriptors that are not client connections
 DRAIN_NOTICE_SECONDS = 0.5  # during which new requests still get a 503 after SIGTERM
@@ -90,9 +92,9 @@ class TimeoutProtocol(H11Protocol):
 class DrainingServer(uvicorn.Server):
     """On SIGTERM or Ctrl-C, rejects new requests and finishes admitted ones; a second signal exits immediately."""
 
-    def __init__(self, config: uvicorn.Config, batcher: Batcher, grace_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config)
-        self.batcher, self.grace_seconds = batcher, grace_seconds
+        self.state, self.grace_seconds = state, state.settings.shutdown_grace_seconds
         self.stop_requested = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
@@ -104,45 +106,61 @@ class DrainingServer(uvicorn.Server):
         self.loop.call_soon_threadsafe(lambda: None)  # wake the event loop
 
     async def drain_on_signal(self) -> None:
-        """Wait for the signal, drain the queue, then let uvicorn exit."""
+        """Wait for the signal, drain the queues, then let uvicorn exit."""
         await self.stop_requested.wait()
         deadline = time.monotonic() + self.grace_seconds
-        self.batcher.is_draining = True
+        self.state.admission.is_draining = True
         await asyncio.sleep(min(DRAIN_NOTICE_SECONDS, self.grace_seconds))
-        await self.batcher.drain(deadline)
+        await self.state.drain(deadline)
         self.should_exit = True
 
 
+@dataclass(frozen=True)
+class Listener:
+    """Where the server listens; with `certificate` (certificate and key, PEM files), it serves HTTPS."""
+
+    host: str
+    port: int
+    certificate: tuple[Path, Path] | None = None
+
+
 def run_server(
-    model_dir: Path,
-    host: str,
-    port: int,
+    model_dirs: Mapping[str, Path],
+    listener: Listener,
     settings: ServerSettings,
     threads: int | None = None,
-    on_ready: Callable[[dict[str, Any]], None] = lambda _model_info: None,
+    on_ready: Callable[[ServerState], None] = lambda _state: None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish admitted requests; `on_ready` receives the model's description."""
-    asyncio.run(serve_until_stopped(model_dir, host, port, settings, threads, on_ready))
+    """Serve models, by name, until SIGTERM or Ctrl-C, then finish admitted requests.
+
+    `threads` are those of each engine. `on_ready` is called when the server accepts requests.
+    """
+    asyncio.run(serve_until_stopped(model_dirs, listener, settings, threads, on_ready))
 
 
 async def serve_until_stopped(
-    model_dir: Path,
-    host: str,
-    port: int,
+    model_dirs: Mapping[str, Path],
+    listener: Listener,
     settings: ServerSettings,
     threads: int | None,
-    on_ready: Callable[[dict[str, Any]], None],
+    on_ready: Callable[[ServerState], None],
 ) -> None:
     """`run_server` as a coroutine."""
     TimeoutProtocol.max_connections = raise_connection_limit()
     max_request_tokens = settings.limits.max_request_tokens
-    supervisor = WorkerSupervisor(model_dir, threads=threads, max_request_tokens=max_request_tokens)
-    await supervisor.start()
-    app = create_app(supervisor, settings)
+    supervisors = [
+        WorkerSupervisor(model_dir, name=name, threads=threads, max_request_tokens=max_request_tokens)
+        for name, model_dir in model_dirs.items()
+    ]
+    await start_workers(supervisors)
+    app = create_app(supervisors, settings)
+    certificate, key = listener.certificate or (None, None)
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
+        host=listener.host,
+        port=listener.port,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         http=TimeoutProtocol,
         ws="none",
         log_level="error",
@@ -152,17 +170,28 @@ async def serve_until_stopped(
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # otherwise a client could forge its address
         server_header=False,
     )
-    server = DrainingServer(config, app.state.batcher, settings.shutdown_grace_seconds)
-    reload_requested = asyncio.Event()
+    server = DrainingServer(config, app.state)
+    reloads = [asyncio.Event() for _ in supervisors]
+
+    def request_reloads() -> None:
+        for reload_requested in reloads:
+            reload_requested.set()
+
     if hasattr(signal, "SIGHUP"):  # pragma: no branch  # Windows has none
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_requested.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, request_reloads)
 
     async def call_when_ready() -> None:
         while not server.started:
             await asyncio.sleep(0.01)
-        on_ready(supervisor.model_info)
+        on_ready(app.state)
 
-    coroutines = (watch_model(supervisor, model_dir, reload_requested), server.drain_on_signal(), call_when_ready())
+    coroutines = [
+        watch_model(supervisor, model_dir, reload_requested)
+        for supervisor, model_dir, reload_requested in zip(supervisors, model_dirs.values(), reloads, strict=True)
+    ]
+    coroutines += [server.drain_on_signal(), call_when_ready()]
+    if settings.keys_file is not None:
+        coroutines.append(watch_keys(app.state, settings.keys_file))
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
 
     try:
@@ -170,8 +199,9 @@ async def serve_until_stopped(
     finally:
         for task in tasks:
             task.cancel()
-    counters = app.state.batcher.counters
-    print_status(f"stopped; {counters.admitted:,} requests admitted, {counters.answered:,} answered")
+    counters = [model.batcher.counters for model in app.state.models.values()]
+    admitted, answered = (sum(getattr(each, name) for each in counters) for name in ("admitted", "answered"))
+    print_status(f"stopped; {admitted:,} requests admitted, {answered:,} answered")
 
 
 def raise_connection_limit() -> int:
@@ -213,16 +243,38 @@ async def watch_model(supervisor: WorkerSupervisor, model_dir: Path, reload_requ
             print_status(f"now serving {info['model']}, version {info['version']}")
 
 
+async def watch_keys(state: ServerState, keys_file: Path) -> None:
+    """Read the keys file again when it changes; keep the old keys if it cannot be read or contains none."""
+    stamp: tuple[int, ...] | None = ()  # read it once more: it may have changed while the models were opened
+    while True:
+        if (new_stamp := read_file_stamp(keys_file)) != stamp:
+            stamp = new_stamp
+            try:
+                keys = read_keys(keys_file)
+            except HeedfulError as error:
+                print_status(f"warning: keeping the old keys: {error}")
+            else:
+                if keys != state.keys:
+                    state.keys = keys
+                    print_status(f"read {keys_file} again: it has {len(keys):,} keys")
+        await asyncio.sleep(KEYS_POLL_SECONDS)
+
+
 def print_status(message: str) -> None:
     """Print a line for the log; a closed stdout is ignored."""
     with contextlib.suppress(OSError):
         print(f"heedful: {message}", flush=True)  # noqa: T201
 
 
-def read_model_stamp(model_dir: Path) -> tuple[int, int] | None:
-    """Modification time and inode of the manifest, which change with the export; None if there is no manifest."""
+def read_model_stamp(model_dir: Path) -> tuple[int, ...] | None:
+    """The stamp of the manifest, which changes with the export; None if there is no manifest."""
+    return read_file_stamp(model_dir / INNER_FOLDER / MANIFEST)
+
+
+def read_file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Modification time, size and inode of a file, which change with its content; None if there is no file."""
     try:
-        status = (model_dir / INNER_FOLDER / MANIFEST).stat()
+        status = path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

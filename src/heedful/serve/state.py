@@ -1,4 +1,4 @@
-"""State shared by all requests: the worker, the queue, rate limits and usage counts."""
+"""State shared by all requests: the models with their workers and queues, rate limits and usage counts."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heedful.errors import ConfigError, did_you_mean
+from heedful.serve.admission import Admission
 from heedful.serve.auth import find_key_name
 from heedful.serve.batcher import Batcher
 from heedful.serve.protocol import TranslationJob, beam_cost_factor
 from heedful.serve.rate_limits import RateLimiter
 from heedful.serve.rejection import RATE_LIMITED, RequestRejected
 from heedful.serve.request_queue import QueueLimits, estimate_tokens
+from heedful.serve.routes import ModelLanguages, TranslationRoute, find_routes, join_translations, select_route
 from heedful.serve.supervisor import WorkerSupervisor
 
 CANARY_SECONDS = 10.0  # longest time without a translation before the engine is tested
@@ -29,6 +32,7 @@ class ServerSettings:
 
     limits: QueueLimits = field(default_factory=QueueLimits)
     keys: Mapping[str, str] = field(default_factory=dict)  # hash -> name; empty: no key is required
+    keys_file: Path | None = None  # `heedful serve` reads it again when it changes
     allowed_hosts: frozenset[str] | None = None  # accepted Host headers; None: any
     max_body_bytes: int = 1 << 20
     max_document_bytes: int = 16 << 20
@@ -38,21 +42,36 @@ class ServerSettings:
     client_tokens_per_second: float = 20_000.0
     client_burst_tokens: float = 200_000.0
     shutdown_grace_seconds: float = 30.0  # to finish admitted requests after SIGTERM
-    inspect_dir: Path | None = None  # the model directory that /inspect opens
+    inspect_dirs: Mapping[str, Path] = field(default_factory=dict)  # model -> the model directory that /inspect opens
 
 
-class ServerState:
-    """The state of a running server."""
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model: its worker and its queue."""
 
-    def __init__(self, supervisor: WorkerSupervisor, settings: ServerSettings) -> None:
-        self.supervisor, self.settings = supervisor, settings
-        self.batcher = Batcher(supervisor, settings.limits)
-        self.rate_limiter = RateLimiter(settings.client_tokens_per_second, settings.client_burst_tokens)
-        self.start_time = time.monotonic()
-        self.responses_by_status: dict[int, int] = {}
-        self.characters_by_account: Counter[str] = Counter()
-        self.documents_by_client: Counter[str] = Counter()  # open ones
-        self.inspect_lock = asyncio.Lock()
+    supervisor: WorkerSupervisor
+    batcher: Batcher
+
+    @property
+    def languages(self) -> ModelLanguages:
+        info = self.supervisor.model_info
+        return ModelLanguages(self.supervisor.name, str(info.get("source")), str(info.get("target")))
+
+    def cost_factor(self, options: Mapping[str, Any]) -> float:
+        """Cost of a token relative to the model's default beam, at least 1."""
+        return beam_cost_factor(options, self.supervisor.model_info.get("beam", 1))
+
+    @property
+    def faults(self) -> list[str]:
+        """Why the model is not ready. A full queue is no fault: under overload, no replica would be left."""
+        silent_seconds = time.monotonic() - self.supervisor.last_result_time
+        runner = self.batcher.runner
+        checks = {
+            "the engine is starting": not self.supervisor.ready.is_set(),
+            "the engine does not answer": not self.batcher.queue.running and silent_seconds > 3 * CANARY_SECONDS,
+            "the queue is stalled": runner is None or runner.done(),
+        }
+        return [fault for fault, is_present in checks.items() if is_present]
 
     async def run_canary(self) -> None:
         """Translate a short text when idle, so that readiness reflects a working engine."""
@@ -63,84 +82,186 @@ class ServerState:
                     await asyncio.wait_for(self.supervisor.translate([job]), CANARY_SECONDS)
             await asyncio.sleep(CANARY_SECONDS / 4)
 
-    @property
-    def faults(self) -> list[str]:
-        """Why the server is not ready. A full queue is no fault: under overload, no replica would be left."""
-        silent_seconds = time.monotonic() - self.supervisor.last_result_time
-        runner = self.batcher.runner
-        checks = {
-            "draining": self.batcher.is_draining,
-            "the engine is starting": not self.supervisor.ready.is_set(),
-            "the engine does not answer": not self.batcher.queue.running and silent_seconds > 3 * CANARY_SECONDS,
-            "the queue is stalled": runner is None or runner.done(),
+
+@dataclass(frozen=True, slots=True)
+class RouteStep:
+    """A model of a route and the options for it (fields of TranslationOptions)."""
+
+    model: ServedModel
+    options: Mapping[str, Any]
+
+
+class ServerState:
+    """The state of a running server."""
+
+    def __init__(self, supervisors: Sequence[WorkerSupervisor], settings: ServerSettings) -> None:
+        self.settings = settings
+        self.admission = Admission(settings.limits)
+        self.models = {
+            supervisor.name: ServedModel(supervisor, Batcher(supervisor, self.admission, supervisor.name))
+            for supervisor in supervisors
         }
-        return [fault for fault, is_present in checks.items() if is_present]
+        if len(self.models) < len(supervisors):
+            raise ConfigError("two models have the same name: WorkerSupervisor(..., name=...) sets another one")
+        self.keys = settings.keys  # replaced when the keys file changes
+        self.rate_limiter = RateLimiter(settings.client_tokens_per_second, settings.client_burst_tokens)
+        self.start_time = time.monotonic()
+        self.responses_by_status: dict[int, int] = {}
+        self.characters_by_account: Counter[str] = Counter()
+        self.documents_by_client: Counter[str] = Counter()  # open ones
+        self.inspect_lock = asyncio.Lock()
+
+    async def drain(self, deadline: float) -> None:
+        """Stop admission, finish admitted requests until the deadline (monotonic clock), and reject the rest."""
+        await asyncio.gather(*(model.batcher.drain(deadline) for model in self.models.values()))
 
     @property
-    def model_info(self) -> dict[str, Any]:
-        """The worker's description of the model, and whether /inspect is available."""
-        return {**self.supervisor.model_info, "inspects": self.settings.inspect_dir is not None}
+    def faults(self) -> list[str]:
+        """Why the server is not ready; with several models, each fault begins with the name of its model."""
+        prefixes = {name: f"{name}: " if len(self.models) > 1 else "" for name in self.models}
+        faults = [prefixes[name] + fault for name, model in self.models.items() for fault in model.faults]
+        return ["draining"] * self.admission.is_draining + faults
+
+    def describe_models(self) -> list[dict[str, Any]]:
+        """The workers' descriptions of their models, and whether /inspect is available."""
+        return [
+            {"name": name, **model.supervisor.model_info, "inspects": name in self.settings.inspect_dirs}
+            for name, model in self.models.items()
+        ]
+
+    # ------------------------------------------------------------------------------------------------ routes
+
+    @property
+    def routes(self) -> tuple[TranslationRoute, ...]:
+        return find_routes(tuple(model.languages for model in self.models.values()))
+
+    def select_route(self, source: str | None, target: str | None, name: str | None = None) -> TranslationRoute:
+        """The route between two languages, or of the model `name`; raise RequestRejected (400) if there is none."""
+        if name is None:
+            return select_route(self.routes, source, target)
+        if name not in self.models:
+            raise RequestRejected(400, f"there is no model `{name}`{did_you_mean(name, self.models)}")
+        languages = self.models[name].languages
+        return select_route([TranslationRoute(languages.source, languages.target, (name,))], source, target)
+
+    def plan_steps(self, route: TranslationRoute, options: Mapping[str, Any]) -> list[RouteStep]:
+        """The steps of a route; a forced prefix, tokens and alternatives belong to the last one."""
+        models = [self.models[name] for name in route.models]
+        if route.via is None:
+            return [RouteStep(models[0], options)]
+        if options.get("tag"):
+            raise RequestRejected(422, f"tag: not supported for {route}: translate in two requests, via {route.via}")
+        last_options = {**options, "confidence": False}
+        first_options = {**last_options, "prefix": "", "tokens": False, "num_best": 1}
+        return [RouteStep(models[0], first_options), RouteStep(models[1], last_options)]
+
+    # ------------------------------------------------------------------------------------------------ clients
 
     def identify_client(self, address: str, key: str | None) -> str | None:
         """The client's id: its key's name or, without keys, its address; None if the key is unknown."""
-        if not self.settings.keys:
+        if not self.keys:
             return f"address {address}"
-        name = find_key_name(self.settings.keys, key or "")
+        name = find_key_name(self.keys, key or "")
         return name and f"key {name}"
 
     def require_client(self, address: str, key: str | None) -> str:
-        """The client's id; raise RequestRejected (401) if the key is unknown."""
+        """The client's id; raise RequestRejected (401) if the key is missing or wrong."""
         if client := self.identify_client(address, key):
             return client
-        raise RequestRejected(401, "missing or unknown API key: send the header Authorization: Bearer KEY")
+        if key:
+            raise RequestRejected(401, "wrong API key: check the key, or ask for a new one")
+        raise RequestRejected(401, "missing API key: send the header Authorization: Bearer KEY")
 
     def usage_account(self, client: str) -> str:
         """The name under which characters are counted: the key or, without keys, one name for all addresses."""
-        return client if self.settings.keys else ""
+        return client if self.keys else ""
 
-    def cost_factor(self, options: Mapping[str, Any]) -> float:
-        """Cost of a token relative to the model's default beam, at least 1."""
-        return beam_cost_factor(options, self.supervisor.model_info.get("beam", 1))
+    # ------------------------------------------------------------------------------------------------ translation
 
     async def translate(
         self,
         client: str,
+        route: TranslationRoute,
         texts: Sequence[str],
         options: Mapping[str, Any],
         wait_for_disconnect: WaitForDisconnect,
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
         """Translate a request: admission, rate limit, queue, engine."""
-        job = TranslationJob(texts, options)
-        cost_tokens = self.batcher.check_admission(job, client, cost_factor=self.cost_factor(options))
-        if retry_after := self.rate_limiter.spend(client, cost_tokens):  # last, so that other rejections cost no tokens
-            raise self.batcher.reject(429, RATE_LIMITED, retry_after)
+        steps = self.plan_steps(route, options)
+        costs = self.check_admission(steps, texts, client)
+        if retry_after := self.rate_limiter.spend(client, sum(costs)):  # last, so that other rejections cost no tokens
+            raise self.admission.reject(429, RATE_LIMITED, retry_after)
         max_seconds = self.settings.request_timeout_seconds
         timeout_seconds = min(timeout_seconds or max_seconds, max_seconds)
-        return await self.queue_and_wait(job, client, cost_tokens, wait_for_disconnect, timeout_seconds)
+        return await self.run_steps(steps, route.via, texts, client, costs[0], wait_for_disconnect, timeout_seconds)
 
-    async def queue_and_wait(
+    def check_admission(
+        self, steps: Sequence[RouteStep], texts: Sequence[str], client: str, *, is_continuation: bool = False
+    ) -> list[int]:
+        """The cost of each step in tokens; raise RequestRejected if the queue of any is full.
+
+        The pivot text is not known yet: its length is assumed to be that of the source.
+        """
+        return [
+            step.model.batcher.check_admission(
+                TranslationJob(texts, step.options),
+                client,
+                cost_factor=step.model.cost_factor(step.options),
+                is_continuation=is_continuation,
+            )
+            for step in steps
+        ]
+
+    async def run_steps(
         self,
-        job: TranslationJob,
+        steps: Sequence[RouteStep],
+        via: str | None,
+        texts: Sequence[str],
         client: str,
         cost_tokens: int,
         wait_for_disconnect: WaitForDisconnect,
         timeout_seconds: float,
     ) -> dict[str, Any]:
-        """Queue a job and wait for its result, until the client disconnects or the timeout passes."""
-        result = self.batcher.admit(job, client, cost_tokens, timeout_seconds).result
+        """Translate admitted texts step by step; `cost_tokens` is the cost of the first step, the timeout is of all."""
+        deadline = time.monotonic() + timeout_seconds
+        first, *others = steps
+        self.admission.num_open_pivots += via is not None
+        try:
+            answer = await self.queue_and_wait(first, texts, client, cost_tokens, wait_for_disconnect, deadline)
+            for step in others:
+                texts = [translation["text"] for translation in answer["translations"]]
+                (cost_tokens,) = self.check_admission([step], texts, client, is_continuation=True)
+                last_answer = await self.queue_and_wait(step, texts, client, cost_tokens, wait_for_disconnect, deadline)
+                answer = join_answers(answer, last_answer, via)
+        finally:
+            self.admission.num_open_pivots -= via is not None
+        num_characters = sum(len(translation["source"]) for translation in answer["translations"])
+        self.characters_by_account[self.usage_account(client)] += num_characters
+        return answer
+
+    async def queue_and_wait(
+        self,
+        step: RouteStep,
+        texts: Sequence[str],
+        client: str,
+        cost_tokens: int,
+        wait_for_disconnect: WaitForDisconnect,
+        deadline: float,
+    ) -> dict[str, Any]:
+        """Queue a step and wait for its result, until the client disconnects or the deadline (monotonic clock)."""
+        batcher, timeout_seconds = step.model.batcher, deadline - time.monotonic()
+        result = batcher.admit(TranslationJob(texts, step.options), client, cost_tokens, timeout_seconds).result
         disconnect = asyncio.create_task(wait_for_disconnect())
         try:
             either: set[asyncio.Future[Any]] = {result, disconnect}
             done, _ = await asyncio.wait(either, timeout=timeout_seconds + 1, return_when=asyncio.FIRST_COMPLETED)
             if result in done:
                 answer: dict[str, Any] = result.result()
-                num_characters = sum(len(translation["source"]) for translation in answer["translations"])
-                self.characters_by_account[self.usage_account(client)] += num_characters
                 return answer
             if done:
                 raise RequestRejected(499, "the client disconnected")
-            raise self.batcher.reject(504, "timed out (send less text per request)", self.batcher.queue.wait_seconds)
+            raise batcher.reject(504, "timed out (send less text per request)", batcher.queue.wait_seconds)
         finally:
             disconnect.cancel()
             if not result.done():
@@ -151,20 +272,25 @@ class ServerState:
     def acquire_document_slot(self, client: str) -> None:
         """Reserve memory for a document before it is read; raise RequestRejected if too many are open."""
         if (
-            self.batcher.is_draining
-            or self.batcher.num_open_documents >= MAX_OPEN_DOCUMENTS
+            self.admission.is_draining
+            or self.admission.num_open_documents >= MAX_OPEN_DOCUMENTS
             or self.documents_by_client[client] >= MAX_CLIENT_DOCUMENTS
         ):
-            raise self.batcher.reject(503, "too many documents are open", 5.0)
-        self.batcher.num_open_documents += 1
+            raise self.admission.reject(503, "too many documents are open", 5.0)
+        self.admission.num_open_documents += 1
         self.documents_by_client[client] += 1
 
     def release_document_slot(self, client: str) -> None:
-        self.batcher.num_open_documents -= 1
+        self.admission.num_open_documents -= 1
         self.documents_by_client -= Counter([client])
 
     async def translate_document(
-        self, client: str, lines: Iterable[str], options: Mapping[str, Any], wait_for_disconnect: WaitForDisconnect
+        self,
+        client: str,
+        route: TranslationRoute,
+        lines: Iterable[str],
+        options: Mapping[str, Any],
+        wait_for_disconnect: WaitForDisconnect,
     ) -> AsyncIterator[dict[str, Any]]:
         """Translate lines part by part and yield their translations; each part is queued like a request.
 
@@ -172,23 +298,32 @@ class ServerState:
         the rate limit they wait. Parts are small, so text with more tokens than estimated stays below the limit of a
         request. Every translation has the model's version, which can change between parts.
         """
-        limits, cost_factor, has_started = self.settings.limits, self.cost_factor(options), False
+        steps, limits, has_started = self.plan_steps(route, options), self.settings.limits, False
+        cost_factor = max(step.model.cost_factor(step.options) for step in steps)
         max_part_tokens = int(min(limits.max_batch_tokens, limits.max_request_tokens / 4) / cost_factor)
         for part in split_lines_by_tokens(lines, max_part_tokens):
-            job = TranslationJob(part, options)
-            cost_tokens = self.batcher.check_admission(
-                job, client, cost_factor=cost_factor, continues_document=has_started
-            )
-            while wait_seconds := self.rate_limiter.spend(client, cost_tokens):
+            costs = self.check_admission(steps, part, client, is_continuation=has_started)
+            while wait_seconds := self.rate_limiter.spend(client, sum(costs)):
                 if not has_started:
-                    raise self.batcher.reject(429, RATE_LIMITED, wait_seconds)
+                    raise self.admission.reject(429, RATE_LIMITED, wait_seconds)
                 await asyncio.sleep(wait_seconds)
             has_started = True
-            answer = await self.queue_and_wait(
-                job, client, cost_tokens, wait_for_disconnect, self.settings.request_timeout_seconds
+            answer = await self.run_steps(
+                steps, route.via, part, client, costs[0], wait_for_disconnect, self.settings.request_timeout_seconds
             )
             for translation in answer["translations"]:
                 yield {**translation, "version": answer["version"]}
+
+
+def join_answers(first: Mapping[str, Any], last: Mapping[str, Any], via: str | None) -> dict[str, Any]:
+    """One answer from those of the two steps of a pivot."""
+    pairs = zip(first["translations"], last["translations"], strict=True)
+    return {
+        "translations": [join_translations(*pair) for pair in pairs],
+        "model": f"{first['model']}+{last['model']}",
+        "version": f"{first['version']}+{last['version']}",
+        "via": via,
+    }
 
 
 def split_lines_by_tokens(lines: Iterable[str], max_tokens: int, max_lines: int = 128) -> Iterator[list[str]]:

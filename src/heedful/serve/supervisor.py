@@ -158,15 +158,22 @@ class WorkerProcess:
             await asyncio.sleep(0.01)
         if self.process.stdin is not None:
             self.process.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.ended.wait(), 1)
-        self.kill()
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), 1)
+            self.kill()  # then wait again, so that no process is left behind
 
 
 class WorkerSupervisor:
-    """Keeps one worker running: restarts it after a crash, and replaces it without a pause to change the model."""
+    """Keeps one worker running: restarts it after a crash, and replaces it without a pause to change the model.
 
-    def __init__(self, model_dir: Path, *, threads: int | None = None, max_request_tokens: int = 4096) -> None:
+    `name` is the name of the model in the API; by default that of the directory.
+    """
+
+    def __init__(
+        self, model_dir: Path, *, name: str = "", threads: int | None = None, max_request_tokens: int = 4096
+    ) -> None:
+        self.name = name or model_dir.name
         self.model_dir = model_dir.resolve()  # a symbolic link may change later
         self.threads, self.max_request_tokens = threads, max_request_tokens
         self.worker: WorkerProcess | None = None
@@ -252,3 +259,12 @@ class WorkerSupervisor:
             await self.worker.retire(0.0)
         for task in self.retiring:
             task.cancel()
+
+
+async def start_workers(supervisors: Sequence[WorkerSupervisor]) -> None:
+    """Open all models at the same time; if one of them fails, stop the others and raise its error."""
+    starts = [supervisor.start() for supervisor in supervisors if supervisor.worker is None]
+    errors = [error for error in await asyncio.gather(*starts, return_exceptions=True) if error is not None]
+    if errors:
+        await asyncio.gather(*(supervisor.close() for supervisor in supervisors))
+        raise errors[0]

@@ -165,7 +165,16 @@ def run_autopilot(
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_text(file, format_toml(decisions, requested))
     world.barrier()
-    return load(file)
+    return override_length(load(file), requested)
+
+
+def override_length(settings: Settings, requested: Settings) -> Settings:
+    """The settings, with the time or steps of the command if it names one: a run may be made longer."""
+    train = requested.train
+    if train.time is None and train.steps is None:
+        return settings
+    length = {"time": train.time, "steps": train.steps}
+    return settings.model_copy(update={"train": settings.train.model_copy(update=length)})
 
 
 def decide_settings(
@@ -338,7 +347,12 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in requested.data.train:
         for block in read_pairs(
-            corpus.files, requested.source, requested.target, max_line_bytes=requested.data.max_line_bytes
+            corpus.files,
+            requested.source,
+            requested.target,
+            max_line_bytes=requested.data.max_line_bytes,
+            columns=corpus.columns,
+            sheet=corpus.sheet,
         ):
             if pairs < MAX_LETTER_PAIRS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
@@ -438,7 +452,8 @@ def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
 def check_same_request(requested: Settings, file: Path) -> None:
     """Raise a ConfigError if autopilot.toml was written for other settings."""
     before, now = (dict(flatten(explicit_settings(settings))) for settings in (load(file), requested))
-    if changes := describe_changes(before, now, now, "in the file"):
+    keys = [key for key in now if key not in ("train.time", "train.steps")]  # a run may be made longer
+    if changes := describe_changes(before, now, keys, "in the file"):
         raise ConfigError(
             f"{file} was written for another command:\n{changes}\nUse that command again, choose another directory "
             f"(--out), or train with this file: heedful train {file}"

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heedful.errors import HeedfulError
+from heedful.errors import ConfigError, HeedfulError
 from heedful.files import file_sha256, replace_text, sync_path, write_synced
 
 FORMAT = 2
@@ -214,6 +214,12 @@ def checkpoint_folders(run: Path, prefix: str = "step") -> list[Path]:
         return sorted((path for path in run.iterdir() if re.fullmatch(rf"{prefix}-\d+", path.name)), reverse=True)
     except FileNotFoundError:
         return []
+
+
+def check_has_steps(run: Path) -> None:
+    """Raise a ConfigError unless a run has a checkpoint after its first step."""
+    if not any(read_state(folder).get("step") for folder in checkpoint_folders(run)):
+        raise ConfigError(f"{run} has no checkpoint to make a model from: train first, without --finish")
 
 
 def list_files(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 A run with a time limit does not know its last step in advance: it starts from an estimate and corrects it. Every
 correction is appended to `refits`. Positions depend only on `steps` and `refits`, so a second run with the same refits
-has the same learning rates, even if it is faster or slower.
+has the same learning rates, even if it is faster or slower. A run that was made longer has a correction as well.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,18 @@ class Clock:
         """The schedule position of a step, from 0 to `steps`; a correction spreads the remaining positions evenly.
 
         p(k) = k before the first correction (a, b);  p(k) = steps - (steps - p(a)) (b - k) / (b - a) after it
+
+        If the schedule is already at its end at step a, it continues where a schedule of b steps would be:
+        p(a) = steps * a / b, so that p(k) = steps * k / b after it.
         """
         last_refit, position, end = 0, 0.0, self.steps
         for refit_step, new_end in self.refits:
             if refit_step >= step:
                 break
-            position, last_refit, end = self._interpolate(position, last_refit, end, refit_step), refit_step, new_end
+            position = self._interpolate(position, last_refit, end, refit_step)
+            if position >= self.steps and new_end > refit_step:
+                position = self.steps * refit_step / new_end
+            last_refit, end = refit_step, new_end
         return self._interpolate(position, last_refit, end, step)
 
     def _interpolate(self, position: float, last_refit: int, end: int, step: int) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heedful.corpus.replay import REPLAY_NAME
 from heedful.data.batch import Batch, collate
 from heedful.data.plan import EpochPosition, MicroBatch, Plan
 from heedful.data.resampling import ResegmentedCorpus
@@ -55,12 +56,13 @@ def load_data(prepared: PreparedData, *, validate_pairs: int, regularization: fl
 def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[StoredCorpus, ...], ValidationSet]:
     """Training corpora and validation set (the validation corpora, or the end of the largest training corpus).
 
-    Prepared text is ordered by hash, so its last pairs are a random sample.
+    Prepared text is ordered by hash, so its last pairs are a random sample. Replayed corpora are not validated on.
     """
     train, validation = prepared.train, prepared.split("validation")
     if validation:
         return train, read_pairs(validation, max_pairs)
-    largest = max(range(len(train)), key=lambda index: train[index].num_rows)
+    new = [index for index, corpus in enumerate(train) if not corpus.name.startswith(REPLAY_NAME)]
+    largest = max(new or range(len(train)), key=lambda index: train[index].num_rows)
     count = min(max_pairs, train[largest].num_rows // 10)
     if not count:
         raise DataError(

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from heedful.training.usability import ScoredSample, UsabilityFigures
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -48,7 +50,7 @@ class Stepped:
     epoch: float
     skipped: int  # steps, since the start of the run
     elapsed: float  # seconds since the start of the run, resumes included
-    remaining: float  # seconds, as estimated now
+    remaining: float | None  # seconds until the run ends, as estimated now
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,15 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Finishing:
+    """A task after the last step is about to start."""
+
+    step: int
+    task: str
+    remaining: float | None  # seconds until the run ends, as estimated now
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Training has ended, and the model directory is written."""
 
@@ -114,9 +125,12 @@ class Ended:
     scores: dict[str, Any]
     model: str
     elapsed: float
+    figures: UsabilityFigures | None = None
+    best: tuple[ScoredSample, ...] = ()  # of the validation set
+    worst: tuple[ScoredSample, ...] = ()
 
 
-Event = Note | Began | Stepped | Validated | Saved | Refitted | Skipped | Ended
+Event = Note | Began | Stepped | Validated | Saved | Refitted | Skipped | Finishing | Ended
 EventHandler = Callable[[Event], None]
 
 

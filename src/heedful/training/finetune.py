@@ -3,21 +3,24 @@
     heedful train new.en new.de --from my-model --out my-model-2 --time 20m
 
 The [model], the vocabulary and the initial weights come from that model. Fine-tuning takes smaller steps than training
-from scratch: settings that are left open get FINETUNING_DEFAULTS.
+from scratch: settings that are left open get FINETUNING_DEFAULTS. If the run that made the model still exists, its
+validation text becomes a test corpus, OLD_VALIDATION, which shows what the model forgets.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.bundle import open_bundle, read_float_weights
-from heedful.config import ModelSettings, Settings
-from heedful.data.store import MANIFEST, SIDES
-from heedful.errors import ConfigError
-from heedful.files import file_sha256
+from heedful.config import CorpusSettings, ModelSettings, Settings, load
+from heedful.corpus.replay import find_run
+from heedful.data.store import MANIFEST, SIDES, open_prepared
+from heedful.errors import ConfigError, HeedfulError
+from heedful.files import file_sha256, update_text
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+OLD_VALIDATION = "old_validation"  # the name of the test corpus
 FINETUNING_DEFAULTS: dict[str, Any] = {
     "learning_rate": 2e-4,
     "warmup_steps": 100,
@@ -64,6 +67,42 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
             "train": settings.train.model_copy(update=defaults),
         }
     )
+
+
+def add_old_validation(settings: Settings) -> Settings:
+    """Fine-tuning settings with the validation text of the old run as a test corpus, if that run still exists."""
+    if settings.init_from is None or any(corpus.name == OLD_VALIDATION for corpus in settings.data.test):
+        return settings
+    folder = Path(settings.train.output_dir)
+    files = tuple(str(folder / f"{OLD_VALIDATION}.{side}") for side in (settings.source, settings.target))
+    if not all(Path(file).is_file() for file in files):
+        texts = read_old_validation(settings)
+        if texts is None:
+            return settings
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, lines in zip(files, texts, strict=True):
+            update_text(Path(file), "".join(f"{line}\n" for line in lines))
+    corpus = CorpusSettings(files=files, name=OLD_VALIDATION)
+    data = settings.data.model_copy(update={"test": (*settings.data.test, corpus)})
+    return settings.model_copy(update={"data": data})
+
+
+def read_old_validation(settings: Settings) -> tuple[list[str], list[str]] | None:
+    """Source and target of the old run's validation text; None if there is none, or if its pairs have tags."""
+    from heedful.training.data import split_validation
+
+    run = find_run(settings.init_from or "")
+    if run is None:
+        return None
+    old = load(run / "heedful.toml")
+    try:
+        prepared = open_prepared(old.data.prepared_dir)
+    except HeedfulError:
+        return None
+    if any(corpus["tag"] for corpus in prepared.manifest["corpora"]):
+        return None
+    validation = split_validation(prepared, old.train.validate_pairs)[1]
+    return validation.texts, validation.references
 
 
 def without_dropout(model: ModelSettings) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from heedful.alignment import AlignmentMethod, AttentionExample, correlate_piece
 from heedful.bundle import Bundle, GenerationSettings, model_card, open_bundle, write_bundle
 from heedful.confidence import MIN_SENTENCES
 from heedful.config import Settings
+from heedful.data.prepare import delete_early_stages
 from heedful.data.store import MANIFEST
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
@@ -22,15 +23,18 @@ from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.training import checkpoint
-from heedful.training.checkpoint import checkpoint_folders, checkpoint_name, read_json_lines
+from heedful.training.checkpoint import checkpoint_folders, checkpoint_name
 from heedful.training.data import TrainingData, ValidationSet, read_pairs
 from heedful.training.distributed import World, gather_weights
 from heedful.training.events import Ended, Note
-from heedful.training.finetune import load_initial_weights
-from heedful.training.metrics_log import MetricsLog
+from heedful.training.finetune import OLD_VALIDATION, load_initial_weights
+from heedful.training.finish_progress import FinishProgress
+from heedful.training.history import History
+from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
+from heedful.training.usability import assess_run
 from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.translation.calibrate import fit_translator, store_calibration
@@ -44,27 +48,43 @@ ALIGNMENT_PAIRS, ASSOCIATION_PAIRS = (
     5_000,
 )  # validation pairs, to find the head; training pairs, to relate the words
 LENGTH_PENALTIES = (1.0, 1.4, 0.6)  # tried on the validation set, as time allows
+WEIGHTS_UNITS, SEARCH_UNITS, WRITE_UNITS = 3, 5, 1  # duration in validations: choose weights, beam search, write model
 MAX_TESTED_LINES = 2_000  # in a significance test: bootstrapping more needs much memory
 
 
 def count_finish_validations(data: TrainingData) -> float:
     """The duration of `finish` in validations: one per candidate, and searches (penalties, tests, calibration)."""
-    num_searched_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test"))
-    if (num_calibration_pairs := len(calibration_pairs(data))) >= MIN_SENTENCES:
-        num_searched_pairs += num_calibration_pairs
-    num_searches = len(LENGTH_PENALTIES) + num_searched_pairs / max(1, len(data.validation))
-    return 3 + 5 * num_searches
+    num_test_pairs = sum(corpus.num_rows for corpus in data.prepared.split("test")) + count_old_pairs(data)
+    num_searches = len(LENGTH_PENALTIES)
+    return WEIGHTS_UNITS + SEARCH_UNITS * num_searches + search_units(num_test_pairs, data) + count_write_units(data)
 
 
-def finish(
+def count_old_pairs(data: TrainingData) -> int:
+    return sum(corpus.num_rows for corpus in data.prepared.split("test") if corpus.name == OLD_VALIDATION)
+
+
+def count_write_units(data: TrainingData) -> float:
+    """The duration of writing the model and calibrating its confidence, in validations."""
+    num_pairs = len(calibration_pairs(data))
+    return WRITE_UNITS + (search_units(num_pairs, data) if num_pairs >= MIN_SENTENCES else 0.0)
+
+
+def search_units(num_pairs: int, data: TrainingData) -> float:
+    """The duration of a beam search, in validations."""
+    return SEARCH_UNITS * num_pairs / max(1, len(data.validation))
+
+
+def finish_run(
     settings: Settings, data: TrainingData, world: World, device: torch.device, log: MetricsLog, result: TrainingResult
 ) -> Path:
     """Choose weights on the validation set, score them, write the model; a finished run stays unchanged."""
     run = Path(settings.train.output_dir)
     folder = run / "model"
-    if result.was_finished and (folder / MANIFEST).is_file() and has_ended(log.path):
+    if result.was_finished and (folder / MANIFEST).is_file() and seconds_at_end(log.path, result.step):
         if world.is_first and not (run / REPORT).is_file():
             write_report(run)
+        if world.is_first:
+            delete_work_files(settings, result)
         return open_bundle(folder).folder
     candidates = candidate_weights(
         run, world, device, log, result, init_from=settings.init_from, num_average=settings.train.average_checkpoints
@@ -75,27 +95,54 @@ def finish(
         return folder
     model = initialize_model(settings, data.prepared, device).eval()
     target, metric = data.prepared.tokenizer("target"), settings.train.best_by
+    unit_seconds = result.budget.usual_validation_seconds
+    progress = FinishProgress(log, result.step, count_finish_validations(data), unit_seconds)
+    progress.start("choosing the weights", WEIGHTS_UNITS)
     name, weights = choose_weights(candidates, model, data.validation, target, device, log, result.step, metric)
     copy_tensors_(named_weights(model), weights, name)
-    penalty, evaluations = evaluate_beam(model, data, target, device, metric, result)
+    penalty, evaluations = evaluate_beam(model, data, target, device, metric, result, progress)
     scores = {
         corpus: {score.name: asdict(score) for score in evaluation.scores} for corpus, evaluation in evaluations.items()
     }
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
+    if settings.init_from:
+        progress.start("measuring what was forgotten", search_units(count_old_pairs(data), data))
+        scores |= measure_forgetting(settings.init_from, model, data, evaluations, device, penalty, log, result.step)
+    progress.start("writing the model", count_write_units(data))
     reading = find_alignment_head(model, data, device)
     hypotheses = evaluations["validation"].hypotheses
     bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
     calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
+    assessment = assess_run(
+        evaluations["validation"].outputs,
+        data.validation.texts,
+        data.validation.references,
+        History.load(run),
+        is_finetuned=settings.init_from is not None,
+        keep_sentences=settings.train.show_samples > 0,
+    )
     summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
-    log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed))
+    log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed, *assessment))
     write_report(run)
+    delete_work_files(settings, result)
     return folder
 
 
-def has_ended(metrics: Path) -> bool:
-    """Whether metrics.jsonl records the end of the run."""
-    return any(record["event"] == "ended" for record in read_json_lines(metrics))
+def delete_work_files(settings: Settings, result: TrainingResult) -> None:
+    """Delete what a finished run does not need to be continued, unless `keep_work_files` is set.
+
+    The newest checkpoint stays, and the best weights, if they are from an earlier step. A prepared corpus outside the
+    directory of the run may belong to other runs, too, and stays as it is.
+    """
+    if settings.train.keep_work_files:
+        return
+    run, prepared = Path(settings.train.output_dir), Path(settings.data.prepared_dir)
+    checkpoint.prune(run, 1)
+    best = [] if result.best_step in (None, result.step) else [checkpoint_name(result.best_step, "best")]
+    checkpoint.prune(run, 0, "best", frozenset(best))
+    if prepared.is_relative_to(run):
+        delete_early_stages(prepared)
 
 
 # ------------------------------------------------------------------------------------------------ weights
@@ -166,7 +213,13 @@ def choose_weights(
 
 
 def evaluate_beam(
-    model: Seq2Seq, data: TrainingData, target: Tokenizer, device: torch.device, metric: str, result: TrainingResult
+    model: Seq2Seq,
+    data: TrainingData,
+    target: Tokenizer,
+    device: torch.device,
+    metric: str,
+    result: TrainingResult,
+    progress: FinishProgress,
 ) -> tuple[float, dict[str, Evaluation]]:
     """The best length penalty, and the scores of the validation set and every test corpus with it."""
 
@@ -176,14 +229,56 @@ def evaluate_beam(
     by_penalty: dict[float, Evaluation] = {}
     for penalty in LENGTH_PENALTIES:
         if by_penalty and not result.was_finished and result.budget.is_reserve_half_used:
+            progress.units_left -= SEARCH_UNITS * (len(LENGTH_PENALTIES) - len(by_penalty))
             break
+        progress.start(f"scoring validation with length penalty {penalty}", SEARCH_UNITS)
         by_penalty[penalty] = evaluate(model, data.validation, target, device, search(penalty))
     outputs = {penalty: evaluation.outputs for penalty, evaluation in by_penalty.items()}
     best = choose_length_penalty(outputs, data.validation.references, "chrf" if metric == "loss" else metric)
     evaluations = {"validation": by_penalty[best]}
     for corpus in data.prepared.split("test"):
+        progress.start(f"scoring {corpus.name}", search_units(corpus.num_rows, data))
         evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
     return best, evaluations
+
+
+def measure_forgetting(
+    init_from: str,
+    model: Seq2Seq,
+    data: TrainingData,
+    evaluations: Mapping[str, Evaluation],
+    device: torch.device,
+    penalty: float,
+    log: MetricsLog,
+    step: int,
+) -> dict[str, Any]:
+    """The scores of the old validation text before fine-tuning; logs how much was lost. `model` stays unchanged."""
+    if OLD_VALIDATION not in evaluations:
+        log(
+            Note(
+                f"forgetting is not measured: the run that made {init_from} has no validation text. To measure it, "
+                "pass old sentence pairs as a --test",
+                step=step,
+            )
+        )
+        return {}
+    new_weights = {name: weight.clone() for name, weight in named_weights(model).items()}
+    initial = load_initial_weights(init_from)
+    copy_tensors_(named_weights(model), {name: initial[name].to(device) for name in new_weights}, "start")
+    pairs = read_pairs([corpus for corpus in data.prepared.split("test") if corpus.name == OLD_VALIDATION])
+    search = SearchOptions(BEAM, length_penalty=penalty)
+    before = evaluate(model, pairs, data.prepared.tokenizer("target"), device, search)
+    copy_tensors_(named_weights(model), new_weights, "fine-tuned")
+    systems = {"before": before.outputs, "after": evaluations[OLD_VALIDATION].outputs}
+    systems = {name: list(outputs[:MAX_TESTED_LINES]) for name, outputs in systems.items()}
+    old, new = run_paired_test(["chrf"], systems, pairs.references[:MAX_TESTED_LINES])
+    change = f"chrF {old.value:.1f} -> {new.value:.1f} on the validation text of {init_from}"
+    if new.verdict == "worse":
+        advice = "to forget less, add --replay 0.3, which repeats old pairs, or train for a shorter time"
+        log(Note(f"fine-tuning has forgotten: {change}; {advice}", "warning", step))
+    else:
+        log(Note(f"fine-tuning has not forgotten: {change}", step=step))
+    return {f"{OLD_VALIDATION}_before": {score.name: asdict(score) for score in before.scores}}
 
 
 def choose_length_penalty(outputs: Mapping[float, Sequence[str]], references: Sequence[str], metric: str) -> float:

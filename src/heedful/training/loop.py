@@ -15,6 +15,7 @@ bit-identical to an uninterrupted one.
 import hashlib
 import json
 import math
+import shlex
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,13 +27,14 @@ from heedful.data.plan import MicroBatch, Plan
 from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.training.checkpoint import checkpoint_folders
-from heedful.training.clock import Clock
+from heedful.training.clock import Clock, fit_last_step
 from heedful.training.data import Corpora, TrainingData, line_numbers, load_batch, make_plan, mean_epoch
 from heedful.training.distributed import World, make_reducer
-from heedful.training.events import Began, Refitted, Skipped, Stepped
+from heedful.training.events import Began, Note, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights
-from heedful.training.machine import autocast, explain_out_of_memory
-from heedful.training.metrics_log import METRICS, MetricsLog
+from heedful.training.history import METRICS
+from heedful.training.machine import BUSY_SHARE, CoreMeter, autocast, explain_out_of_memory
+from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.model_state import ModelState
 from heedful.training.optimizer import gradient_norm, learning_rate_at, scale_gradients_, set_learning_rate
 from heedful.training.saver import CheckpointSaver
@@ -51,8 +53,11 @@ MAX_SHOWN_LINES = 20  # of a skipped batch
 class Interrupted(HeedfulError):
     """A signal stopped the run early; a checkpoint was saved."""
 
-    def __init__(self, exit_code: int, step: int) -> None:
-        super().__init__(f"stopped after step {step:,}, which is saved; to continue, run the same command again")
+    def __init__(self, exit_code: int, step: int, run: str) -> None:
+        super().__init__(
+            f"stopped after step {step:,}, which is saved; to continue, run the same command again. To get a model of "
+            f"what has been learned so far: {shlex.join(['heedful', 'train', run, '--finish'])}"
+        )
         self.exit_code = exit_code
 
 
@@ -74,7 +79,8 @@ class Trainer:
         is_new = not checkpoint_folders(folder)
         initial_weights = load_initial_weights(settings.init_from) if settings.init_from and is_new else None
         self.plan = self.make_plan(data.corpora)
-        self.state = TrainingState(Clock(options.steps or 0, options.refits))
+        self.length = options.time or f"{options.steps} steps"
+        self.state = TrainingState(Clock(options.steps or 0, options.refits), length=self.length)
         make_model = partial(initialize_model, settings, data.prepared, device)
         self.model_state = ModelState(make_model, options, world, initial_weights)
         self.reducer = make_reducer(
@@ -85,12 +91,17 @@ class Trainer:
         tokenizers = (data.prepared.tokenizer("source"), data.prepared.tokenizer("target"))
         self.snapshots = SnapshotRecorder(folder, data.validation, *tokenizers, device)
         self.throughput = ThroughputMeter()
+        self.cores, self.is_busy = CoreMeter(), False
         self.exit_code = 0  # of a stop request to any process
 
-    def train(self, stop_request: StopRequest) -> TrainingResult:
-        """Resume if possible, then train to the last step or until a stop is requested."""
+    def train(self, stop_request: StopRequest, *, finish: bool = False) -> TrainingResult:
+        """Resume if possible, then train to the last step or until a stop is requested; `finish`: train no further."""
         options, state = self.options, self.state
         self.budget.earlier_seconds = self.saver.resume(self.budget.elapsed)
+        if finish:
+            state.end_reason = state.end_reason or f"finished on request, of {state.clock.end:,} steps"
+        elif state.length != self.length:
+            self.change_length()
         was_finished = state.end_reason is not None
         self.log_start()
         self.model_state.model.train()
@@ -109,9 +120,25 @@ class Trainer:
                     regular = self.is_checkpoint_due or state.end_reason is not None
                     self.saver.save(self.budget.elapsed, regular=regular)
             if self.exit_code and state.end_reason is None:
-                raise Interrupted(self.exit_code, state.step)
+                raise Interrupted(self.exit_code, state.step, options.output_dir)
         best_step = state.best.step
         return TrainingResult(state.step, state.end_reason, best_step, self.model_state, self.budget, was_finished)
+
+    def change_length(self) -> None:
+        """Continue a run whose `train.time` or `train.steps` was changed: refit the schedule to the new last step."""
+        options, state, budget = self.options, self.state, self.budget
+        end = options.steps or 0
+        if options.time is not None and state.step:
+            budget.earlier_seconds = max(budget.earlier_seconds, seconds_at_end(self.log.path, state.step))
+            pace = state.step / max(1e-9, budget.earlier_seconds)
+            end = fit_last_step(state.step, budget.elapsed, pace, budget.usable_seconds)
+            end = int(self.world.broadcast([float(end)], self.device)[0])
+        if end <= state.step:  # what is left is for the final scoring
+            state.end_reason = state.end_reason or "the time limit is reached"
+            return
+        state.clock = state.clock.refit(state.step, end) if state.step else Clock(end, options.refits)
+        state.end_reason, state.validations_since_best, state.length = None, 0, self.length
+        self.log(Refitted(state.step, end))
 
     def train_step(self, stop_request: StopRequest) -> Verdict:
         """Take one step, or skip it if its gradient is a spike."""
@@ -213,13 +240,27 @@ class Trainer:
         )
         self.throughput.start()
 
+    def note_load(self) -> None:
+        """Note when other programs begin or stop to take a large share of the cores."""
+        wait_share = self.cores.wait_share
+        self.cores.restart()
+        if not self.is_busy and wait_share > BUSY_SHARE:
+            self.log(
+                Note(
+                    f"the machine is busy: this run waits {wait_share:.0%} of its time for a free core",
+                    step=self.state.step,
+                )
+            )
+        elif self.is_busy and wait_share < BUSY_SHARE / 2:
+            self.log(Note("the machine is free again", step=self.state.step))
+        self.is_busy = wait_share > (BUSY_SHARE / 2 if self.is_busy else BUSY_SHARE)
+
     def log_step(self) -> None:
         if self.throughput.is_empty:
             return
+        self.note_load()
         state, pace = self.state, self.throughput.steps_per_second
-        averages, remaining = self.throughput.take_averages(), self.budget.remaining
-        if remaining is None:
-            remaining = (state.clock.end - state.step) / pace if pace else 0.0
+        averages = self.throughput.take_averages()
         self.log(
             Stepped(
                 step=state.step,
@@ -230,7 +271,7 @@ class Trainer:
                 ),
                 skipped=state.spike_guard.skipped,
                 elapsed=self.budget.elapsed,
-                remaining=max(0.0, remaining),
+                remaining=self.budget.estimate_remaining(state.clock.end - state.step, pace),
                 **asdict(averages),
             )
         )

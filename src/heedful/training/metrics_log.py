@@ -10,8 +10,7 @@ from heedful.errors import ConfigError, HeedfulError
 from heedful.files import lock_file, replace_text
 from heedful.training.checkpoint import read_json_lines
 from heedful.training.events import Event, EventHandler, event_record
-
-METRICS = "metrics.jsonl"
+from heedful.training.history import METRICS
 
 
 class MetricsLog:
@@ -74,3 +73,15 @@ class MetricsLog:
             with suppress(OSError):  # a full disk must not hide the error that ended the run
                 self.stream.close()
             self.lock_file.close()
+
+
+def seconds_at_end(path: Path, step: int) -> float:
+    """Seconds that the run had taken when its model was finished at this step; 0 if no model was."""
+    return max(
+        (
+            record["elapsed"]
+            for record in read_json_lines(path)
+            if record["event"] == "ended" and record["step"] == step
+        ),
+        default=0.0,
+    )

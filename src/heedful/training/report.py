@@ -1,17 +1,21 @@
-"""report.html: one page about a run, which needs no network, no server and no JavaScript.
+"""report.html: one page about a run, which needs no network and no server.
 
     write_report(Path("run"))        # reads the files of run/, writes run/report.html
 
-It reads metrics.jsonl, heedful.toml and requested.json of the run, and the manifests of its corpus and its model. The
-same files always give the same page. torch is not needed.
+It reads metrics.jsonl, snapshots.jsonl, heedful.toml and requested.json of the run, and the manifests of its corpus and
+its model. The same files always give the same page. torch is not needed.
+
+The page is written in English and can be read without JavaScript. Its script adds the film of the training, and
+switches to another language: each text that it translates has the attributes `data-t` (a key of words.json) and
+`data-values`.
 """
 
 import json
 import platform
+import shlex
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -19,27 +23,49 @@ from typing import Any
 
 import heedful
 from heedful.html import (
+    VIEWER,
     Curve,
     Html,
     Plot,
     draw_chart,
     escape_text,
     fill_template,
+    join_scripts,
     remark,
     section,
     table,
     tag,
     write_html,
 )
+from heedful.text.normalize import escape_invisible
+from heedful.trace import (
+    SNAPSHOTS,
+    Array,
+    Blob,
+    Snapshot,
+    TraceDocument,
+    dump_trace,
+    read_snapshots,
+    weights_blob,
+)
+from heedful.training.clock import format_duration
+from heedful.training.history import History, Record
+from heedful.training.usability import UsabilityFigures, suggest_seconds, usability_level, usability_phrases
+from heedful.training.words import Phrase, load_words
 
 REPORT = "report.html"
 TEMPLATE = Path(__file__).with_name(REPORT)
+SCRIPTS = (
+    *(VIEWER / name for name in ("data.js", "state.js", "draw.js", "film.js")),
+    Path(__file__).with_name("report.js"),
+)  # concatenated in this order
+FILM_WORDS = ("film", "training-step", "sentence", "play", "map")  # of the viewer's glossary
+MAX_FILM_FRAMES = 24
 MANIFEST = "manifest.json"  # of a model, and of a prepared corpus
 LABELS = {"bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch"}
-SEARCH_LABELS = {"beam": "beam size", "length_penalty": "length penalty"}
+SEARCH_LABELS = (("beam", "beam-size"), ("length_penalty", "length-penalty"))
+NEXT_COMMANDS = {"next-translate": "translate", "next-serve": "serve"}
 MAX_COMPARED_PIECES = 400  # longer sentences are not compared
-
-Record = Mapping[str, Any]
 
 
 def write_report(run: Path) -> Path:
@@ -51,24 +77,28 @@ def write_report(run: Path) -> Path:
 def render_report(run: Path) -> str:
     toml, requested = (run / "heedful.toml").read_text(encoding="utf-8"), read_json(run / "requested.json")
     tree = tomllib.loads(toml)
-    history = History.from_records(read_records(run / "metrics.jsonl"))
+    history = History.load(run)
     plots = make_plots(history)
     curves = [tag("div", *map(draw_chart, plots), class_="charts")] if plots else []
     parts = (
         render_heading(tree, history, run / "model" / MANIFEST),
-        section("Scores", render_scores(history)),
-        section("Curves", curves),
-        section("The same sentences at each validation", render_samples(history)),
-        section("Data", render_data(tree, requested)),
-        section("Choices and notes", render_notes(history)),
-        section("Settings", render_settings(toml, tree, requested)),
-        section("Versions and hashes", render_versions(run, requested)),
+        section(say("next"), render_commands(run, history)),
+        section(say("scores"), render_scores(history)),
+        section(say("curves"), curves),
+        tag("div", id="film-place"),
+        section(say("extremes"), render_extremes(tree, history)),
+        section(say("samples"), render_samples(history)),
+        section(say("data"), render_data(tree, requested)),
+        section(say("notes"), render_notes(history)),
+        section(say("settings"), render_settings(toml, tree, requested)),
+        section(say("versions"), render_versions(run, requested)),
     )
     return fill_template(
         TEMPLATE.read_text(encoding="utf-8"),
         title=f"{tree['source']} → {tree['target']}",
         body=Html("\n".join(parts)),
-        data=[plot.to_json() for plot in plots],
+        data={"charts": [plot.to_json() for plot in plots], "words": page_words(), **load_film(run)},
+        code=join_scripts(SCRIPTS),
     )
 
 
@@ -78,59 +108,23 @@ def read_json(path: Path) -> Record:
     return content
 
 
-# ---------------------------------------------------------------------------------------------------- events
+# ---------------------------------------------------------------------------------------------------- text
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """The records of metrics.jsonl; a partly written line is skipped."""
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
+def say(key: str, *values: str) -> Html:
+    """A text of words.json in English, which the page's script can translate."""
+    shown = tuple(map(escape_invisible, values))
+    attributes = {"data_values": json.dumps(shown)} if shown else {}
+    return tag("span", Phrase(key, shown).english, data_t=key, **attributes)
 
 
-@dataclass(frozen=True)
-class History:
-    """The events of a run, grouped by kind."""
-
-    kinds: Mapping[str, list[Record]]
-
-    @classmethod
-    def from_records(cls, records: Iterable[Record]) -> "History":
-        """Group records by kind; if a step was repeated after a rollback, only its last record counts."""
-        kinds: dict[str, list[Record]] = defaultdict(list)
-        for record in records:
-            same_kind = kinds[record["event"]]
-            if record["event"] in ("stepped", "validated"):
-                while same_kind and is_superseded(same_kind[-1], record):
-                    same_kind.pop()
-            same_kind.append(record)
-        return cls(kinds)
-
-    def __getitem__(self, kind: str) -> list[Record]:
-        return self.kinds.get(kind, [])
-
-    def last(self, kind: str) -> Record:
-        return self[kind][-1] if self[kind] else {}
-
-    @property
-    def last_step(self) -> int:
-        """The last step that was logged or validated."""
-        return max((record["step"] for kind in ("stepped", "validated") for record in self[kind]), default=0)
-
-    @property
-    def validations(self) -> list[Record]:
-        """One validation per step, without those of other weights at the end of the run."""
-        by_step: dict[int, Record] = {}
-        for record in self["validated"]:
-            if record["weights"] == self["validated"][0]["weights"]:
-                by_step.setdefault(record["step"], record)
-        return list(by_step.values())
-
-
-def is_superseded(old: Record, new: Record) -> bool:
-    return bool(old["step"] > new["step"]) or all(old.get(key) == new.get(key) for key in ("step", "weights"))
+def page_words() -> dict[str, dict[str, str]]:
+    """Language -> key -> text, with those of the film."""
+    film_words = read_json(VIEWER / "glossary.json")
+    return {
+        language: {**{key: film_words[language][key] for key in FILM_WORDS}, **words}
+        for language, words in load_words().items()
+    }
 
 
 def mark_matches(reference: str, output: str) -> list[tuple[str, bool]]:
@@ -144,33 +138,116 @@ def mark_matches(reference: str, output: str) -> list[tuple[str, bool]]:
     return [(piece + space, index in matching) for index, piece in enumerate(actual)]
 
 
+# ---------------------------------------------------------------------------------------------------- the film
+
+
+def load_film(run: Path) -> dict[str, Any]:
+    """The snapshots of the run with the attention of the head that aligns best, at most MAX_FILM_FRAMES of them."""
+    series = read_snapshots(run / SNAPSHOTS)
+    if series is None:
+        return {}
+    method = read_json(run / "model" / "training_statistics.json").get("alignment") or {}
+
+    def keep_one_head(blob: Blob | None) -> Blob | None:
+        return blob and weights_blob(select_head(blob.array(), method.get("layer"), method.get("head")))
+
+    def thin(frame: Snapshot) -> Snapshot:
+        takes = (take.model_copy(update={"attention": keep_one_head(take.attention)}) for take in frame.takes)
+        return frame.model_copy(update={"takes": tuple(takes)})
+
+    frames = tuple(map(thin, choose_evenly(series.frames, MAX_FILM_FRAMES)))
+    trace = TraceDocument(film=series.model_copy(update={"frames": frames}))
+    return {
+        "film": json.loads(dump_trace(trace))["film"],
+        "reading": {"layer": 0, "head": 0, "step": method.get("step")},
+    }
+
+
+def select_head(attention: Array, layer: int | None, head: int | None) -> Array:
+    """[L, H, T, S] -> [1, 1, T, S]: one head, or the mean of those that are left open or were not stored."""
+    layers = attention if layer is None else attention[layer : layer + 1]
+    heads = layers if head is None or head >= layers.shape[1] else layers[:, head : head + 1]
+    mean: Array = heads.mean((0, 1), keepdims=True)
+    return mean
+
+
+def choose_evenly(frames: Sequence[Snapshot], count: int) -> list[Snapshot]:
+    """At most `count` items, evenly spaced, with the first and the last."""
+    if len(frames) <= count:
+        return list(frames)
+    return [frames[round(index * (len(frames) - 1) / (count - 1))] for index in range(count)]
+
+
 # ---------------------------------------------------------------------------------------------------- the sections
 
 
 def render_heading(tree: Record, history: History, manifest: Path) -> Html:
-    """The languages, how the run ended, and the main numbers."""
+    """The languages, whether the model is usable, how the run ended, and the main numbers."""
     began, stepped, ended = history.last("began"), history.last("stepped"), history.last("ended")
     validation_scores = ended.get("scores", {}).get("validation", {})
-    tiles = {f"{LABELS[name]}, validation": f"{score['value']:.1f}" for name, score in validation_scores.items()}
-    tiles["steps"] = f"{history.last_step:,}"
+    tiles = {say("tile-validation", LABELS[name]): f"{score['value']:.1f}" for name, score in validation_scores.items()}
+    tiles[say("steps")] = f"{history.last_step:,}"
     if stepped:
-        tiles["passes over the data"] = f"{stepped['epoch']:.1f}"
-        tiles["time"] = str(timedelta(seconds=int({**stepped, **ended}["elapsed"])))
+        tiles[say("passes")] = f"{stepped['epoch']:.1f}"
+        tiles[say("time")] = str(timedelta(seconds=int({**stepped, **ended}["elapsed"])))
     if began:
-        tiles["weights"], tiles["pairs"] = f"{began['parameters']:,}", f"{began['pairs']:,}"
-        tiles["device"] = f"{began['device']}, {began['precision']}" + f" × {began['ranks']}" * (began["ranks"] > 1)
-    status = "not finished"
+        tiles[say("weights")], tiles[say("pairs")] = f"{began['parameters']:,}", f"{began['pairs']:,}"
+        tiles[say("device")] = f"{began['device']}, {began['precision']}" + f" × {began['ranks']}" * (
+            began["ranks"] > 1
+        )
+    status: list[object] = [": ", say("not-finished")]
     if ended:
-        status = f"{ended['why']}; best weights: {ended['weights']}"
+        status = [": ", say_reason(ended["why"]), "; ", say("best-weights", ended["weights"])]
     if manifest.is_file():
         written = datetime.fromtimestamp(manifest.stat().st_mtime)
-        status += f"; the model was written on {written:%Y-%m-%d at %H:%M}"
+        status += ["; ", say("written-on", f"{written:%Y-%m-%d %H:%M}")]
     return tag(
         "header",
-        tag("h1", f"{tree['source']} → {tree['target']}"),
-        remark(f"A training run of heedful: {status}."),
+        tag("div", tag("h1", f"{tree['source']} → {tree['target']}"), tag("div", id="languages"), class_="title"),
+        *render_usability(history),
+        remark(say("a-run"), *status, "."),
         tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles.items()), class_="tiles"),
     )
+
+
+def read_figures(history: History) -> UsabilityFigures | None:
+    """The figures that the run recorded at its end; None if it has not ended, or recorded other ones."""
+    figures = history.last("ended").get("figures") or {}
+    return UsabilityFigures(**figures) if set(figures) == set(UsabilityFigures.__slots__) else None
+
+
+def render_usability(history: History) -> Iterator[Html]:
+    """Good: BLEU 55.2 (53.8 to 56.6) on 1,000 validation sentences."""
+    if figures := read_figures(history):
+        level, *reasons = usability_phrases(figures)
+        parts: list[object] = [tag("strong", say(level.key), ":"), " "]
+        for reason in reasons:
+            parts += [say(reason.key, *reason.values), "; "]
+        yield tag("p", *parts[:-1], ".", class_=f"usability {level.key}")
+
+
+def say_reason(why: str) -> Html:
+    """Why the run ended; a reason that is not in words.json stays in English."""
+    key = f"why: {why}"
+    return say(key) if key in load_words()["en"] else tag("span", why, lang="en")
+
+
+def render_commands(run: Path, history: History) -> Iterator[Html]:
+    """What to type next: first what makes the model usable, if it is not yet."""
+    if ended := history.last("ended"):
+        folder = run.resolve()
+        commands = {key: ["heedful", verb, str(folder)] for key, verb in NEXT_COMMANDS.items()}
+        commands = advise_command(folder, read_figures(history), ended["elapsed"]) | commands
+        yield table(("", ""), [(say(key), shlex.join(words)) for key, words in commands.items()], code=[1])
+
+
+def advise_command(run: Path, figures: UsabilityFigures | None, elapsed_seconds: float) -> dict[str, list[str]]:
+    """A key of words.json and the command that helps most to make the model usable; empty if it is."""
+    level = usability_level(figures) if figures else ""
+    if figures and level == "not-yet":
+        duration = format_duration(suggest_seconds(figures, elapsed_seconds))
+        return {"next-continue": ["heedful", "train", str(run), "--time", duration]}
+    return {"next-check": ["heedful", "check", str(run / "heedful.toml")]} if level == "not-usable" else {}
 
 
 def render_scores(history: History) -> Iterator[Html]:
@@ -183,19 +260,20 @@ def render_scores(history: History) -> Iterator[Html]:
         for name, score in scores.items()
     ]
     if rows:
-        search = [f"{label} {final[key]}" for key, label in SEARCH_LABELS.items() if key in final]
-        yield remark(", ".join(["Computed with sacreBLEU", *search]) + ".")
-        yield table(("corpus", "score", "value", "signature"), rows, code=[3])
+        search = [(", ", say(key, str(final[name]))) for name, key in SEARCH_LABELS if name in final]
+        yield remark(say("computed-with"), *(part for parts in search for part in parts), ".")
+        yield table([say(key) for key in ("corpus", "score", "value", "signature")], rows, code=[3])
     if validations := history["validated"]:
         keys = ("step", "weights", "loss", "perplexity", "chrf", "bleu")
-        lines = [[*(record[key] for key in keys), "best so far" if record["best"] else ""] for record in validations]
-        labels = [LABELS.get(key, key) for key in keys]
-        summary = tag("summary", f"{len(validations)} validations (greedy search)")
+        best = say("best-so-far")
+        lines = [[*(record[key] for key in keys), best if record["best"] else ""] for record in validations]
+        labels = [LABELS[key] if key in LABELS else say(key) for key in keys]
+        summary = tag("summary", say("num-validations", f"{len(validations):,}"))
         yield tag("details", summary, table([*labels, ""], lines))
 
 
 def make_plots(history: History) -> list[Plot]:
-    """The plots of a run that have at least one point."""
+    """The plots of a run that have at least one point; their names are texts of words.json."""
     stepped, validations, end = history["stepped"], history.validations, history.last_step
     skipped = [
         (record["step"], f"step {record['step']:,}: {record['why']}")
@@ -219,20 +297,52 @@ def make_plots(history: History) -> list[Plot]:
     return [plot for plot in plots if plot.curves and all(curve.points for curve in plot.curves)]
 
 
+def render_extremes(tree: Record, history: History) -> Iterator[Html]:
+    """The validation sentences with the highest and with the lowest chrF."""
+    ended = history.last("ended")
+    if not ended.get("best"):
+        return
+    yield remark(say("extremes-note", str(len(ended["best"]))))
+    for key in ("best", "worst"):
+        yield tag("h3", say(key))
+        rows = [
+            (
+                round(sample["chrf"]),
+                tag(
+                    "dl",
+                    *render_side("source", sample["source"], tree["source"]),
+                    *render_side("reference", sample["reference"], tree["target"]),
+                    *render_side("output", mark_output(sample), tree["target"]),
+                    class_="sides",
+                ),
+            )
+            for sample in ended[key]
+        ]
+        yield table(("chrF", ""), rows)
+
+
+def render_side(key: str, text: str, language: str) -> tuple[Html, Html]:
+    return tag("dt", say(key)), tag("dd", text, lang=language, dir="auto")
+
+
+def mark_output(sample: Record) -> Html:
+    """The output, with the parts that match the reference in bold."""
+    pieces = mark_matches(sample["reference"], sample["output"])
+    return Html("".join(tag("b", piece) if matches else escape_text(piece) for piece, matches in pieces))
+
+
 def render_samples(history: History) -> Iterator[Html]:
     """Each sample sentence with its translation at every validation."""
     outputs: dict[tuple[str, str], list[tuple[int, Html]]] = defaultdict(list)
     for validated in history.validations:
         for sample in validated["samples"]:
-            pieces = mark_matches(sample["reference"], sample["output"])
-            marked = "".join(tag("b", piece) if matches else escape_text(piece) for piece, matches in pieces)
-            outputs[sample["source"], sample["reference"]].append((validated["step"], Html(marked)))
+            outputs[sample["source"], sample["reference"]].append((validated["step"], mark_output(sample)))
     if outputs:
-        yield remark("Bold text also occurs in the reference, in the same order.")
+        yield remark(say("samples-note"))
     for (source, reference), rows in outputs.items():
         yield tag("p", source, class_="source")
-        yield remark(f"reference: {reference}")
-        yield table(("step", "output"), rows)
+        yield remark(say("reference"), ": ", reference)
+        yield table((say("step"), say("output")), rows)
 
 
 def render_data(tree: Record, requested: Record) -> Iterator[Html]:
@@ -240,7 +350,7 @@ def render_data(tree: Record, requested: Record) -> Iterator[Html]:
     folder = Path(tree["data"]["prepared_dir"])
     manifest = read_json(folder / MANIFEST)
     if manifest.get("fingerprint") != requested.get("corpus"):
-        yield remark(f"The corpus of this run is no longer in {folder}.")
+        yield remark(say("corpus-gone", str(folder)))
         return
     counts: Mapping[str, int] = manifest["counts"]
 
@@ -251,16 +361,19 @@ def render_data(tree: Record, requested: Record) -> Iterator[Html]:
     dropped = counts_of("dropped.")
     if tree["clean"]["duplicates"] == "drop":
         dropped["duplicates"] = counts.get("duplicates", 0)
-    rows = [(f"read, {split}", count, "") for split, count in reads.items() if count]
-    rows.append(("lines that could not be read", counts.get("rejected", 0), ""))
-    rows += [(f"dropped: {rule}", count, f"{count / reads['train']:.2%}") for rule, count in dropped.items()]
-    rows.append(("kept for training", sum(counts_of("rows.").values()), ""))
+    rows: list[tuple[Html, int, object]] = [
+        (say(f"read-{split}"), count, "") for split, count in reads.items() if count
+    ]
+    rows.append((say("unreadable"), counts.get("rejected", 0), ""))
+    rows += [(say("dropped", rule), count, f"{count / reads['train']:.2%}") for rule, count in dropped.items()]
+    rows.append((say("kept"), sum(counts_of("rows.").values()), ""))
     rows += [
-        (f"normalized: {change.replace('_', ' ')}", count, "") for change, count in counts_of("normalized.").items()
+        (say("normalized", change.replace("_", " ")), count, "") for change, count in counts_of("normalized.").items()
     ]
     for side, tokenizer in manifest["tokenizers"].items():
         tokens_per_word = counts.get(f"tokens.{side}", 0) / max(1, counts.get(f"words.{side}", 0))
-        rows.append((f"vocabulary of {manifest[side]}", tokenizer["size"], f"{tokens_per_word:.2f} tokens per word"))
+        name = say("vocabulary-of", manifest[side])
+        rows.append((name, tokenizer["size"], say("tokens-per-word", f"{tokens_per_word:.2f}")))
     yield table(("", "", ""), rows)
 
 
@@ -269,25 +382,23 @@ def render_notes(history: History) -> Iterator[Html]:
     rows: list[tuple[int, object]] = []
     notes = ((record["step"], record["level"], record["text"]) for record in history["note"])
     for step, level, text in dict.fromkeys(notes):
-        rows.append((step, tag("span", text, class_="warning") if level == "warning" else text))
-    rows += [(record["step"], f"the last step is now {record['steps']:,}") for record in history["refitted"]]
+        rows.append((step, tag("span", text, class_="warning" if level == "warning" else "note", lang="en")))
+    rows += [(record["step"], say("moved-end", f"{record['steps']:,}")) for record in history["refitted"]]
     for record in history["skipped"]:
         lines = ", ".join(f"{corpus}:{line}" for corpus, line in record["lines"])
-        rows.append(
-            (record["step"], tag("span", f"skipped ({record['why']}); its batch contained {lines}", class_="warning"))
-        )
+        rows.append((record["step"], tag("span", say("skipped-step", record["why"], lines), class_="warning")))
     rows.sort(key=lambda row: row[0])
     if rows:
-        yield table(("step", "event"), rows)
+        yield table((say("step"), say("event")), rows)
 
 
 def render_settings(toml: str, tree: Record, requested: Record) -> Iterator[Html]:
     """The settings that the user left open, and the whole file."""
     resolved = [(key, get_by_path(tree, key)) for key, value in requested.items() if value is None]
     if rows := [(key, str(value)) for key, value in resolved if value is not None]:
-        yield remark("Not set by the user; measured or derived before the first step:")
-        yield table(("key", "value"), rows, code=[0, 1])
-    yield tag("details", tag("summary", "All settings: heedful.toml"), tag("div", tag("pre", toml), class_="scroll"))
+        yield remark(say("not-set"))
+        yield table((say("setting"), say("value")), rows, code=[0, 1])
+    yield tag("details", tag("summary", say("all-settings")), tag("div", tag("pre", toml), class_="scroll"))
 
 
 def get_by_path(tree: Any, path: str) -> Any:
@@ -305,9 +416,9 @@ def render_versions(run: Path, requested: Record) -> Iterator[Html]:
         "heedful": read_json(run / "model" / "config.json").get("heedful_version", heedful.__version__),
         **{LABELS.get(name, name): value for name, value in state.get("made_by", {}).items()},
         "Python": platform.python_version(),
-        "fingerprint of the corpus": requested.get("corpus", ""),
+        say("fingerprint"): requested.get("corpus", ""),
     }
     yield table(("", ""), list(versions.items()), code=[1])
     files = read_json(run / "model" / MANIFEST).get("files", {})
     if rows := [(name, file["size"], file["sha256"]) for name, file in files.items()]:
-        yield table(("file of the model", "bytes", "SHA-256"), rows, code=[2])
+        yield table((say("model-file"), say("bytes"), "SHA-256"), rows, code=[2])

@@ -5,11 +5,14 @@
     run/requested.json   the user's settings and the fingerprint of the corpus; a resumed run must request the same
     run/heedful.toml     the final settings, written before step 1
 
-A resumed run reads its heedful.toml, so nothing is measured again and no choice changes.
+A resumed run reads its heedful.toml, so nothing is measured again and no choice changes. Only the length of a run
+(`train.time` or `train.steps`) may change: the run then continues, with a refitted schedule.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +28,38 @@ from heedful.errors import ConfigError
 from heedful.files import replace_text
 from heedful.model.seq2seq import Seq2Seq
 from heedful.training.autopilot import run_autopilot
-from heedful.training.checkpoint import refuse_old_format
+from heedful.training.checkpoint import checkpoint_folders, read_state, refuse_old_format
 from heedful.training.clock import format_duration
 from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
-from heedful.training.finetune import apply_finetuning_defaults, model_digest
+from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
 from heedful.training.flat_settings import describe_changes, flatten
-from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
+from heedful.training.machine import (
+    BUSY_SHARE,
+    CoreMeter,
+    default_threads,
+    measure_precisions,
+    measure_tokens_per_second,
+    use_threads,
+)
 from heedful.training.optimizer import make_optimizer, set_learning_rate
 from heedful.training.weights import initialize_model
 
 REQUESTED, RESOLVED = "requested.json", "heedful.toml"
 # Keys of [train] that a resumed run may change: they do not affect the weights.
-CHANGEABLE_KEYS = ("keep_checkpoints", "log_every", "output_dir")
+CHANGEABLE_KEYS = ("keep_checkpoints", "keep_work_files", "log_every", "output_dir")
+LENGTH_KEYS = ("train.time", "train.steps")
 NUM_VALIDATIONS = 20  # per run
 MIN_VALIDATION_SECONDS = 30  # between two validations, except in very short runs
 MAX_SAVE_SECONDS = 300  # between two checkpoints
 NUM_MEASURED_BATCHES = 3
+MIN_THREAD_GAIN = 1.03  # of all threads over one: less is not worth the cores, which other programs may use
 
 
 def load_request(settings: Settings | str | Path) -> Settings:
     """The user's settings, or those of a heedful.toml, with the defaults of fine-tuning."""
-    return apply_finetuning_defaults(as_settings(settings))
+    return add_old_validation(apply_finetuning_defaults(as_settings(settings)))
 
 
 def resolve(
@@ -100,7 +112,15 @@ def write_resolved(
     run.mkdir(parents=True, exist_ok=True)
     requested = flatten_request(settings, data.prepared)
     if (run / RESOLVED).is_file() and (run / REQUESTED).is_file():
-        check_unchanged(run, requested)
+        resolved = load(run / RESOLVED)
+        before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
+        if not is_same_run(requested, flatten_request(resolved, data.prepared)):  # it is for `heedful train RUN`
+            check_unchanged(run, before, requested)
+        if changed := change_length(resolved, settings.train):
+            check_is_longer(run, changed.train)
+            replace_text(run / RESOLVED, to_toml(changed))
+            lengths = {key: requested[key] for key in LENGTH_KEYS}
+            replace_text(run / REQUESTED, json.dumps(before | lengths, indent=1, ensure_ascii=False))
         return
     resolved = measure_open_settings(settings, data, world, device, on_event)
     replace_text(run / REQUESTED, json.dumps(requested, indent=1, ensure_ascii=False))
@@ -116,10 +136,41 @@ def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any
     return {"corpus": prepared.fingerprint, **dict(flatten(tree))}
 
 
-def check_unchanged(run: Path, requested: dict[str, Any]) -> None:
+def is_same_run(requested: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two requests differ at most in the length of the run."""
+    keys = {*requested, *other} - set(LENGTH_KEYS)
+    return all(requested.get(key) == other.get(key) for key in keys)
+
+
+def change_length(settings: Settings, train: config.TrainSettings) -> Settings | None:
+    """The settings with the time or steps of `train`; None if they are the same, or if `train` leaves them open."""
+    if train.time is not None:
+        length: dict[str, Any] = {"time": train.time}
+    elif train.steps is not None:
+        length = {"time": None, "steps": train.steps}
+    else:
+        return None
+    if all(getattr(settings.train, key) == value for key, value in length.items()):
+        return None
+    return settings.model_copy(update={"train": settings.train.model_copy(update=length)})
+
+
+def check_is_longer(run: Path, train: config.TrainSettings) -> None:
+    """Raise a ConfigError if a run has already taken as many steps, or as much time."""
+    state = read_state(next(iter(checkpoint_folders(run)), run))
+    steps, seconds = state.get("step", 0), state.get("elapsed", 0.0)
+    is_too_short = steps >= (train.steps or 0) if train.time is None else seconds >= parse_duration(train.time)
+    if steps and is_too_short:
+        raise ConfigError(
+            f"{run} has already taken {steps:,} steps in {format_duration(seconds)}: set a larger --time, or "
+            f"make a model of what has been learned: {shlex.join(['heedful', 'train', str(run), '--finish'])}"
+        )
+
+
+def check_unchanged(run: Path, before: dict[str, Any], requested: dict[str, Any]) -> None:
     """Raise a ConfigError with the differences if the settings or the corpus changed."""
-    before = json.loads((run / REQUESTED).read_text(encoding="utf-8"))
-    if changes := describe_changes(before, requested, {**before, **requested}, "before"):
+    keys = [key for key in {**before, **requested} if key not in LENGTH_KEYS]
+    if changes := describe_changes(before, requested, keys, "before"):
         raise ConfigError(
             f"{run} was started with other settings:\n{changes}\nUse those settings again, or start a new run in "
             "another directory (--out)."
@@ -140,15 +191,32 @@ def measure_open_settings(
         on_event(Note(text, "choice"))
 
     threads = train.threads or (1 if train.exact else default_threads(world.local_ranks))
+    may_choose_threads = not train.threads and threads > 1 and device.type == "cpu"
     micro_batches = count_micro_batches(train.micro_batches, world.ranks, exact=train.exact)
     sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
     plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
     steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
     batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    cores = CoreMeter()
     with use_threads(threads):
         model = initialize_model(settings, data.prepared, device)
         precision = train.precision or choose_precision(model, batches, device, micro_batches, explain)
-        micro_batch_seconds = measure_update_seconds(model, batches, device, precision, micro_batches, train)
+    choices = (threads, 1) if may_choose_threads else (threads,)
+    seconds = dict.fromkeys(choices, inf)
+    for count in choices * (2 if may_choose_threads else 1):  # the fastest counts: other programs may slow down some
+        with use_threads(count):
+            update_seconds = measure_update_seconds(model, batches, device, precision, micro_batches, train)
+            seconds[count] = min(update_seconds, seconds[count])
+    if may_choose_threads:
+        gain = seconds[1] / seconds[threads]
+        explain(f"threads {threads if gain >= MIN_THREAD_GAIN else 1}: {threads} are {gain:.2f} x as fast as 1 here")
+        threads = threads if gain >= MIN_THREAD_GAIN else 1
+    micro_batch_seconds = seconds[threads]
+    if cores.wait_share > BUSY_SHARE:
+        explain(
+            f"the machine is busy: measuring waited {cores.wait_share:.0%} of the time for a free core. The plan is "
+            "for a free machine; if it stays busy, the number of steps is corrected"
+        )
     step_seconds = micro_batch_seconds * micro_batches / world.ranks
     values = {
         "device": device.type,

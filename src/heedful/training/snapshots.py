@@ -15,6 +15,7 @@ from heedful.engines.torch import TorchEngine
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.trace import (
+    SNAPSHOTS,
     Snapshot,
     SnapshotSentence,
     SnapshotSeries,
@@ -28,7 +29,6 @@ from heedful.training.data import ValidationSet
 from heedful.training.events import Validated
 from heedful.training.validate import make_question, max_positions
 
-SNAPSHOTS = "snapshots.jsonl"
 NUM_SENTENCES = 3
 MIN_TOKENS, MAX_TOKENS = 4, 40  # of a recorded sentence
 MAX_HEADS = 32  # of all layers together; if there are more, one mean per layer is stored

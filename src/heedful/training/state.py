@@ -32,6 +32,7 @@ class TrainingState:
     best: BestValidation = field(default_factory=BestValidation)
     validations_since_best: int = 0
     end_reason: str | None = None
+    length: str = ""  # as requested, such as "40m" or "8000 steps"
 
     @property
     def batch_index(self) -> int:
@@ -50,6 +51,7 @@ class TrainingState:
             "best": asdict(self.best),
             "validations_since_best": self.validations_since_best,
             "end_reason": self.end_reason,
+            "length": self.length,
         }
 
     def restore(self, stored: Mapping[str, Any]) -> None:
@@ -59,6 +61,7 @@ class TrainingState:
         self.clock = Clock(stored["steps"], tuple((step, end) for step, end in stored["refits"]))
         self.best = BestValidation(**stored["best"])
         self.validations_since_best, self.end_reason = stored["validations_since_best"], stored["end_reason"]
+        self.length = stored.get("length", self.length)  # missing in checkpoints of older versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +73,4 @@ class TrainingResult:
     best_step: int | None
     model_state: ModelState
     budget: TimeBudget
-    was_finished: bool  # before this process started
+    was_finished: bool  # before this process started, or the user wants a model now: the time limit is past

@@ -2,11 +2,13 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 STEADY_STEPS = 10  # steps before the measured speed is reliable
+RECENT_SECONDS, RECENT_SHARE = 20.0, 0.05  # of training, over which the speed is measured: the larger of both
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +23,33 @@ class Averages:
 
 
 class ThroughputMeter:
-    """Sums since the last log line, and steps per second since the start."""
+    """Sums since the last log line, and the present speed.
+
+    The speed is that of the recent steps, because it changes when other programs start or end; the time of validations
+    and checkpoints, which are rare, is averaged over the whole run.
+    """
 
     def __init__(self) -> None:
-        self.steps_per_second = 0.0  # pauses included; 0 until it is reliable
-        self._all_steps = 0
         self.start()
 
     def start(self) -> None:
         self._started = time.perf_counter()
+        self._all_paused_seconds = 0.0
+        self._step_ends: deque[float] = deque([0.0])  # of recent steps, in seconds of training
         self._reset()
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds since the start, without pauses."""
+        return time.perf_counter() - self._started - self._all_paused_seconds
+
+    @property
+    def steps_per_second(self) -> float:
+        """Recent steps per second, times the share of time that is not paused; 0 until it is reliable."""
+        if len(self._step_ends) <= STEADY_STEPS:
+            return 0.0
+        recent_pace = (len(self._step_ends) - 1) / max(1e-9, self._step_ends[-1] - self._step_ends[0])
+        return recent_pace * self.training_seconds / max(1e-9, time.perf_counter() - self._started)
 
     def _reset(self) -> None:
         self._smoothed = self._nll = self._norm = self._learning_rate = self._paused_seconds = 0.0
@@ -44,9 +63,11 @@ class ThroughputMeter:
     def add_step(self, smoothed: float, nll: float, tokens: float, norm: float, learning_rate: float) -> None:
         self._smoothed, self._nll, self._tokens = self._smoothed + smoothed, self._nll + nll, self._tokens + int(tokens)
         self._norm, self._learning_rate, self._steps = self._norm + norm, learning_rate, self._steps + 1
-        self._all_steps += 1
-        if self._all_steps >= STEADY_STEPS:
-            self.steps_per_second = self._all_steps / max(1e-9, time.perf_counter() - self._started)
+        now = self.training_seconds
+        self._step_ends.append(now)
+        begin = now - max(RECENT_SECONDS, RECENT_SHARE * now)
+        while len(self._step_ends) > STEADY_STEPS + 1 and self._step_ends[0] < begin:
+            self._step_ends.popleft()
 
     def take_averages(self) -> Averages:
         """Return the averages since the last call and reset them."""
@@ -68,4 +89,6 @@ class ThroughputMeter:
         try:
             yield
         finally:
-            self._paused_seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self._paused_seconds += seconds
+            self._all_paused_seconds += seconds

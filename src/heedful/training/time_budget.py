@@ -1,6 +1,7 @@
 """The time budget of a run: how much of `train.time` is used, and which last step fits into the rest."""
 
 import time
+from statistics import median
 
 from heedful.training.clock import fit_last_step, reserve_seconds
 
@@ -28,9 +29,27 @@ class TimeBudget:
         return None if self.limit_seconds is None else self.limit_seconds - self.elapsed
 
     @property
+    def usual_validation_seconds(self) -> float | None:
+        """The median of the last three validations; None before the first one."""
+        return median(self.validation_seconds[-3:]) if self.validation_seconds else None
+
+    def estimate_remaining(self, steps_left: int, steps_per_second: float) -> float | None:
+        """Seconds for the steps left, within the limit, and for the work after them; None if unknown."""
+        limit, validation = self.remaining, self.usual_validation_seconds
+        if not steps_per_second or (limit is not None and validation is None):
+            return None if limit is None else max(0.0, limit)
+        expected = steps_left / steps_per_second + self._finish_validations * (validation or 0.0)
+        return expected if limit is None or not steps_left else max(0.0, min(expected, limit))
+
+    @property
     def reserve(self) -> float:
         """Seconds of the limit reserved for the work after the last step."""
         return reserve_seconds(self.limit_seconds or 0.0, self.validation_seconds, self._finish_validations)
+
+    @property
+    def usable_seconds(self) -> float:
+        """Seconds of the limit for steps, validations and checkpoints."""
+        return (self.limit_seconds or 0.0) - self.reserve
 
     @property
     def is_reserve_half_used(self) -> bool:
@@ -40,7 +59,7 @@ class TimeBudget:
         """The last step that fits into the time, if a correction is due and changes `last_step`; otherwise 0."""
         if self.limit_seconds is None:
             return 0
-        usable_seconds = self.limit_seconds - self.reserve
+        usable_seconds = self.usable_seconds
         if self.elapsed >= usable_seconds:
             return step if last_step > step else 0
         due = self._next_refit

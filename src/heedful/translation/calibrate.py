@@ -11,12 +11,13 @@ from pathlib import Path
 from heedful.bundle import Bundle, open_bundle, replace_statistics
 from heedful.confidence import Calibration, Features, check_sentences, fit_calibration
 from heedful.engines.base import EncodedSource, SearchOptions
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, suggest_arguments
 from heedful.metrics.score import sentence_scores
 from heedful.samples import find_sample
 from heedful.translation.translator import BatchCallback, Translator, check_texts, encode_texts, load
 
 
+@suggest_arguments
 def calibrate(
     model: str | Path,
     sources: Sequence[str],

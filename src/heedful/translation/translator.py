@@ -10,10 +10,11 @@ split into sentences if the training lines seldom had several, because such a mo
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from inspect import Parameter, signature
 from math import fsum
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from heedful.alignment import SPACE, AlignmentMethod, Array, Links, hard_links, 
 from heedful.bundle import Bundle, is_export, open_bundle, open_export
 from heedful.confidence import Calibration, Features, measure_features
 from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOptions, SearchOptions
-from heedful.errors import HeedfulError, did_you_mean, require
+from heedful.errors import HeedfulError, did_you_mean, require, suggest_arguments
 from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
 from heedful.text.normalize import normalize
 from heedful.text.segments import WIDE_CLAUSES, segment_text
@@ -82,14 +83,20 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 }
 
 
+@suggest_arguments
 def load(
-    folder: str | Path, *, others: Iterable[str | Path] = (), engine: str | None = None, **options: Any
+    folder: str | Path,
+    *,
+    others: Iterable[str | Path] = (),
+    engine: str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
 ) -> "Translator":
-    """Load a translator from a model directory, a run or an export, after verifying all files.
+    """Load a translator from a model directory, a run, an export or a sample such as "pt-en"; verify all files.
 
-    `others` are runs or model directories with the same vocabulary, for an ensemble. `options` are those of the
-    engine's `open_engine`, such as `device` and `threads`.
+    `others` are runs or model directories with the same vocabulary, for an ensemble. `engine` is one of ENGINES.
     """
+    options: dict[str, Any] = {"device": device, "threads": threads}
     if engine is not None and engine not in ENGINES:
         raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
     others = list(others)
@@ -153,6 +160,38 @@ class TranslationOptions:
     confidence: bool = False  # whether to return how sure the model is, which needs attention and the whole n-best list
 
 
+class TranslationKeywords(TypedDict, total=False):
+    """The fields of `TranslationOptions`, for type checkers and editors."""
+
+    beam: int | None
+    num_best: int
+    length_penalty: float | None
+    sampling: SamplingOptions | None
+    prefix: str
+    tag: str | None
+    alignment: str | None
+    alignment_threshold: float | None
+    tokens: bool
+    soft_alignment: bool
+    split_sentences: bool | None
+    suppress_words: Sequence[str] | None
+    confidence: bool
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def spell_out_options(function: Function) -> Function:
+    """Replace `**options` in a signature by the fields of `TranslationOptions`, for `help` and completion."""
+    own, before = signature(function), list(signature(function).parameters.values())[:-1]
+    options = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(TranslationOptions)
+    ]
+    function.__signature__ = own.replace(parameters=[*before, *options])  # type: ignore[attr-defined]
+    return function
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A part of a line that is translated separately."""
@@ -191,10 +230,16 @@ class Translator:
         self.max_source_tokens = max(1, min(longest, self.max_tokens - len(self.source_end) - 1))  # room for a tag
 
     @overload
-    def __call__(self, texts: str, **options: Any) -> Translation: ...
+    def __call__(  # type: ignore[overload-overlap]  # a string is a sequence of strings too: the first one applies
+        self, texts: str, **options: Unpack[TranslationKeywords]
+    ) -> Translation: ...
     @overload
-    def __call__(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
-    def __call__(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+    def __call__(self, texts: Sequence[str], **options: Unpack[TranslationKeywords]) -> list[Translation]: ...
+    @suggest_arguments
+    @spell_out_options
+    def __call__(
+        self, texts: str | Sequence[str], **options: Unpack[TranslationKeywords]
+    ) -> Translation | list[Translation]:
         """Translate one text or many; `options` are those of `TranslationOptions`."""
         window = [texts] if isinstance(texts, str) else check_texts(texts)
         translations = list(self.stream([window], TranslationOptions(**options)))

@@ -1,49 +1,16 @@
-"""Shared by the vendors' APIs: language codes and names, and checks for unsupported options."""
+"""Shared by the vendors' APIs: lists of languages, checks for unsupported options, and translation."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import Field
 
 from heedful.serve.rejection import RequestRejected
 from heedful.serve.requests import client_address, disconnect_waiter, read_authorization
+from heedful.serve.routes import TranslationRoute
 from heedful.serve.state import ServerState
 
-LanguageCode = Annotated[str, Field(max_length=35)]
 TextFormat = Annotated[str, Field(pattern="^(text|html)?$")]
-LANGUAGE_NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
-    "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian",
-    "nb": "Norwegian", "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
-    "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili",
-    "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
-
-
-def base_language(code: str | None) -> str:
-    """pt_BR -> pt"""
-    return (code or "").lower().replace("_", "-").partition("-")[0]
-
-
-def language_name(code: str | None) -> str:
-    """The English name of a language, or its code."""
-    return LANGUAGE_NAMES.get(base_language(code), code or "?")
-
-
-def is_same_language(code: str, other: str) -> bool:
-    """Whether two codes can mean the same language: true for EN-US and en, false for pt-BR and pt-PT."""
-    code, other = (each.lower().replace("_", "-") for each in (code, other))
-    return code == other or (base_language(code) == base_language(other) and ("-" not in code or "-" not in other))
-
-
-def check_languages(state: ServerState, source: str | None, target: str | None) -> None:
-    """Reject a language pair that the model does not translate."""
-    model_source, model_target = (state.supervisor.model_info.get(side) for side in ("source", "target"))
-    for requested, available in ((source, model_source), (target, model_target)):
-        if requested not in (None, "", "auto") and not is_same_language(requested, str(available)):
-            raise RequestRejected(400, f"this model translates from {model_source} to {model_target}, not {requested}")
 
 
 def check_text_format(text_format: str) -> None:
@@ -55,10 +22,15 @@ def as_list(texts: list[str] | str) -> list[str]:
     return [texts] if isinstance(texts, str) else texts
 
 
+def list_languages(state: ServerState, side: Literal["source", "target"]) -> list[str]:
+    """The codes of all source or all target languages, each once."""
+    return list(dict.fromkeys(getattr(route, side) for route in state.routes))
+
+
 async def translate_texts(
-    request: Request, state: ServerState, key: str | None, texts: list[str], **options: Any
+    request: Request, state: ServerState, route: TranslationRoute, key: str | None, texts: list[str], **options: Any
 ) -> list[dict[str, Any]]:
     """Translate texts with fields of `TranslationOptions`; `key` overrides the Authorization header."""
     client = state.require_client(client_address(request), key or read_authorization(request.headers))
-    answer = await state.translate(client, texts, {"tokens": False, **options}, disconnect_waiter(request))
+    answer = await state.translate(client, route, texts, {"tokens": False, **options}, disconnect_waiter(request))
     return answer["translations"]  # type: ignore[no-any-return]

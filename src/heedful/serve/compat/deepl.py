@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from heedful.serve.compat.common import LanguageCode, as_list, check_languages, language_name, translate_texts
-from heedful.serve.native import Text
+from heedful.serve.compat.common import as_list, list_languages, translate_texts
+from heedful.serve.native import LanguageCode, Text
 from heedful.serve.rejection import RequestRejected
 from heedful.serve.requests import client_address, endpoint, has_form_body, parse_body, read_authorization, read_request
 from heedful.serve.state import ServerState
+from heedful.text.language_codes import language_name
 
 UNLIMITED_CHARACTERS = 1_000_000_000_000  # DeepL's value for accounts without a limit
 
@@ -35,17 +36,16 @@ async def translate(request: Request, state: ServerState) -> Any:
             raise RequestRejected(400, f"{option} is not supported: leave it out")
     if body.formality in ("more", "less"):
         raise RequestRejected(400, "formality is not supported: leave it out, or use prefer_more or prefer_less")
-    check_languages(state, body.source_lang, body.target_lang)
+    route = state.select_route(body.source_lang, body.target_lang)
     texts = as_list(body.text)
     if body.split_sentences not in ("1", 1):
         texts = [" ".join(text.splitlines()) for text in texts]  # "0" and "nonewlines": a line break ends no sentence
     split_sentences = False if body.split_sentences in ("0", 0) else None  # None: as the model was trained
-    translations = await translate_texts(request, state, None, texts, split_sentences=split_sentences)
-    source = str(state.supervisor.model_info.get("source")).upper()
+    translations = await translate_texts(request, state, route, None, texts, split_sentences=split_sentences)
     return {
         "translations": [
             {
-                "detected_source_language": source,
+                "detected_source_language": route.source.upper(),
                 "text": translation["text"],
                 "billed_characters": len(translation["source"]),
             }
@@ -56,12 +56,14 @@ async def translate(request: Request, state: ServerState) -> Any:
 
 @endpoint
 async def languages(request: Request, state: ServerState) -> Any:
-    """Source or target language of the model (DeepL's API)."""
+    """Source or target languages of all models (DeepL's API)."""
     state.require_client(client_address(request), read_authorization(request.headers))
     form = await parse_body(request, state) if has_form_body(request) else {}  # DeepL's client sends one with GET
-    side = "target" if "target" in (request.query_params.get("type"), form.get("type")) else "source"
-    code = str(state.supervisor.model_info.get(side))
-    return [{"language": code.upper(), "name": language_name(code), "supports_formality": False}]
+    is_target = "target" in (request.query_params.get("type"), form.get("type"))
+    return [
+        {"language": code.upper(), "name": language_name(code), "supports_formality": False}
+        for code in list_languages(state, "target" if is_target else "source")
+    ]
 
 
 @endpoint

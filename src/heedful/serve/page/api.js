@@ -15,11 +15,11 @@ const storage = (name) => ({
 });
 const localStore = storage("localStorage"), sessionStore = storage("sessionStorage");
 
-let requestsAlignment = true, hasAligned = false;
-async function post(texts, signal) {
+const canAlign = new Map();  // by direction; not set: unknown
+async function post(texts, direction, withAlignment, signal) {
   const headers = { "Content-Type": "application/json" }, key = sessionStore.get("heedful.key");
   if (key) headers.Authorization = `Bearer ${key}`;
-  const request = { texts, tokens: true, alternatives: 3, confidence: true, ...(requestsAlignment ? { alignment: "best" } : {}) };
+  const request = { texts, ...direction, tokens: true, alternatives: 3, confidence: true, ...(withAlignment ? { alignment: "best" } : {}) };
   let response, body = {};
   try {
     response = await fetch("v1/translate", { method: "POST", headers, body: JSON.stringify(request), signal });
@@ -27,27 +27,24 @@ async function post(texts, signal) {
   } catch (error) {
     throw signal.aborted ? error : new RequestError(0, "");
   }
-  if (response.ok && body.translations?.length === texts.length) {
-    hasAligned ||= requestsAlignment;
-    return body.translations.map(parseTranslation);
-  }
+  if (response.ok && body.translations?.length === texts.length) return body.translations.map(parseTranslation);
   throw new RequestError(response.status, String(body.error ?? ""), Number(response.headers.get("Retry-After")) || null);
 }
 
-// Some models cannot align: if the first request is rejected, retry it without alignment.
-async function requestTranslations(texts, signal) {
+// Some models cannot align: if the first request is rejected, retry it without alignment. `direction` has the fields of
+// the request that select it.
+async function requestTranslations(texts, direction, signal) {
+  const key = JSON.stringify(direction), isKnown = canAlign.has(key);
   try {
-    return await post(texts, signal);
+    const translations = await post(texts, direction, canAlign.get(key) ?? true, signal);
+    if (!isKnown) canAlign.set(key, true);
+    return translations;
   } catch (error) {
-    if (error.status !== 422 || !requestsAlignment || hasAligned) throw error;
+    if (error.status !== 422 || isKnown) throw error;
   }
-  requestsAlignment = false;
-  try {
-    return await post(texts, signal);
-  } catch (error) {
-    requestsAlignment = true;
-    throw error;
-  }
+  const translations = await post(texts, direction, false, signal);
+  canAlign.set(key, false);
+  return translations;
 }
 
 function firstPart(lines) {

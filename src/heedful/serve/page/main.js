@@ -2,14 +2,17 @@
 
 const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
 const wordsByLanguage = readJson("words"), LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark"], TYPING_PAUSE_MS = 250;
-let model = readJson("about"), isTinted = true, language = "en";
+const MAX_FILE_BYTES = 100_000;
+let { directions } = readJson("about"), direction = directions[0], isTinted = true, language = "en";
 let lines = [""], rows = [], openRow = null;  // `openRow`: the line whose alternatives are shown
-const results = new Map(), chosenTexts = new Map();  // by the text of a line
+let results = new Map(), chosenTexts = new Map();  // of this direction, by the text of a line
+const stored = new Map();  // [results, chosenTexts] by direction
 const nodes = {};  // replaced when the page is rendered again
 
 const input = el("textarea", { id: "source-text", dir: "auto", rows: "1", autocomplete: "off", "aria-labelledby": "source-title", "aria-describedby": "hint" });
 const mirror = el("div", { class: "mirror", "aria-hidden": "true" });
 const output = el("div", { id: "translation", role: "group", "aria-labelledby": "target-title" });
+const fileField = el("input", { type: "file", class: "visually-hidden", tabindex: "-1", "aria-hidden": "true", onchange: () => { openFiles(fileField.files); fileField.value = ""; } });
 const announcer = el("div", { class: "visually-hidden", "aria-live": "polite", lang: "" });
 
 // -------- page layout
@@ -27,13 +30,13 @@ const currentTheme = () => localStore.get("heedful.theme") ?? (matchMedia("(pref
 function renderPage() {
   words = { ...wordsByLanguage.en, ...wordsByLanguage[language] };
   const focused = document.activeElement, key = focused?.dataset?.key, selection = [input.selectionStart, input.selectionEnd];
-  const names = [languageName(model.source), languageName(model.target)];
+  const names = [languageName(direction.source), languageName(direction.target)], reverse = findDirection(direction.target, direction.source);
   document.documentElement.lang = language;
   document.documentElement.dataset.theme = currentTheme();
   document.title = `${names.join(" \u2192 ")} \u00b7 heedful`;
   input.placeholder = t("type-here");
-  input.lang = model.source ?? "";
-  output.lang = announcer.lang = model.target ?? "";
+  input.lang = direction.source;
+  output.lang = announcer.lang = direction.target;
   nodes.count = el("span", { class: "count" });
   nodes.readout = el("p", { class: "readout", id: "readout" });
   nodes.problem = el("span", { role: "status" });
@@ -42,6 +45,9 @@ function renderPage() {
   nodes.more = el("div", { class: "more" });
   nodes.clear = button(t("clear"), clear, { "data-key": "clear" });
   nodes.copy = button(t("copy"), () => copy(fullTranslation(), nodes.copy), { "data-key": "copy" });
+  const swapped = [names[1], names[0]], swapLabel = reverse ? t("swap") : t("no-swap", ...swapped);
+  const swapButton = button("\u21c4", () => (reverse ? swap(reverse) : setStatus("no-swap", { values: swapped })), { class: "swap", "data-key": "swap", "aria-label": swapLabel, title: swapLabel, "aria-disabled": String(!reverse) });
+  const via = direction.via && el("span", { class: "quiet via", title: t("why-via", languageName(direction.via)), text: t("via", languageName(direction.via)) });
   document.getElementById("app").replaceChildren(
     el("header", null, el("h1", null, "heedful"),
       el("div", { class: "controls" },
@@ -49,12 +55,14 @@ function renderPage() {
         toggles(t("look"), THEMES.map((theme) => [theme, t(theme)]), currentTheme(), (theme) => { localStore.put("heedful.theme", theme); renderPage(); }))),
     el("main", null,
       el("section", { class: "pane", "aria-labelledby": "source-title" },
-        el("div", { class: "bar" }, el("h2", { id: "source-title", text: names[0] }), nodes.clear),
+        el("div", { class: "bar" }, renderTitle("source", names[0]), nodes.clear),
         el("div", { class: "sheet" }, mirror, input),
-        el("div", { class: "foot" }, el("span", { class: "visually-hidden", id: "hint", text: t("hint-source") }), nodes.count)),
+        el("div", { class: "foot" }, el("span", { class: "visually-hidden", id: "hint", text: t("hint-source") }),
+          button(t("open"), () => fileField.click(), { "data-key": "open" }), fileField, nodes.count)),
+      swapButton,
       el("div", { class: "problem" }, el("p", null, nodes.problem, nodes.countdown), nodes.more),
       el("section", { class: "pane", "aria-labelledby": "target-title" },
-        el("div", { class: "bar" }, el("h2", { id: "target-title", text: names[1] }), nodes.progress, nodes.copy),
+        el("div", { class: "bar" }, renderTitle("target", names[1]), via, nodes.progress, nodes.copy),
         output, el("div", { class: "foot" }, nodes.readout)),
       el("div", { class: "legend" },
         button(t("tint"), () => { isTinted = !isTinted; renderPage(); }, { "aria-pressed": String(isTinted), "data-key": "tint" }),
@@ -69,6 +77,68 @@ function renderPage() {
     input.focus({ preventScroll: true });
     input.setSelectionRange(...selection);
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
+}
+
+// The language of a pane, or a list if there is a choice.
+function renderTitle(side, name) {
+  const codes = side === "source" ? directions.map((each) => each.source) : directions.filter((each) => each.source === direction.source).map((each) => each.target);
+  if (directions.length === 1) return el("h2", { id: `${side}-title`, text: name });
+  const choose = ({ target: { value } }) => selectDirection(side === "target" ? findDirection(direction.source, value)
+    : findDirection(value, direction.target) ?? directions.find((each) => each.source === value));
+  return el("h2", { id: `${side}-title` }, el("select", { "aria-label": t(side), "data-key": side, onchange: choose },
+    ...[...new Set(codes)].map((code) => el("option", { value: code, text: languageName(code), selected: code === direction[side] }))));
+}
+
+// -------- directions
+
+const findDirection = (source, target) => directions.find((each) => each.source === source && each.target === target);
+const directionFields = () => (directions.length > 1 ? { source: direction.source, target: direction.target } : {});
+function selectDirection(next) {
+  stored.set(direction, [results, chosenTexts]);
+  direction = next;
+  [results, chosenTexts] = stored.get(direction) ?? [new Map(), new Map()];
+  openRow = pendingLines = null;
+  renderPage();
+  translate();
+}
+function swap(reverse) {
+  const oldLines = lines;
+  input.value = lines.map((line) => shownText(line) || line).join("\n");
+  lines = splitLines(input.value);
+  selectDirection(reverse);
+  rows = rows.map((row, i) => ({ ...row, line: null, text: oldLines[i] ?? "" }));  // shown until the translation arrives
+  renderLines();
+}
+
+// -------- files
+
+async function openFiles(files) {
+  const [file] = files;
+  if (!file) return;
+  let text = null;
+  if (files.length === 1 && file.size <= MAX_FILE_BYTES) {
+    try {
+      text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch { /* not UTF-8, or a directory */ }
+  }
+  if (files.length > 1) setStatus("one-file");
+  else if (file.size > MAX_FILE_BYTES) setStatus("file-large", { values: [file.name, `${MAX_FILE_BYTES / 1000} KB`] });
+  else if (text === null || text.includes("\0")) setStatus("file-kind", { values: [file.name] });
+  else {
+    setStatus();
+    input.value = text.replace(/\r\n?/g, "\n");
+    input.dispatchEvent(new Event("input"));
+    input.focus();
+  }
+}
+const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+for (const [type, isOver] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  addEventListener(type, (event) => {
+    if (!hasFiles(event)) return;  // dropped text is inserted by the browser
+    event.preventDefault();
+    document.body.classList.toggle("dropping", isOver);
+    if (type === "drop") openFiles(event.dataTransfer.files);
+  });
 }
 
 // -------- lines
@@ -111,11 +181,13 @@ function renderDetails(row, result, text) {
   return el("div", { class: "details", role: "group", "aria-label": t("alternatives"), lang: language },
     result.alternatives.length ? el("ul", null, ...options.map((option) => el("li", null,
       button(option === result.text ? option : splitByDifference(option, result.text).map((part, i) => (i === 1 ? el("b", { text: part }) : part)), () => chooseText(row, option),
-        { dir: "auto", lang: model.target, "aria-pressed": String(option === text), class: "option" })))) : note(t("no-alternatives")),
-    renderInspect(lines[row]));
+        { dir: "auto", lang: direction.target, "aria-pressed": String(option === text), class: "option" })))) : note(t("no-alternatives")),
+    result.pivot && el("p", { class: "quiet" }, `${languageName(direction.via)}: `, el("bdi", { lang: direction.via, text: result.pivot })),
+    !direction.via && renderInspect(lines[row]));
 }
 function renderInspect(line) {
-  if (model.inspects) return el("p", null, el("a", { href: `inspect?text=${encodeURIComponent(line)}`, target: "_blank", rel: "noopener", text: t("inspect") }));
+  const query = new URLSearchParams({ text: line, ...directionFields() });
+  if (direction.inspects) return el("p", null, el("a", { href: `inspect?${query}`, target: "_blank", rel: "noopener", text: t("inspect") }));
   const command = `heedful inspect MODEL ${quoteForShell(line)}`;
   const copyButton = button(t("copy"), () => copy(command, copyButton), { class: "small" });
   return el("div", { class: "command" }, el("span", { text: t("inspect-with") }), el("code", { dir: "ltr", text: command }), copyButton);
@@ -239,8 +311,8 @@ let runId = 0, controller = null, pendingLines = null, nextRun = null, countdown
 function setStatus(key, options = {}) {
   status = key ? [key, options] : [];
   clearInterval(countdown);
-  const { seconds, message, more } = options, box = document.querySelector(".problem");
-  const text = key && key !== "working" ? t(key) : "";
+  const { seconds, message, more, values = [] } = options, box = document.querySelector(".problem");
+  const text = key && key !== "working" ? t(key, ...values) : "";
   nodes.progress.textContent = key === "working" ? t(key) : "";
   box.classList.toggle("shown", Boolean(text));
   if (nodes.problem.textContent !== text) nodes.problem.textContent = text;
@@ -286,7 +358,7 @@ async function translate() {
   for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
     const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
-      const translations = await requestTranslations(part, controller.signal);
+      const translations = await requestTranslations(part, directionFields(), controller.signal);
       if (ownId !== runId) break;  // replaced by a newer run
       part.forEach((line, i) => results.set(line, translations[i]));
       failures = 0;
@@ -346,10 +418,12 @@ async function copy(text, copyButton) {
   setTimeout(() => { copyButton.textContent = t("copy"); }, 1500);
 }
 
-async function updateModel() {
+async function updateDirections() {
   try {
-    const now = await (await fetch("readyz")).json();
-    if (["source", "target", "inspects"].some((field) => now[field] !== model[field]) && now.source) { model = { ...model, ...now }; renderPage(); }
+    const now = (await (await fetch("v1/directions")).json()).directions;
+    if (JSON.stringify(now) === JSON.stringify(directions) || !now.length) return;
+    directions = now;
+    selectDirection(findDirection(direction.source, direction.target) ?? directions[0]);
   } catch { /* the first translation shows the error */ }
 }
 addEventListener("online", () => { if (status[0] === "offline") translate(); });
@@ -360,6 +434,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renderPage
   renderPage();
   if (matchMedia("(hover: hover)").matches) input.focus();
   if (input.value) input.dispatchEvent(new Event("input"));  // the browser restored text
-  updateModel();
+  updateDirections();
   document.documentElement.dataset.ready = performance.now().toFixed(0);
 }

@@ -34,7 +34,7 @@ const TINT_THRESHOLDS = [0.8, 0.5, 0.2];  // a word is tinted more strongly belo
 const tintLevel = (probability) => TINT_THRESHOLDS.filter((threshold) => probability < threshold).length;
 
 // Convert a translation of the API for the page; `links` has the aligned words of each word, by side.
-function parseTranslation({ source, text, alignment, tokens, flags, alternatives, confidence }) {
+function parseTranslation({ source, text, pivot, alignment, tokens, flags, alternatives, confidence }) {
   const words = splitWords(text);
   const links = { source: splitWords(source).map(() => []), target: words.map(() => []) };
   for (const [from, to] of alignment ?? []) {
@@ -42,7 +42,7 @@ function parseTranslation({ source, text, alignment, tokens, flags, alternatives
     links.source[from].push(to);
     links.target[to].push(from);
   }
-  return { text, probabilities: wordProbabilities(tokens, words.length), links: alignment ? links : null,
+  return { text, pivot, probabilities: wordProbabilities(tokens, words.length), links: alignment ? links : null,
     flags: flags ?? [], confidence: confidence ?? null, alternatives: [...new Set(alternatives ?? [])].filter((other) => other !== text) };
 }
 
