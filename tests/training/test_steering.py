@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -134,9 +135,23 @@ def test_the_directory_of_a_run_stands_for_its_settings(corpus, tmp_path):
     code, output = run_heedful("train", run, "--steps", "16")
     assert code == 0, output
     assert outcome(run)["step"] == 16
+    code, output = run_heedful("train", run, "--out", tmp_path / "other")
+    assert code == 0, output
+    assert outcome(tmp_path / "other")["step"] == 16
     code, output = run_heedful("train", tmp_path)
     assert code != 0
     assert "is a directory without a heedful.toml" in output
+
+
+def test_a_copy_of_a_run_does_not_change_the_original(corpus, tmp_path):
+    run, copied = tmp_path / "run", tmp_path / "copied"
+    train(settings_of(corpus, run, **SHORT))
+    shutil.copytree(run, copied)
+    before = outcome(run)
+    code, output = run_heedful("train", copied, "--steps", "16")
+    assert code == 0, output
+    assert outcome(copied)["step"] == 16
+    assert outcome(run) == before
 
 
 # ---------------------------------------------------------------------------------------------------- --finish

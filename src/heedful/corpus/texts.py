@@ -104,10 +104,10 @@ def training_settings(
 ) -> "Settings":
     """The settings of a run, from a heedful.toml or from files, and from options."""
     out = None if out is None else str(out)
+    run_paths: list[str] = []
     if len(files) == 1 and Path(files[0]).is_dir():
-        folder = Path(files[0])
-        files = [find_settings_file(folder)]
-        sets = [*moved_run_settings(folder), *sets]
+        run_paths = moved_run_settings(Path(files[0]))
+        files = [find_settings_file(Path(files[0]))]
     if not out and not is_settings_file(files):
         raise ConfigError("no run directory: add one, for example: --out my-model")
     if init_from and recipe:
@@ -121,7 +121,7 @@ def training_settings(
             "and train with that file"
         )
     start = [f"init_from={Path(init_from).absolute().as_posix()}"] if init_from else []
-    sets = [*option_settings(out, time, steps), *start, *sets]
+    sets = [*run_paths, *option_settings(out, time, steps), *start, *sets]
     settings = settings_from_arguments(
         files, pair, sets, validation=validation, test=test, recipe=recipe, out=out, columns=columns, sheet=sheet
     )
