@@ -119,13 +119,12 @@ def describe_corpora(settings: "Settings") -> list[str]:
     require("polars", extra="corpus", whose="heedful init, to examine the files,")
     from heedful.config import name_corpora
     from heedful.corpus.check import MAX_EXAMINED_BYTES, examine_corpora, make_report
-    from heedful.corpus.readers import read_pairs, resolve_files
+    from heedful.corpus.readers import read_corpus, resolve_files
 
     languages = (settings.source, settings.target)
     paths = [path for _, _, corpus in name_corpora(settings) for path in resolve_files(corpus.files, *languages)]
     num_bytes = sum(path.stat().st_size for path in paths)
-    corpus = settings.data.train[0]
-    first_block = next(read_pairs(corpus.files, *languages, columns=corpus.columns, sheet=corpus.sheet))
+    first_block = next(read_corpus(settings.data.train[0], settings))
     sample = [f"{first_block.source[0]}  |  {first_block.target[0]}"] if first_block.source else []
     if num_bytes > MAX_EXAMINED_BYTES:
         return [*sample, f"{num_bytes / 1e9:,.1f} GB: too large to examine now; run heedful check"]

@@ -17,7 +17,7 @@ from heedful.config import CorpusSettings, Settings
 from heedful.corpus.completeness import differing_numbers, find_truncated
 from heedful.corpus.languages import identify_language, sort_lines_by_language
 from heedful.corpus.parallel import Evidence, Integers, Shift, find_shifts, find_split
-from heedful.corpus.readers import Block, Reject, UnequalCounts, read_pairs
+from heedful.corpus.readers import Block, Reject, UnequalCounts, read_corpus
 from heedful.corpus.rules import RULES, Bools, Profile, apply_rules, letters_only, make_profile
 from heedful.corpus.text_files import iterate_lines
 from heedful.text.language_codes import base_language
@@ -66,17 +66,6 @@ class CorpusExamination:
             first = table.row(int(flags.argmax()), named=True)
             sample = f"{first['source']}  |  {first['target']}" if side == "pair" else first[side]
             self.note(fault, side, table["line"].to_numpy()[flags], sample, detail)
-
-
-def read_corpus(corpus: CorpusSettings, settings: Settings) -> Iterator[Block]:
-    return read_pairs(
-        corpus.files,
-        settings.source,
-        settings.target,
-        max_line_bytes=settings.data.max_line_bytes,
-        columns=corpus.columns,
-        sheet=corpus.sheet,
-    )
 
 
 def note_layout(exam: CorpusExamination, blocks: Iterator[Block]) -> Iterator[Block]:

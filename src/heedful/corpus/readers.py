@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from heedful.corpus.tables import DELIMITERS, TABLES, Layout, Record, Selection, Table, detect_layout, open_table
 from heedful.corpus.text_files import (
@@ -26,6 +26,9 @@ from heedful.corpus.text_files import (
 from heedful.corpus.tmx import TmxLanguages, iterate_units
 from heedful.errors import DataError, require
 from heedful.text.normalize import escape_invisible
+
+if TYPE_CHECKING:
+    from heedful.config import CorpusSettings, Settings
 
 MAX_BLOCK_ROWS = 1 << 12
 BLOCK_BYTES = 1 << 22  # approximately; a block of long pairs has fewer rows
@@ -452,6 +455,18 @@ def read_pairs(
             f"{num_rejected:,} of {num_read:,} lines cannot be read, more than data.max_reject_share = "
             f"{max_reject_share:g}; the first is {first.file}:{first.line}: {first.reason}: {first.sample!r}. {advice}"
         )
+
+
+def read_corpus(corpus: "CorpusSettings", settings: "Settings") -> Iterator[Block]:
+    """Blocks of a corpus of a heedful.toml."""
+    return read_pairs(
+        corpus.files,
+        settings.source,
+        settings.target,
+        max_line_bytes=settings.data.max_line_bytes,
+        columns=corpus.columns,
+        sheet=corpus.sheet,
+    )
 
 
 def write_rejects(stream: TextIO, rejects: Iterable[Reject]) -> None:

@@ -22,12 +22,11 @@ from heedful.corpus.examination import (
     has_enough_lines,
     note_duplicates,
     note_overlap,
-    read_corpus,
     split_pieces,
 )
 from heedful.corpus.languages import sort_lines_by_language
 from heedful.corpus.parallel import Integers, Shift, index_words
-from heedful.corpus.readers import pair_format
+from heedful.corpus.readers import pair_format, read_corpus
 from heedful.corpus.rules import make_profile
 from heedful.corpus.text_files import iterate_lines, strip_compression_suffix
 from heedful.text.normalize import normalize_all

@@ -26,7 +26,7 @@ from pydantic import RootModel
 
 from heedful.config import Settings, load, merge_trees, parse_duration, parse_settings, to_toml
 from heedful.corpus.launchers import Launcher
-from heedful.corpus.readers import read_pairs
+from heedful.corpus.readers import read_corpus
 from heedful.data.prepare import ProgressCallback, prepare
 from heedful.data.store import PreparedData
 from heedful.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ from heedful.training.clock import format_duration
 from heedful.training.data import Corpora, count_micro_batches, load_batch, make_plan, split_validation
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
-from heedful.training.flat_settings import describe_changes, flatten
+from heedful.training.flat_settings import LENGTH_KEYS, describe_changes, flatten
 from heedful.training.machine import default_threads, measure_precisions, measure_tokens_per_second, use_threads
 from heedful.training.weights import initialize_model
 
@@ -346,14 +346,7 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
     """The number of pairs, up to MAX_COUNTED_PAIRS, and of letters that get a piece in the vocabulary."""
     pairs, rejected, letters = 0, 0, Counter[str]()
     for corpus in requested.data.train:
-        for block in read_pairs(
-            corpus.files,
-            requested.source,
-            requested.target,
-            max_line_bytes=requested.data.max_line_bytes,
-            columns=corpus.columns,
-            sheet=corpus.sheet,
-        ):
+        for block in read_corpus(corpus, requested):
             if pairs < MAX_LETTER_PAIRS:
                 letters.update(chain.from_iterable(chain(block.source, block.target)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
@@ -452,7 +445,7 @@ def format_toml(decisions: Sequence[Decision], requested: Settings) -> str:
 def check_same_request(requested: Settings, file: Path) -> None:
     """Raise a ConfigError if autopilot.toml was written for other settings."""
     before, now = (dict(flatten(explicit_settings(settings))) for settings in (load(file), requested))
-    keys = [key for key in now if key not in ("train.time", "train.steps")]  # a run may be made longer
+    keys = [key for key in now if key not in LENGTH_KEYS]
     if changes := describe_changes(before, now, keys, "in the file"):
         raise ConfigError(
             f"{file} was written for another command:\n{changes}\nUse that command again, choose another directory "

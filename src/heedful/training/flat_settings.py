@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+LENGTH_KEYS = ("train.time", "train.steps")  # of a run, which may change them
+
 
 def flatten(tree: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
     """{"a": {"b": 1}} -> [("a.b", 1)]"""

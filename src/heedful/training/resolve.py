@@ -34,7 +34,7 @@ from heedful.training.data import TrainingData, count_micro_batches, load_batch,
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
-from heedful.training.flat_settings import describe_changes, flatten
+from heedful.training.flat_settings import LENGTH_KEYS, describe_changes, flatten
 from heedful.training.machine import (
     BUSY_SHARE,
     CoreMeter,
@@ -49,7 +49,6 @@ from heedful.training.weights import initialize_model
 REQUESTED, RESOLVED = "requested.json", "heedful.toml"
 # Keys of [train] that a resumed run may change: they do not affect the weights.
 CHANGEABLE_KEYS = ("keep_checkpoints", "keep_work_files", "log_every", "output_dir")
-LENGTH_KEYS = ("train.time", "train.steps")
 NUM_VALIDATIONS = 20  # per run
 MIN_VALIDATION_SECONDS = 30  # between two validations, except in very short runs
 MAX_SAVE_SECONDS = 300  # between two checkpoints
