@@ -523,6 +523,32 @@ def test_requests_of_disconnected_clients_are_not_translated(exported, monkeypat
         assert one.pid == pid
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_pause_of_the_machine_does_not_count_as_a_hanging_worker(exported):
+    """Both processes stop, as in a suspended laptop; the worker continues a little later than the server."""
+    port = free_port()
+    command = [sys.executable, "-m", "heedful", "serve", str(exported / "one"), "--port", str(port), "--threads", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert "heedful serve" in process.stdout.readline()
+
+            def worker_pid():
+                with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as response:
+                    return json.load(response)["pid"]
+
+            before = worker_pid()
+            for pid in (before, process.pid):
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(2)
+            os.kill(process.pid, signal.SIGCONT)
+            time.sleep(0.4)
+            os.kill(before, signal.SIGCONT)
+            time.sleep(0.5)
+            assert worker_pid() == before
+        finally:
+            process.kill()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
 def test_the_command_serves_and_drains(exported, tmp_path):
     port = free_port()

@@ -5,13 +5,14 @@
     results = await supervisor.translate([TranslationJob(["Good morning"], {"beam": 5})])
 
 The server process never opens a model. A worker that sends no heartbeat for HEARTBEAT_TIMEOUT_SECONDS is considered
-dead. The first pending batch of a dead worker was running and may have caused the crash (`WorkerCrashed`); the others
+dead; time in which this process could not run either (a paused virtual machine, a suspended laptop) does not count. The first pending batch of a dead worker was running and may have caused the crash (`WorkerCrashed`); the others
 had not started and are sent to the next worker.
 """
 
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -23,7 +24,10 @@ from typing import Any
 from heedful.errors import HeedfulError
 from heedful.serve.protocol import LENGTH_BYTES, MAX_FRAME_BYTES, TranslationJob, encode_frame
 
+log = logging.getLogger("heedful")
+
 HEARTBEAT_TIMEOUT_SECONDS = 1.0
+MONITOR_SECONDS = 0.1
 MAX_BATCH_SECONDS = 600.0
 START_TIMEOUT_SECONDS = 120.0  # for opening a model
 RESTART_DELAYS_SECONDS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)  # by the number of failed starts in a row
@@ -138,6 +142,12 @@ class WorkerProcess:
             bool(self.results_by_batch) and now - self.last_result > MAX_BATCH_SECONDS
         )
 
+    def allow_pause(self, seconds: float) -> None:
+        """Extend the deadlines by the time that this process itself was paused, as the worker probably was too."""
+        if seconds > MONITOR_SECONDS:
+            self.last_heartbeat += seconds
+            self.last_result += seconds
+
     def kill(self) -> None:
         """Kill the process immediately, even if it is stopped.
 
@@ -201,10 +211,13 @@ class WorkerSupervisor:
         while True:
             worker = self.worker
             assert worker is not None
+            began = time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(worker.ended.wait(), 0.1)
+                await asyncio.wait_for(worker.ended.wait(), MONITOR_SECONDS)
             if not worker.ended.is_set():
+                worker.allow_pause(time.monotonic() - began - MONITOR_SECONDS)
                 if worker.is_hung:
+                    log.warning("%s: the engine does not respond; restarting it", self.name)
                     worker.kill()
                 continue
             async with self.replace_lock:
@@ -212,6 +225,7 @@ class WorkerSupervisor:
                     continue  # swapped meanwhile
                 self.ready.clear()
                 self.num_restarts += 1
+                log.warning("%s: the engine exited with code %s; restarting it", self.name, worker.process.returncode)
                 await asyncio.sleep(RESTART_DELAYS_SECONDS[min(num_failures, len(RESTART_DELAYS_SECONDS) - 1)])
                 try:
                     self.worker = await self.launch_worker()
