@@ -1,13 +1,14 @@
-// Data: what the trace says, decoded; words and pieces; maps and what can be counted about them. Nothing is drawn here.
+// Data: what a trace contains, decoded; its pieces, words and maps, and what can be computed from them. Nothing is drawn here.
 
 const PLACES = ["encoder", "cross", "decoder"];
 const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
+const isNumber = (value) => value !== undefined && value !== null;
 
 async function decode(blob) {
   const packed = Uint8Array.from(atob(blob.data), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const size = blob.shape.reduce((product, one) => product * one, 1);
+  const size = blob.shape.reduce((product, length) => product * length, 1);
   const numbers = new Float32Array(size);
   if (blob.kind === "sqrt8") for (let i = 0; i < size; i++) numbers[i] = (bytes[i] / 255) ** 2;
   else for (let i = 0; i < size; i++) numbers[i] = half(bytes[i] | (bytes[i + size] << 8));
@@ -21,9 +22,9 @@ function half(bits) {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-// What cannot be seen, or would turn the text around it, is written out.
+// What is invisible, or would reverse the text around it, is written as an escape sequence.
 const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu;
-const plain = (text) => text.replace(hidden, (one) => "\\u" + one.codePointAt(0).toString(16).padStart(4, "0"));
+const plain = (text) => text.replace(hidden, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
 function brief(text, most = 28) {
   if (!text.trim()) return "\u2423";
   const letters = Array.from(plain(text.length > 400 ? text.slice(0, 400) : text));
@@ -31,121 +32,125 @@ function brief(text, most = 28) {
 }
 const rightToLeft = (text) => /^[^\p{L}]*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/u.test(text);
 
-// Units: pieces that are shown as one, because they form a word, or because they are the bytes of one letter.
-function unitsOf(pieces, level) {
-  const units = [];
-  let before = null;
-  pieces.forEach((piece, at) => {
-    const special = piece.word === undefined || piece.word === null;
-    const letter = piece.letter === undefined || piece.letter === null ? null : "l" + piece.letter;
-    const key = level === "words" && !special ? "w" + piece.word : letter ?? "p" + at;
-    if (key !== before) units.push({ text: "", members: [], special, letters: new Set() });
-    const unit = units[units.length - 1];
-    unit.members.push(at);
-    if (letter === null || !unit.letters.has(letter)) unit.text += piece.text;
-    if (letter !== null) unit.letters.add(letter);
-    before = key;
-  });
-  for (const unit of units) unit.text = level === "words" ? unit.text.trim() : unit.text.replace(/^ /, "\u2581");
-  return units;
-}
-
-const isNumber = (value) => value !== undefined && value !== null;
-// Bytes that a tokenizer spells out, read as the text they are.
+// Byte tokens in the text of a candidate (<0xE2>), as the text that they encode.
 function decodeByteTokens(text) {
   return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, (run) => new TextDecoder().decode(Uint8Array.from(run.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16))));
 }
 
-class View {
+const isSpecial = (piece) => !isNumber(piece.word);
+const continuesCharacter = (pieces, at) => isNumber(pieces[at].letter) && pieces[at].letter === pieces[at - 1]?.letter;
+// The label of a piece: special pieces have a name, and of the bytes of one character only the first has a text.
+function pieceLabel(pieces, at, most = 18) {
+  const { text } = pieces[at];
+  if (isSpecial(pieces[at]) && /^<\/?s>$|^\[SEP\]$/.test(text.trim())) return at === 0 && pieces.length > 1 ? t("start") : t("end");
+  return continuesCharacter(pieces, at) ? "\u00b7" : brief(text.trim(), most);
+}
+
+// Pieces that form a word.
+function groupWords(pieces) {
+  const groups = [];
+  pieces.forEach((piece, at) => {
+    const previous = pieces[at - 1];
+    if (at && !isSpecial(piece) && !isSpecial(previous) && piece.word === previous.word) groups[groups.length - 1].members.push(at);
+    else groups.push({ members: [at], special: isSpecial(piece) });
+  });
+  for (const group of groups) {
+    group.text = group.special ? pieceLabel(pieces, group.members[0])
+      : group.members.map((at) => (continuesCharacter(pieces, at) ? "" : pieces[at].text)).join("").trim();
+  }
+  return groups;
+}
+
+const argmax = (numbers) => numbers.reduce((best, value, at) => (value > numbers[best] ? at : best), 0);
+
+// One recorded translation. A map is { rows, columns, numbers }: weights of pieces, row by row.
+class Recording {
   constructor(sentence) {
     this.sentence = sentence;
     const { source, target } = sentence;
-    // A decoder looks at what it has read: the start token, then every piece but the last.
+    // A decoder attends to what it has read: the start token, then every piece but the last.
     this.pieces = { source: source.pieces, target: target.pieces, input: [{ text: "<s>" }, ...target.pieces.slice(0, -1)] };
-    this.units = {};
-    for (const [side, pieces] of Object.entries(this.pieces)) this.units[side] = { words: unitsOf(pieces, "words"), pieces: unitsOf(pieces, "pieces") };
     this.maps = {};
     this.vectors = {};
+    this.contributions = {};
     this.cache = new Map();
   }
   async open() {
-    const { attention = {}, vectors = {} } = this.sentence;
-    await Promise.all(Object.entries(attention).map(async ([place, blob]) => { this.maps[place] = await decode(blob); }));
+    const { attention = {}, vectors = {}, contributions = {} } = this.sentence;
+    const into = (target, blobs) => Object.entries(blobs).map(async ([name, blob]) => { target[name] = await decode(blob); });
+    await Promise.all([...into(this.maps, attention), ...into(this.contributions, contributions)]);
+    for (const [place, layers] of Object.entries(vectors)) this.vectors[place] = await Promise.all(layers.map(decodeLayer));
+    for (const place of Object.keys(this.vectors)) this.recomputeWeights(place);
     return this;
   }
-  async arithmetic(place) {
-    const layers = (this.sentence.vectors ?? {})[place];
-    if (!layers || this.vectors[place]) return;
-    const parts = ["queries", "keys", "values", "scores", "energy", "moved"];
-    this.vectors[place] = await Promise.all(layers.map(async (layer) => {
-      const found = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
-      await Promise.all(parts.filter((part) => layer[part]).map(async (part) => { found[part] = await decode(layer[part]); }));
-      return found;
-    }));
+  // Weights of 8 bits would differ from the arithmetic in the last digit, so they are computed from the scores if there are any.
+  recomputeWeights(place) {
+    const { shape: [, heads, rows, columns], numbers } = this.maps[place];
+    this.vectors[place].forEach((layer, index) => {
+      for (let head = 0; head < heads; head++) for (let row = 0; row < rows; row++) {
+        const from = ((index * heads + head) * rows + row) * columns;
+        numbers.set(normalizeScores(layer, scoresOf(layer, head, row)), from);
+      }
+    });
   }
   get places() { return PLACES.filter((place) => this.maps[place]); }
-  sides(place) { return place === "encoder" ? ["source", "source"] : place === "decoder" ? ["target", "input"] : ["target", "source"]; }
-  // [T, S] of one head or of the mean of all, by pieces.
-  raw(place, head) {
+  // A model that reads its source into one vector has a single column.
+  get attendsToWords() { return Boolean(this.maps.cross) && this.maps.cross.shape[3] === this.pieces.source.length; }
+  rowPieces(place) { return place === "encoder" ? this.pieces.source : this.pieces.target; }
+  columnPieces(place) {
+    const pieces = place === "decoder" ? this.pieces.input : this.pieces.source;
+    return !this.maps[place] || this.maps[place].shape[3] === pieces.length ? pieces : [{ text: "\u2211", word: 0 }];
+  }
+  // The map of a head, or the mean of all heads (head is null).
+  map(place, head) {
     const key = `${place} ${head}`;
     if (this.cache.has(key)) return this.cache.get(key);
     const { shape: [layers, heads, rows, columns], numbers } = this.maps[place];
     const size = rows * columns;
-    let found;
-    if (head) found = numbers.subarray((head[0] * heads + head[1]) * size, (head[0] * heads + head[1] + 1) * size);
+    let weights;
+    if (head) weights = numbers.subarray((head[0] * heads + head[1]) * size, (head[0] * heads + head[1] + 1) * size);
     else {
-      found = new Float32Array(size);
-      for (let i = 0; i < numbers.length; i++) found[i % size] += numbers[i] / (layers * heads);
+      weights = new Float32Array(size);
+      for (let i = 0; i < numbers.length; i++) weights[i % size] += numbers[i] / (layers * heads);
     }
-    const map = { rows, columns, numbers: found };
+    const map = { rows, columns, numbers: weights, at: (row, column) => weights[row * columns + column], row: (row) => weights.subarray(row * columns, (row + 1) * columns) };
     this.cache.set(key, map);
     return map;
   }
-  // The same by units: the sum over the pieces of a source unit, the mean over those of a target unit.
-  map(place, head, level, reading) {
-    const key = `${place} ${head} ${level} ${reading}`;
-    if (this.cache.has(key)) return this.cache.get(key);
-    const raw = this.raw(place, head), [down, across] = this.sides(place);
-    const rows = this.units[down][level];
-    const columns = raw.columns === this.pieces[across].length ? this.units[across][level] : [{ text: "\u2211", members: [0], special: false }];
+  // The same for words: the sum over the pieces of a source word, the mean over those of a target word.
+  wordMap(place, head, reading) {
+    const map = this.map(place, head), rows = groupWords(this.rowPieces(place)), columns = groupWords(this.columnPieces(place));
     const numbers = new Float32Array(rows.length * columns.length);
     rows.forEach((row, y) => columns.forEach((column, x) => {
-      let sum = 0;
-      for (let t of row.members) {
-        if (place === "cross" && reading === "shifted") t = Math.min(t + 1, raw.rows - 1);
-        for (const s of column.members) sum += raw.numbers[t * raw.columns + s];
-      }
+      const sum = row.members.reduce((total, at) => total + column.members.reduce((part, slot) => part + map.at(alignedRow(place, reading, at, map.rows), slot), 0), 0);
       numbers[y * columns.length + x] = sum / row.members.length;
     }));
-    const map = { rows, columns, numbers, at: (y, x) => numbers[y * columns.length + x] };
-    this.cache.set(key, map);
-    return map;
+    return { rows, columns, numbers, at: (row, column) => numbers[row * columns.length + column] };
   }
   heads(place) {
     const [layers, heads] = this.maps[place].shape;
     return Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
   }
-  // What can be counted about a head.
-  facts(place, head) {
+  importance(place, head) { return (head && this.sentence.importance?.[place]?.[head[0]]?.[head[1]]) ?? null; }
+  // What a head does, if one can tell from its map.
+  describeHead(place, head) {
     const key = `facts ${place} ${head}`;
     if (this.cache.has(key)) return this.cache.get(key);
-    const { rows, columns, numbers } = this.raw(place, head);
+    const { rows, columns, numbers } = this.map(place, head);
     let entropy = 0, diagonal = 0, before = 0, own = 0, next = 0, last = 0;
-    for (let t = 0; t < rows; t++) for (let s = 0; s < columns; s++) {
-      const w = numbers[t * columns + s];
-      if (w > 0) entropy -= w * Math.log(w);
-      diagonal += w * (1 - Math.abs((t + 0.5) / rows - (s + 0.5) / columns));
-      if (s === t - 1) before += w;
-      if (s === t) own += w;
-      if (s === t + 1) next += w;
-      if (s === columns - 1) last += w;
+    for (let row = 0; row < rows; row++) for (let column = 0; column < columns; column++) {
+      const weight = numbers[row * columns + column];
+      if (weight > 0) entropy -= weight * Math.log(weight);
+      diagonal += weight * (1 - Math.abs((row + 0.5) / rows - (column + 0.5) / columns));
+      if (column === row - 1) before += weight;
+      if (column === row) own += weight;
+      if (column === row + 1) next += weight;
+      if (column === columns - 1) last += weight;
     }
-    const flat = Math.log(Math.max(columns, 2));
-    const reading = this.sentence.reading;
-    const importance = ((this.sentence.importance ?? {})[place] ?? [])[head[0]]?.[head[1]];
-    const facts = { entropy: entropy / rows / flat, diagonality: diagonal / rows, importance: importance ?? null, label: "" };
+    const { reading } = this.sentence;
+    const facts = { entropy: entropy / rows / Math.log(Math.max(columns, 2)), diagonality: diagonal / rows, importance: this.importance(place, head), label: "" };
     if (place === "cross" && reading && reading.layer === head[0] && reading.head === head[1]) facts.label = "aligner";
-    else if (place !== "cross" && (place === "encoder" ? before : own) / rows > 0.5) facts.label = "previous";  // slot t of a decoder is piece t - 1
+    else if (place !== "cross" && (place === "encoder" ? before : own) / rows > 0.5) facts.label = "previous";  // column t of a decoder is piece t - 1
     else if (place === "encoder" && own / rows > 0.5) facts.label = "itself";
     else if (place === "encoder" && next / rows > 0.5) facts.label = "next";
     else if (place !== "decoder" && last / rows > 0.5) facts.label = "end";
@@ -153,42 +158,73 @@ class View {
     this.cache.set(key, facts);
     return facts;
   }
-  // How the sentence is best opened: the reading that training chose.
-  get opening() {
-    const { reading } = this.sentence;
-    return { reading: reading?.step ?? "naive", head: reading && isNumber(reading.layer) && isNumber(reading.head) ? [reading.layer, reading.head] : null };  // of a layer's mean, the mean of all is the nearest there is
+  probability(step) { return Math.exp(this.sentence.steps[step].logp); }
+  // The index in `top` of the piece that was chosen; -1 if it is not among them.
+  chosenIndex(step) {
+    const { top, logp } = this.sentence.steps[step], { text } = this.pieces.target[step];
+    const same = top.findIndex(([name, value]) => name === text && Math.abs(value - logp) < 1e-4);
+    return same >= 0 ? same : top.findIndex(([, value]) => Math.abs(value - logp) < 1e-5);
   }
-  unitOf(side, level, piece) { return this.units[side][level].findIndex((unit) => unit.members.includes(piece)); }
-  prob(step) { return Math.exp(this.sentence.steps[step].logp); }
+  // The state on which the page opens; docs/inspect.md explains the rule.
+  get opening() {
+    const { reading, steps } = this.sentence;
+    const state = { place: this.maps.cross ? "cross" : this.places[0] ?? "cross", reading: reading?.step ?? "naive", head: this.openingHead, step: 0 };
+    const words = steps.map((_, at) => at).filter((at) => !isSpecial(this.pieces.target[at]) && /\p{L}/u.test(this.pieces.target[at].text));
+    const leastProbable = (candidates) => candidates.reduce((best, at) => (best === undefined || steps[at].logp < steps[best].logp ? at : best), undefined);
+    const rescued = leastProbable(words.filter((at) => !steps[at].forced && steps[at].top.length && this.chosenIndex(at) !== 0));
+    const reordered = this.attendsToWords && words.length ? this.findReordering(words, state) : undefined, unlikely = leastProbable(words);
+    return { ...state, step: rescued ?? reordered ?? unlikely ?? 0 };
+  }
+  // The head that training found to align words best. If that is the mean of all heads: the head that agrees with it most.
+  get openingHead() {
+    const { reading } = this.sentence, place = this.maps.cross ? "cross" : this.places[0];
+    if (!place) return null;
+    if (place === "cross" && reading && isNumber(reading.layer) && isNumber(reading.head)) return [reading.layer, reading.head];
+    const mean = this.map(place, null), strongest = Array.from({ length: mean.rows }, (_, row) => argmax(mean.row(row))), heads = this.heads(place);
+    return heads[argmax(heads.map((head) => strongest.reduce((sum, slot, row) => sum + this.map(place, head).at(row, slot), 0)))];
+  }
+  // The step whose strongest source piece lies farthest after that of the next word: there the order of words changes.
+  findReordering(words, { head, reading }) {
+    const map = this.map("cross", isNumber(this.sentence.reading?.head) ? head : null), best = words.map((at) => argmax(map.row(alignedRow("cross", reading, at, map.rows))));
+    const jumps = words.map((_, i) => (i + 1 < words.length ? best[i] - best[i + 1] : 0)), most = argmax(jumps);
+    return jumps[most] >= 1 ? words[most] : undefined;
+  }
+}
+
+// The row of a map that aligns a piece: that of the step that produces it or (shifted) of the one that reads it.
+const alignedRow = (place, reading, step, rows) => Math.min(step + (place === "cross" && reading === "shifted" ? 1 : 0), rows - 1);
+
+async function decodeLayer(layer) {
+  const found = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
+  const parts = ["queries", "keys", "values", "scores", "energy", "moved"].filter((part) => layer[part]);
+  await Promise.all(parts.map(async (part) => { found[part] = await decode(layer[part]); }));
+  return found;
+}
+
+const MASKED = -6e4;  // lower scores are masked: half precision ends at -65504
+function vectorOf(part, head, row) {
+  const [heads, rows, width] = part.shape, at = (Math.min(head, heads - 1) * rows + row) * width;
+  return part.numbers.subarray(at, at + width);
+}
+// The scores of a row; -Infinity where a slot is masked.
+const scoresOf = (layer, head, row) => Float32Array.from(vectorOf(layer.scores, head, row), (score) => (score < MASKED ? -Infinity : score));
+function normalizeScores(layer, scores) {
+  if (layer.normalizer === "hard") { const best = argmax(scores); return scores.map((_, at) => Number(at === best)); }
+  const most = Math.max(...scores), exponentials = scores.map((score) => Math.exp(score - most)), sum = exponentials.reduce((total, value) => total + value, 0);
+  return exponentials.map((value) => value / sum);
+}
+// The terms whose sum is the score of a query and a key, as the model's own function computes them.
+function scoreTerms(layer, head, row, column) {
+  const query = vectorOf(layer.queries, head, row), key = vectorOf(layer.keys, head, column), width = Math.min(query.length, key.length);
+  if (!layer.energy) return { query, key, terms: Float32Array.from({ length: width }, (_, j) => query[j] * key[j]) };
+  const moved = (j) => (layer.moved ? layer.moved.numbers[(row * layer.moved.shape[2] + column) * layer.moved.shape[3] + j] : 0);
+  return { query, key, terms: Float32Array.from({ length: width }, (_, j) => layer.energy.numbers[j] * Math.tanh(query[j] + key[j] + moved(j))) };
 }
 
 // Where two answers part: the first piece that differs.
-function firstDifference(one, other) {
-  const a = one.sentence.target.pieces, b = other.sentence.target.pieces;
+function firstDifference(first, second) {
+  const [a, b] = [first, second].map((recording) => recording.pieces.target);
   let at = 0;
   while (at < a.length && at < b.length && a[at].text === b[at].text) at++;
   return at;
-}
-
-// The score of one query and one key, part by part, as the model's own function makes it.
-function scoreParts(layer, head, t, s) {
-  const take = (part, row) => {
-    const [heads, rows, width] = part.shape, h = Math.min(head, heads - 1);
-    return part.numbers.subarray((h * rows + row) * width, (h * rows + row + 1) * width);
-  };
-  const q = take(layer.queries, t), k = take(layer.keys, s);
-  const width = Math.min(q.length, k.length), products = new Float32Array(width);
-  if (layer.energy) {
-    const v = layer.energy.numbers, moved = layer.moved;
-    for (let j = 0; j < width; j++) {
-      const [, rows, columns, wide] = moved ? moved.shape : [0, 0, 0, 0];
-      const f = moved ? moved.numbers[(t * columns + s) * wide + j] : 0;
-      products[j] = v[j] * Math.tanh(q[j] + k[j] + f);
-    }
-  } else for (let j = 0; j < width; j++) products[j] = q[j] * k[j];
-  const sum = products.reduce((total, one) => total + one, 0);
-  const divisor = layer.score === "scaled_dot" ? Math.sqrt(width) : 1;
-  const [heads, rows, columns] = layer.scores.shape, h = Math.min(head, heads - 1);
-  const row = layer.scores.numbers.subarray((h * rows + t) * columns, (h * rows + t + 1) * columns);
-  return { q, k, products, sum, divisor, score: sum / divisor, row, width };
 }

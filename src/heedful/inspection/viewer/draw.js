@@ -18,24 +18,25 @@ const svg = (name, attributes, ...children) => fill(document.createElementNS(NS,
 
 let words = {};
 const t = (key, ...values) => (words[key] ?? key).replace(/\{(\d)\}/g, (_, at) => values[at] ?? "");
-const number = (value, digits = 2) => (value === null || value === undefined ? "\u2013" : value.toFixed(digits).replace("-", "\u2212"));
-const percent = (value) => (value >= 0.0995 ? (100 * value).toFixed(0) : value >= 0.001 ? (100 * value).toFixed(1) : "<0.1") + "\u202f%";
+const localize = (digits) => (/^(pt|ru)/.test(document.documentElement.lang) ? digits.replace(".", ",") : digits).replace("-", "\u2212");
+const number = (value, digits = 2) => (value === null || value === undefined ? "\u2013" : Number.isFinite(value) ? localize(value.toFixed(digits)) : value > 0 ? "\u221e" : "\u2212\u221e");
+const percent = (value) => localize(value >= 0.0995 ? (100 * value).toFixed(0) : value >= 0.001 ? (100 * value).toFixed(1) : value > 0 ? "<0.1" : "0") + "\u202f%";
 
-// One hue from the paper's color to the ink's, so that nobody needs to tell red from green.
+// One hue with even steps of lightness, given as colors from 0 to 1 in --scale, so that nobody needs to tell red from green.
 let scale = [];
-const paint = { low: [255, 255, 255], high: [8, 48, 107] };
 function rescale() {
-  const style = getComputedStyle(document.documentElement);
-  const rgb = (name) => style.getPropertyValue(name).trim().split(/[ ,]+/).map(Number);
-  [paint.low, paint.high] = [rgb("--low"), rgb("--high")];
+  const stops = getComputedStyle(document.documentElement).getPropertyValue("--scale").trim().split(/\s+/)
+    .map((color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)));
   scale = Array.from({ length: 256 }, (_, i) => {
-    const share = (i / 255) ** 0.7;
-    return paint.low.map((low, at) => Math.round(low + (paint.high[at] - low) * share));
+    const at = (i / 255) ** 0.72 * (stops.length - 1), low = Math.min(stops.length - 2, Math.floor(at));
+    return stops[low].map((value, channel) => Math.round(value + (stops[low + 1][channel] - value) * (at - low)));
   });
 }
 const shade = (weight) => scale[Math.round(255 * Math.min(1, Math.max(0, weight)))];
 const rgb = (weight) => `rgb(${shade(weight).join(",")})`;
 const inkOn = (weight) => { const [r, g, b] = shade(weight); return 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff"; };
+const cssColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize) || 14;
 
 function canvas(width, height, attributes) {
   const dots = Math.min(3, window.devicePixelRatio || 1), node = el("canvas", attributes);
@@ -64,6 +65,13 @@ function stretch(node, map, width, height) {
   const pen = node.getContext("2d");
   pen.imageSmoothingEnabled = false;
   pen.drawImage(picture(map), 0, 0, width, height);
+}
+
+// Scroll so that a node is visible; `covered` is what sticks to the top and the left.
+function keepInView(scroller, node, covered = [0, 0]) {
+  const outer = scroller.getBoundingClientRect(), inner = node.getBoundingClientRect();
+  if (inner.top < outer.top + covered[0] || inner.bottom > outer.bottom) scroller.scrollTop += inner.top - outer.top - outer.height / 2;
+  if (inner.left < outer.left + covered[1] || inner.right > outer.right) scroller.scrollLeft += inner.left - outer.left - outer.width / 2;
 }
 
 function save(name, blob) {

@@ -1,51 +1,50 @@
 // The film of a training run, also shown by report.html of the run.
 
 // A map with its words beside it, to look at only.
-function labeled(map, room) {
-  const wide = map.columns.length, high = map.rows.length, cell = Math.max(9, Math.min(22, Math.floor(room / Math.max(wide, high))));
+function labeledMap(map, room = 300) {
+  const wide = map.columns.length, high = map.rows.length, cell = Math.max(10, Math.min(34, Math.floor(room / Math.max(wide, high))));
   const sheet = canvas(cell * wide, cell * high, { role: "img", "aria-label": t("map") });
   stretch(sheet, map, cell * wide, cell * high);
-  const name = (unit) => el("span", { class: "label" }, el("bdi", { text: brief(unit.text, 14) })), size = { "--cell": `${cell}px` };
-  return el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("map") }, el("div", { class: "sheet" }, el("span"),
+  const name = (group) => el("span", { class: "label" }, el("bdi", { text: brief(group.text, 14) })), size = { "--cell": `${cell}px` };
+  return el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("map") }, el("div", { class: "still" }, el("span"),
     el("div", { class: "top", style: size }, ...map.columns.map(name)), el("div", { class: "left", style: size }, ...map.rows.map(name)), sheet));
 }
 
-function film() {
-  const { trace } = context, { film: reel } = trace, reading = trace.reading ?? trace.sentences?.[0]?.reading;
+function film(reel, reading) {
   if (!reel?.frames?.length) return null;
-  const frames = reel.frames, slider = el("input", { type: "range", min: "0", max: String(frames.length - 1), "aria-label": t("training-step"), oninput: (event) => set({ frame: Number(event.target.value) }) });
+  const { frames } = reel, control = el("input", { type: "range", min: "0", max: String(frames.length - 1), "aria-label": t("training-step"), oninput: (event) => set({ frame: Number(event.target.value) }) });
   let running = null;
-  const start_ = button("\u25b6", () => {
+  const playButton = button("\u25b6", () => {
     if (running) { clearInterval(running); running = null; } else {
       if (state.frame >= frames.length - 1) set({ frame: 0 });
-      running = setInterval(() => { if (state.frame >= frames.length - 1 || !start_.isConnected) { clearInterval(running); running = null; start_.textContent = "\u25b6"; } else set({ frame: state.frame + 1 }); }, 500);
+      running = setInterval(() => { if (state.frame >= frames.length - 1 || !playButton.isConnected) { clearInterval(running); running = null; playButton.textContent = "\u25b6"; } else set({ frame: state.frame + 1 }); }, 500);
     }
-    start_.textContent = running ? "\u2016" : "\u25b6";
+    playButton.textContent = running ? "\u2016" : "\u25b6";
   }, { "aria-label": t("play") });
-  const body = el("div", { class: "reel" }), values = frames.map((one) => one.chrf ?? one.bleu ?? 0), top = Math.max(1, ...values);
-  const x = (at) => 8 + (at * 304) / Math.max(1, frames.length - 1), y = (value) => 72 - (value / top) * 60;
-  const dot = svg("circle", { r: 4, class: "now" });
-  const curve = svg("svg", { viewBox: "0 0 320 80", class: "curve", role: "img", "aria-label": "chrF" }, svg("polyline", { points: values.map((value, at) => `${x(at)},${y(value)}`).join(" ") }), dot);
-  const node = panel("film", t("film"), el("div", { class: "controls" }, start_, slider,
-    reel.sources.length > 1 && choice(t("sentence"), reel.sources.map((one, at) => [String(at), brief(one.text, 40)]), String(state.take), (at) => set({ take: Number(at) }))), curve, body);
-  const known = new Map();
+  const metric = frames.some((frame) => isNumber(frame.chrf)) ? "chrf" : "bleu", values = frames.map((frame) => frame[metric] ?? 0), top = Math.max(1, ...values);
+  const left = 34, bottom = 76, x = (at) => left + (at * (392 - left)) / Math.max(1, frames.length - 1), y = (value) => bottom - (value / top) * 66;
+  const dot = svg("circle", { r: 4, class: "now" }), axisText = (at, height, content, anchor) => svg("text", { x: at, y: height, class: `axis-text ${anchor}`, text: content });
+  const curve = svg("svg", { viewBox: "0 0 400 100", class: "film-curve", role: "img", "aria-label": metric === "chrf" ? "chrF" : "BLEU" },
+    svg("path", { class: "axis", d: `M${left} 6V${bottom}H396` }), svg("polyline", { points: values.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }), dot,
+    axisText(left - 4, y(top) + 4, number(top, 0), "end"), axisText(left - 4, bottom + 2, "0", "end"), axisText(left, 96, String(frames[0].step), "start"), axisText(396, 96, `${t("training-step")} ${frames[frames.length - 1].step}`, "end"), axisText(left + 4, 12, metric === "chrf" ? "chrF" : "BLEU", "start"));
+  const body = el("div", { class: "reel" });
+  const node = el("div", { class: "film" }, el("div", { class: "controls" }, playButton, control,
+    reel.sources.length > 1 && choice(t("sentence"), reel.sources.map((source, at) => [String(at), brief(source.text, 40)]), String(state.take), (at) => set({ take: Number(at) }))), curve, body);
+  const opened = new Map();
   const draw = async () => {
     const at = Math.min(state.frame, frames.length - 1), frame = frames[at], source = reel.sources[state.take] ?? reel.sources[0], take = frame.takes[state.take] ?? frame.takes[0];
-    slider.value = at;
+    control.value = at;
     dot.setAttribute("cx", x(at));
     dot.setAttribute("cy", y(values[at]));
     const key = `${at} ${state.take}`;
-    if (take.attention && !known.has(key)) {
-      const view = new View({ source, target: take.target, steps: [] });
-      view.maps.cross = await decode(take.attention);
-      known.set(key, view);
-    }
+    if (take.attention && !opened.has(key)) opened.set(key, await new Recording({ source, target: take.target, steps: [], attention: { cross: take.attention } }).open());
     if (at !== Math.min(state.frame, frames.length - 1)) return;
-    const view = known.get(key), parts = [el("p", { class: "readout", text: `${t("training-step")} ${frame.step}${frame.chrf === undefined ? "" : `, chrF ${number(frame.chrf, 1)}`}${frame.bleu === undefined ? "" : `, BLEU ${number(frame.bleu, 1)}`}` }),
-      el("p", null, el("bdi", { text: plain(source.text).slice(0, 300) })), el("p", { class: "said-film" }, el("bdi", { text: plain(take.target.text).slice(0, 300) || "\u2423" }))];
-    if (view) {  // by the head that aligns best in the end, where it was filmed
-      const [layers, heads] = view.maps.cross.shape, there = reading?.layer < layers && reading?.head < heads;
-      parts.push(labeled(view.map("cross", there ? [reading.layer, reading.head] : null, "words", there ? reading.step ?? "naive" : "naive"), 340));
+    const recording = opened.get(key);
+    const parts = [el("p", { class: "readout", text: `${t("training-step")} ${frame.step}${isNumber(frame.chrf) ? `, chrF ${number(frame.chrf, 1)}` : ""}${isNumber(frame.bleu) ? `, BLEU ${number(frame.bleu, 1)}` : ""}` }),
+      el("p", { class: "film-source" }, el("bdi", { text: plain(source.text).slice(0, 300) })), el("p", { class: "film-answer" }, el("bdi", { text: plain(take.target.text).slice(0, 300) || "\u2423" }))];
+    if (recording) {  // the head that aligns best in the end, if the film has it
+      const [layers, heads] = recording.maps.cross.shape, has = isNumber(reading?.layer) && reading.layer < layers && reading.head < heads;
+      parts.push(labeledMap(recording.wordMap("cross", has ? [reading.layer, reading.head] : null, has ? reading.step ?? "naive" : "naive"), 260));
     }
     body.replaceChildren(...parts);
   };

@@ -1,124 +1,131 @@
-// The page: layout, keys, languages, themes.
+// The page: layout, tabs, keys, languages, themes. A panel is { node, update(changed), resize? }.
 
 const glossary = readJson("glossary");
-const LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark", "projector"];
-let parts = [];
+const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t("no-film") }), update() {} };
+const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
+// The keys of the state that a panel cannot show by an update.
+const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
+const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 7", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
+const panels = {};  // by name: strip, stage, dock
+let dockName = "", renderCount = 0;
 
-function header() {
-  const { trace } = context;
-  return el("header", null, el("h1", null, el("bdi", { text: brief(trace.title || "heedful inspect", 60) })),
-    el("div", { class: "controls" },
-      trace.sentences?.length > 1 && choice(t("sentence"), trace.sentences.map((one, at) => [String(at), `${at + 1}. ${brief(one.source.text, 36)} (${brief(one.name, 24)})`]), String(state.sentence), (at) => set({ sentence: Number(at), step: 0, cell: null, node: null, other: null, ...new View(trace.sentences[at]).opening })),
-      toggles(t("language"), LANGUAGES.map((one) => [one, one.toUpperCase()]), state.lang, (lang) => set({ lang })),
-      toggles(t("look"), THEMES.map((one) => [one, t(one)]), state.theme, (theme) => set({ theme }))));
-}
-function about() {
-  return panel("about", t("about"), ...["proof-1", "proof-2", "proof-3"].map((key) => el("p", { text: t(key) })), el("h3", { text: t("keys") }),
-    el("dl", { class: "keys" }, ...[["\u2190 \u2192", "key-step"], ["\u2423", "key-play"], ["\u2191 \u2193", "key-head"], ["w", "key-level"], ["n", "key-reading"], ["h", "key-link"], ["p", "key-look"], ["l", "key-language"], ["1 \u2026 8", "key-panel"]]
-      .map(([key, text]) => el("div", null, el("dt", null, el("kbd", { text: key })), el("dd", { text: t(text) })))));
-}
-function nav(nodes) {
-  return el("nav", { "aria-label": t("panels") }, ...nodes.map((node, at) => el("a", { href: `#${node.id}`, onclick: (event) => { event.preventDefault(); go(node); } },
-    el("span", { class: "quiet", text: `${at + 1} ` }), t(node.id))));
-}
-function go(node) {
-  node.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-  node.focus({ preventScroll: true });
+const availableTabs = () => TABS.filter((tab) => (context.recording ? tab !== "film" || context.engine.film?.frames?.length : tab === "film"));
+const nameOfDock = () => (state.quiz && context.recording ? "quiz" : availableTabs().includes(state.tab) ? state.tab : availableTabs()[0]);
+
+function dock() {
+  const name = nameOfDock(), inner = (name === "quiz" ? quizPanel : TAB_PANELS[name])();
+  dockName = name;
+  const tabs = availableTabs(), choose = (tab) => set({ tab });
+  const list = name === "quiz" ? el("div", { class: "tabs" }, el("h2", { text: t("quiz") }))
+    : el("div", { class: "tabs" }, el("div", { role: "tablist", "aria-label": t("panels") }, ...tabs.map((tab, at) => button(t(tab), () => choose(tab), {
+      role: "tab", id: `tab-${tab}`, "aria-selected": String(tab === name), "aria-controls": "tab-body", tabindex: tab === name ? "0" : "-1", title: String(at + 1), "data-key": `tab-${tab}`,
+      onkeydown: (event) => {
+        const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!by) return;
+        event.preventDefault();
+        event.stopPropagation();
+        choose(tabs[(at + by + tabs.length) % tabs.length]);
+      } }))), el("p", { class: "question", text: t("question-" + name) }));
+  const body = el("div", { class: "body", id: "tab-body", "data-tab": name, ...(name === "quiz" ? {} : { role: "tabpanel", "aria-labelledby": `tab-${name}` }) }, inner.node);
+  return { node: el("section", { class: "dock panel", id: "dock", "aria-label": t("question-" + name) }, list, body), update: (changed) => inner.update(changed), resize: () => inner.resize?.() };
 }
 
-const REBUILD = { lang: "page", theme: "page", sentence: "page", level: "sentence", place: "heads", sort: "heads", reading: "map", head: "map", pruned: "search", link: "links" };
-const panelBuilders = { links: interlinear, steps: scrubber, heads: headsGrid, map: bigMap, arithmetic, search: searchTree, compare, film };
-const built = {};
-function rebuild(names) {
-  for (const name of names) {
-    const old = built[name];
-    if (!old) continue;
-    const focused = old.node.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head]") : null;
-    const key = focused?.dataset.key ?? focused?.dataset.head, scrolled = old.node.querySelector(".scroller")?.scrollLeft ?? 0;
-    built[name] = panelBuilders[name]();
-    old.node.replaceWith(built[name].node);
-    const scroller = built[name].node.querySelector(".scroller");
-    if (scroller) scroller.scrollLeft = scrolled;
-    if (key) built[name].node.querySelector(`[data-key="${key}"],[data-head="${key}"]`)?.focus({ preventScroll: true });
-    built[name].update(new Set(["all", "step", "node"]));
-  }
+function helpDialog() {
+  const node = el("dialog", { "aria-label": t("help") }, el("h2", { text: t("proof") }), ...["proof-1", "proof-2", "proof-3"].map((key) => el("p", { text: t(key) })), el("h2", { text: t("keys") }),
+    el("dl", { class: "keys" }, ...KEYS.map(([key, name]) => el("div", null, el("dt", null, el("kbd", { text: key })), el("dd", { text: t(name) })))),
+    el("p", { class: "quiet", text: [`${t("made")} ${brief(context.engine.maker, 60)}`, context.recording?.sentence.about].filter(Boolean).map((text) => brief(text, 160)).join(" \u00b7 ") }), button(t("close"), () => node.close(), { "data-key": "close" }));
+  return node;
+}
+
+// What a change implies: another cell exists, and its slot is the one that was attended to most.
+completeState = (change) => {
+  const { recording } = context;
+  if (!recording || "sentence" in change) return change;
+  const wanted = clampState({ ...state, ...change }, context.engine.sentences.length, recording), moved = ["place", "head", "step", "reading"].some((key) => key in change && JSON.stringify(change[key]) !== JSON.stringify(state[key]));
+  if (moved && !("slot" in change) && recording.maps[wanted.place]) wanted.slot = strongestSlot(recording, wanted);
+  return wanted;
+};
+const strongestSlot = (recording, { place, head, step, reading }) => { const map = recording.map(place, head); return argmax(map.row(alignedRow(place, reading, step, map.rows))); };
+
+function focusKey(root) { const focused = root.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head],[data-at]") : null; return focused && ["key", "head", "at"].filter((name) => focused.dataset[name]).map((name) => `[data-${name}="${CSS.escape(focused.dataset[name])}"]`).join(""); }
+function replacePanel(name, build) {
+  const old = panels[name], key = focusKey(old.node);
+  panels[name] = build();
+  old.node.replaceWith(panels[name].node);
+  if (key) panels[name].node.querySelector(key)?.focus({ preventScroll: true });
+  panels[name].update(new Set(["all", "step"]));
 }
 
 async function renderPage() {
+  const turn = ++renderCount, { engine } = context;
+  if (engine.sentences.length) {
+    const recording = await engine.answer(clampState(state, engine.sentences.length).sentence);
+    if (turn !== renderCount) return;
+    context.recording = recording;
+    state = clampState(state, engine.sentences.length, recording);
+  }
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
   words = { ...glossary.en, ...glossary[state.lang] };
   rescale();
-  const { trace } = context, app = document.getElementById("app");
-  for (const key of Object.keys(built)) delete built[key];
-  if (trace.sentences?.length) {
-    const at = clampState(state, trace).sentence;
-    context.view = context.views[at] ??= new View(trace.sentences[at]);
-    await context.view.open();
-    state = clampState(state, trace, context.view);
-    for (const name of ["links", "steps", "heads", "map", "arithmetic", "search", "compare"]) { const one = panelBuilders[name](); if (one) built[name] = one; }
-  }
-  const reel = film();
-  if (reel) built.film = reel;
-  const nodes = [...Object.values(built).map((one) => one.node), about()];
-  const sentence = context.view?.sentence;
-  const focused = app.contains(document.activeElement) ? document.activeElement.closest("[data-key]")?.dataset.key : null;
-  app.replaceChildren(header(), nav(nodes), el("main", null, sentence ? el("p", { class: "about quiet", text: [sentence.name, sentence.about].filter(Boolean).map((one) => brief(one, 120)).join(" \u2014 ") }) : null, ...nodes),
-    el("footer", { class: "quiet", text: `${t("made")} ${brief(trace.maker ?? "heedful", 60)}` }));
-  const all = new Set(["all", "step", "node", "hover"]);
-  for (const one of Object.values(built)) one.update(all);
-  if (focused) app.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
+  const app = document.getElementById("app"), key = focusKey(app);
+  for (const name of Object.keys(panels)) delete panels[name];
+  if (context.recording) Object.assign(panels, { strip: strip(), stage: stage() });
+  panels.dock = dock();
+  const notes = el("aside", { class: "notes", "aria-label": t("notes") });
+  app.replaceChildren(topBar(), el("main", null, ...Object.values(panels).map((panel) => panel.node)), notes, el("div", { class: "toast", role: "status" }), helpDialog());
+  showNotes(notes);
+  const all = new Set(["all", "step"]);
+  for (const panel of Object.values(panels)) panel.update(all);
+  if (key) app.querySelector(key)?.focus({ preventScroll: true });
 }
 
 listeners.push((changed) => {
-  const depths = new Set([...changed].map((key) => REBUILD[key]).filter(Boolean));
-  if (depths.has("page")) { renderPage(); return; }
-  const names = new Set();
-  if (depths.has("sentence")) ["links", "steps", "map"].forEach((one) => names.add(one));
-  if (depths.has("heads")) ["heads", "map", "links"].forEach((one) => names.add(one));
-  if (depths.has("map")) ["map", "links"].forEach((one) => names.add(one));
-  if (depths.has("search")) names.add("search");
-  if (depths.has("links")) names.add("links");
-  rebuild(names);
-  for (const [name, one] of Object.entries(built)) if (!names.has(name)) one.update(changed);
+  if (["lang", "theme", "sentence"].some((key) => changed.has(key))) { renderPage(); return; }
+  if (changed.has("slide")) { showNotes(document.querySelector(".notes")); resizePanels(); }
+  const bar = changed.has("quiz") && document.querySelector("header [data-key=quiz]");
+  if (bar) bar.setAttribute("aria-pressed", String(Boolean(state.quiz)));
+  for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) {
+    if (!panels[name]) continue;
+    const isOther = name === "dock" && nameOfDock() !== dockName;
+    if (isOther || REBUILT_BY[name === "dock" ? dockName : name].some((key) => changed.has(key))) replacePanel(name, build);
+    else panels[name].update(changed);
+  }
 });
 
+function resizePanels() { for (const panel of Object.values(panels)) panel.resize?.(); }
 document.addEventListener("keydown", (event) => {
-  const slides = event.target.closest("input[type=range]"), written = event.target.closest("select, input") && !slides;
-  if (event.ctrlKey || event.metaKey || event.altKey || written || (slides && /^(Arrow|Home|End|Page)/.test(event.key))) return;
-  const cycle = (list, now, by = 1) => list[(list.indexOf(now) + by + list.length) % list.length];
-  const onButton = event.target.closest("button, a");
-  const acts = {
-    ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing),
-    ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1),
-    w: () => set({ level: cycle(["words", "pieces"], state.level) }), n: () => set({ reading: cycle(["naive", "shifted"], state.reading) }),
-    h: () => set({ link: cycle(["soft", "hard"], state.link) }), p: () => set({ theme: cycle(THEMES, state.theme) }), l: () => set({ lang: cycle(LANGUAGES, state.lang) }),
-  };
-  const panels = document.querySelectorAll("main > .panel");
-  const act = /^[1-9]$/.test(event.key) && panels[event.key - 1] ? () => go(panels[event.key - 1]) : acts[event.key];
-  const everywhere = /^[1-9pl]$/.test(event.key);  // the others need a sentence
-  if (!act || !(context.view || everywhere)) return;
+  const onSlider = event.target.closest("input[type=range]"), isTyping = event.target.closest("select, input") && !onSlider;
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.target.closest("dialog") || (onSlider && /^(Arrow|Home|End|Page)/.test(event.key))) return;
+  const cycle = (list, now) => list[(list.indexOf(now) + 1) % list.length], onButton = event.target.closest("button, a, summary");
+  const always = { t: () => set({ theme: cycle(THEMES, state.theme) }), g: () => set({ lang: cycle(LANGUAGES, state.lang) }), "?": () => document.querySelector("dialog").showModal() };
+  const inLecture = { ArrowRight: () => openSlide(state.slide + 1), PageDown: () => openSlide(state.slide + 1), " ": onButton ? null : () => openSlide(state.slide + 1), ArrowLeft: () => openSlide(state.slide - 1), PageUp: () => openSlide(state.slide - 1), Escape: () => openSlide(null), n: () => document.querySelector("[data-key=notes]").click() };
+  const inQuiz = { Enter: onButton ? null : () => document.querySelector("[data-key=next-question]")?.click(), ArrowRight: () => document.querySelector("[data-key=next-question]")?.click(), Escape: () => startQuiz(""), q: () => startQuiz("") };
+  const normal = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing), ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1), m: () => set({ head: state.head ? null : context.recording.openingHead }),
+    n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(context.recording.attendsToWords ? "look" : "word"), l: () => openSlide(0) };
+  const tab = /^[1-7]$/.test(event.key) && !state.quiz && state.slide === null ? availableTabs()[event.key - 1] : null;
+  const act = tab ? () => set({ tab }) : always[event.key] ?? (context.recording ? (state.slide !== null ? inLecture : state.quiz ? inQuiz : normal)[event.key] : null);
+  if (!act) return;
   event.preventDefault();
   act();
 });
-function moveHead(by) {
-  if (!context.view.places.length) return;
-  const heads = [null, ...sortedHeads()], at = heads.findIndex((one) => JSON.stringify(one) === JSON.stringify(state.head));
-  set({ head: heads[(at + by + heads.length) % heads.length] });
-}
 
 let resizing = null;
-addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => built.links?.resize?.(), 150); });
+addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(resizePanels, 120); });
 addEventListener("hashchange", () => { state = { ...start, ...stateFromAddress() }; renderPage(); });
 
 (async () => {
-  context.trace = readJson("trace");
-  const browserLanguage = (navigator.language || "en").slice(0, 2), dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  start = { ...DEFAULT_STATE, lang: LANGUAGES.includes(browserLanguage) ? browserLanguage : "en", theme: dark ? "dark" : "light" };
-  const wanted = clampState({ ...start, ...stateFromAddress() }, context.trace);
-  if (context.trace.sentences?.length) start = { ...start, ...new View(context.trace.sentences[wanted.sentence]).opening };
-  state = { ...start, ...stateFromAddress() };
+  context.engine = new TraceEngine(readJson("trace"));
+  const { engine } = context, language = (navigator.language || "en").slice(0, 2), isDark = matchMedia("(prefers-color-scheme: dark)").matches, asked = stateFromAddress();
+  start = { ...DEFAULT_STATE, lang: LANGUAGES.includes(language) ? language : "en", theme: isDark ? "dark" : "light", frame: Math.max(0, (engine.film?.frames?.length ?? 0) - 1) };
+  const { sentence } = clampState({ ...start, ...asked }, engine.sentences.length);
+  if (engine.sentences.length) {
+    const recording = await engine.answer(sentence), opening = { ...start, ...recording.opening };
+    start = { ...opening, slot: recording.maps[opening.place] ? strongestSlot(recording, opening) : 0 };
+    state = clampState({ ...start, ...asked }, engine.sentences.length, recording);
+    if (!("slot" in asked) && recording.maps[state.place]) state.slot = strongestSlot(recording, state);
+  } else state = { ...start, ...asked };
   await renderPage();
-  if (document.fonts?.ready) document.fonts.ready.then(() => built.links?.resize?.());
-  document.documentElement.dataset.ready = performance.now().toFixed(0);  // milliseconds since it was asked for
+  if (document.fonts?.ready) document.fonts.ready.then(resizePanels);
+  document.documentElement.dataset.ready = performance.now().toFixed(0);  // milliseconds since navigation
 })();

@@ -1,103 +1,80 @@
-// Panels of the search, and of two answers side by side.
+// Search: every continuation that the search considered, as a tree that fits its panel, and what it finished.
 
-const COLUMN = 92, LINE = 24, USUAL_SIZE = 15;  // pixels
-function searchTree() {
-  const { view } = context, { tree, reference } = view.sentence;
-  if (!tree || !tree.nodes?.length) return { node: panel("search", t("search"), note(t("no-tree"))), update() {} };
-  const nodes = tree.nodes.map((one, index) => ({ ...one, index, parent: one.parent ?? null }));
-  const winner = new Set();
-  for (let at = tree.best ?? null; at !== null; at = nodes[at].parent) winner.add(at);
-  const visible = nodes.filter((one) => state.pruned || one.fate !== "pruned");
-  const line = new Map(), used = new Map();  // rows of a step are its candidates in the order of their rank
-  for (const one of [...visible].sort((a, b) => a.step - b.step || a.rank - b.rank)) {
-    line.set(one.index, used.get(one.step) ?? 0);
-    used.set(one.step, (used.get(one.step) ?? 0) + 1);
-  }
-  const steps = Math.max(...nodes.map((one) => one.step)), lines = Math.max(...used.values());
-  const grown = parseFloat(getComputedStyle(document.documentElement).fontSize) / USUAL_SIZE || 1;
-  const x = (one) => 14 + (one.step - 1) * COLUMN, y = (one) => 18 + line.get(one.index) * LINE, wide = 30 + steps * COLUMN, high = 24 + lines * LINE;
-  const drawing = svg("svg", { width: wide * grown, height: high * grown, viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": t("search") });
-  const greedy = new Set();
-  for (let at = null, step = 1; step <= steps; step++) {
-    const next = nodes.filter((one) => one.step === step && one.parent === at).sort((a, b) => b.logp - a.logp)[0];
-    if (!next) break;
-    greedy.add(next.index);
-    at = next.index;
-  }
-  for (const one of visible) {
-    if (one.parent === null) continue;
-    const from = nodes[one.parent], thick = 0.75 + 4 * Math.exp(one.logp);
-    drawing.append(svg("path", { class: `edge ${one.fate}${winner.has(one.index) ? " winner" : ""}${greedy.has(one.index) ? " greedy" : ""}`, "stroke-width": thick.toFixed(2),
-      d: `M${x(from)} ${y(from)} C${x(from) + 40} ${y(from)} ${x(one) - 40} ${y(one)} ${x(one)} ${y(one)}` }));
-  }
-  const marks = { kept: "\u25cf", finished: "\u25c6", cut: "\u25c6", pruned: "\u25cb" };
-  const shapes = new Map();
-  for (const one of visible) {
-    const label = svg("g", { class: `node ${one.fate}${winner.has(one.index) ? " winner" : ""}`, transform: `translate(${x(one)} ${y(one)})`, onclick: () => set({ node: one.index }) },
-      svg("text", { class: "dot", x: -5, y: 5, text: marks[one.fate] }), svg("text", { x: 8, y: 4.5, text: brief(one.text, 10) }));
-    shapes.set(one.index, label);
-    drawing.append(label);
-  }
-  const said = el("dl", { class: "facts node-facts" });
-  const prefix = (at) => {
-    const parts = [];
-    for (let one = nodes[at].fate === "finished" ? nodes[at].parent : at; one !== null; one = nodes[one].parent) parts.push(nodes[one].text);
-    return decodeByteTokens(parts.reverse().join("")).trim();
+const FITTING_STEPS = 14;  // a longer tree follows the current step
+function searchPanel() {
+  const { recording } = context, { tree, reference } = recording.sentence;
+  if (!tree?.nodes?.length) return { node: el("p", { class: "remark", text: t("no-tree") }), update() {} };
+  const nodes = tree.nodes.map((node, index) => ({ ...node, index, parent: node.parent ?? null }));
+  const pathTo = (at) => { const path = []; for (let node = at; node !== null; node = nodes[node].parent) path.unshift(node); return path; };
+  const isEnd = (node) => node.fate === "finished" || /^<\/s>$/.test(node.text.trim());
+  const textOf = (at) => decodeByteTokens(pathTo(at).filter((node) => !isEnd(nodes[node])).map((node) => nodes[node].text).join("")).trim();
+  const answer = new Set(isNumber(tree.best) ? pathTo(tree.best) : []), greedy = new Set(greedyPath(nodes));
+  const kind = (node) => (answer.has(node.index) ? "answer" : node.fate === "pruned" || node.fate === "cut" ? "pruned" : "kept");
+  const isSampled = tree.kind === "sample";
+  const scored = uniqueBy(nodes.filter((node) => isNumber(node.score)).sort((a, b) => b.score - a.score), (node) => textOf(node.index)), ended = scored.slice(0, 5);
+  // A search goes on until nothing better can come; the tree ends with what is listed.
+  const lastStep = isNumber(tree.best) && ended.length ? Math.max(nodes[tree.best].step, ...ended.map((node) => node.step)) : Infinity;
+  const steps = Math.min(lastStep, Math.max(...nodes.map((node) => node.step))), drawn = nodes.filter((node) => node.step <= steps), byStep = Array.from({ length: steps }, (_, at) => nodes.filter((node) => node.step === at + 1).sort((a, b) => a.rank - b.rank));
+  const worst = ended.length ? ended[ended.length - 1].score : 0, range = ended.length ? ended[0].score - worst || 1 : 1;
+  const finished = el("ol", { class: "finished" }, ...ended.map((node, at) => el("li", { class: at === 0 && !isSampled ? "best" : "" }, el("bdi", { text: plain(textOf(node.index)).slice(0, 300) || "\u2423" }), el("span", { class: "number", text: number(node.score, 3) }),
+    el("span", { class: "score-bar", "aria-hidden": "true" }, el("b", { style: { width: `${4 + (96 * (node.score - worst)) / range}%` } })))));
+  const drawing = el("div", { class: "tree scroller", tabindex: "0", role: "group", "aria-label": t("question-search") }), facts = el("p", { class: "node-facts", "aria-live": "polite" });
+  const list = el("select", { "aria-label": t("candidates"), "data-key": "candidate", onchange: (event) => set({ node: Number(event.target.value) }) },
+    ...drawn.map((node) => el("option", { value: node.index, text: `${node.step}. ${candidateLabel(node.text)} (${t("fate-" + node.fate)})` })));
+  const searchName = t("search-" + tree.kind) === "search-" + tree.kind ? brief(tree.kind, 40) : t("search-" + tree.kind);
+  const legend = el("p", { class: "legend", "aria-hidden": "true" }, ...[["answer", "answer"], ["kept", "kept"], ...(isSampled ? [] : [["greedy", "greedy"]]), ["pruned", isSampled ? "not-drawn" : "pruned"]].flatMap(([style, name]) => [el("span", { class: `pill ${style}` }), el("small", { text: t(name) })]));
+  const side = el("div", { class: "stacked side" }, el("h3", { text: t(isSampled ? "drawn" : "finished") }), finished, facts,
+    isNumber(tree.greedy_score) && tree.greedy !== undefined ? el("p", { class: "greedy-line" }, el("small", { text: `${t("greedy-says")} ` }), el("bdi", { text: plain(tree.greedy).slice(0, 300) }), el("small", { text: ` ${number(tree.greedy_score, 3)}${tree.greedy === recording.sentence.target.text ? `, ${t("same")}` : ""}` })) : null,
+    reference ? el("p", { class: "verdict" }, el("small", { text: `${t("reference")} ` }), el("bdi", { text: plain(reference.text).slice(0, 300) }), el("small", { text: ` ${number(reference.score, 3)} ` }), el("strong", { text: t("verdict-" + reference.verdict) })) : null,
+    el("small", { class: "rule", text: `${searchName}${tree.size > 1 ? ` ${tree.size}` : ""} \u00b7 ${t("score")} = ${brief(tree.length || "log p", 60)}` }));
+  const node = el("div", { class: "two search" }, el("div", { class: "stacked" }, drawing, el("div", { class: "panel-head" }, legend, el("label", { class: "choice" }, el("span", { text: t("candidates") }), list))), side);
+  let shapes = null, columnWidth = 0;
+  const draw = () => {
+    const unit = rootSize(), fits = Math.min(steps, isNarrow() ? 6 : FITTING_STEPS), most = Math.max(...byStep.map((column) => column.length));
+    columnWidth = Math.max(3.4 * unit, ((drawing.clientWidth || 700) - 0.6 * unit) / fits);
+    const width = Math.max(drawing.clientWidth || 700, columnWidth * steps), height = Math.max((drawing.clientHeight || 260) - (width > drawing.clientWidth ? 14 : 2), most * 1.25 * unit);
+    const lineHeight = height / most, pillHeight = Math.min(lineHeight * 0.84, 1.8 * unit), size = Math.min(1.02 * unit, pillHeight * 0.66), places = new Map();
+    byStep.forEach((column, at) => column.forEach((one, row) => {
+      const label = candidateLabel(one.text), fitted = Math.min(columnWidth * 0.8, Math.max(pillHeight * 1.1, label.length * size * 0.56 + size * 1.2));
+      places.set(one.index, { x: at * columnWidth + 2, y: (row + 0.5) * lineHeight, width: fitted, size: Math.min(size, (fitted - size * 0.6) / Math.max(1, label.length * 0.54)), label });
+    }));
+    const edges = [], pills = [];
+    shapes = new Map();
+    for (const one of [...drawn].sort((a, b) => "pruned kept answer".indexOf(kind(a)) - "pruned kept answer".indexOf(kind(b)))) {
+      const to = places.get(one.index), from = one.parent === null ? null : places.get(one.parent);
+      if (from) {
+        const x = from.x + from.width, bend = Math.max(8, (to.x - x) * 0.55);
+        edges.push(svg("path", { class: `edge ${kind(one)}`, d: `M${x} ${from.y}C${x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x} ${to.y}`, "stroke-width": kind(one) === "pruned" ? 1 : (1 + 2.6 * Math.exp(one.logp)).toFixed(2) }));
+      }
+      const shape = svg("g", { class: `pill ${kind(one)}${isEnd(one) ? " end" : ""}${!isSampled && greedy.has(one.index) && !answer.has(one.index) ? " greedy" : ""}`, "data-node": one.index, onclick: () => set({ node: one.index, ...(state.place !== "encoder" ? { step: Math.min(one.step - 1, recording.pieces.target.length - 1) } : {}) }) },
+        svg("rect", { x: to.x, y: to.y - pillHeight / 2, width: to.width, height: pillHeight, rx: pillHeight / 2 }), svg("text", { x: to.x + to.width / 2, y: to.y + to.size * 0.34, "font-size": to.size.toFixed(1), text: to.label }), svg("title", { text: `${plain(textOf(one.index)).slice(0, 200)} \u00b7 ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)}` }));
+      shapes.set(one.index, shape);
+      pills.push(shape);
+    }
+    drawing.replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, ...edges, ...pills));
   };
-  const list = el("select", { "aria-label": t("candidates"), onchange: (event) => set({ node: Number(event.target.value) }) },
-    ...visible.map((one) => el("option", { value: one.index, text: `${one.step}. ${brief(one.text, 16)} (${t("fate-" + one.fate)})` })));
-  const ended = nodes.filter((one) => one.score !== undefined && one.score !== null).sort((a, b) => b.score - a.score).slice(0, 5);
-  const finals = el("ol", { class: "finals" }, ...ended.map((one) => el("li", null, el("bdi", { text: plain(prefix(one.index)).slice(0, 300) }), el("span", { class: "value", text: number(one.score, 3) }))));
-  const same = tree.greedy === view.sentence.target.text;
-  const node = panel("search", t("search"),
-    el("p", { class: "quiet", text: `${t("search-" + tree.kind) === "search-" + tree.kind ? tree.kind : t("search-" + tree.kind)}${tree.size > 1 ? ` ${tree.size}` : ""}; ${t("score")} = ${tree.length || "log p"}` }),
-    el("div", { class: "controls" }, toggles(t("pruned"), [["yes", t("with-pruned")], ["no", t("without-pruned")]], state.pruned ? "yes" : "no", (key) => set({ pruned: key === "yes" })),
-      el("label", { class: "choice" }, el("span", { text: t("candidates") }), list)),
-    el("div", { class: "scroller tree", tabindex: "0", role: "group", "aria-label": t("search") }, drawing), said,
-    el("p", { class: "legend quiet", text: t("tree-legend") }), el("h3", { text: t("finished") }), finals,
-    tree.greedy !== undefined && tree.greedy !== null && el("p", null, el("b", { text: t("greedy") + " " }), el("bdi", { text: plain(tree.greedy).slice(0, 300) }), el("span", { class: "quiet", text: ` ${number(tree.greedy_score, 3)}${same ? ", " + t("greedy-same") : ""}` })),
-    reference && el("p", { class: "verdict" }, el("b", { text: t("reference") + " " }), el("bdi", { text: plain(reference.text).slice(0, 300) }), el("span", { class: "quiet", text: ` ${number(reference.score, 3)} ` }), el("strong", { text: t("verdict-" + reference.verdict) })));
   return {
     node,
+    resize() { shapes = null; this.update(new Set(["all", "step"])); },
     update(changed) {
-      if (!changed.has("node") && !changed.has("all")) return;
-      for (const one of drawing.querySelectorAll(".picked")) one.classList.remove("picked");
-      const at = line.has(state.node) ? state.node : tree.best ?? 0, one = nodes[at];
-      if (!one) return;
+      if (!shapes) draw();
+      const at = nodes[state.node]?.step <= steps ? state.node : tree.best ?? 0, one = nodes[at];
+      for (const shape of drawing.querySelectorAll(".selected")) shape.classList.remove("selected");
+      shapes.get(at)?.classList.add("selected");
       list.value = String(at);
-      shapes.get(at)?.classList.add("picked");
-      said.replaceChildren(...[["prefix", plain(prefix(at)).slice(0, 300)], ["p", percent(Math.exp(one.logp))], ["total", number(one.total, 3)], ["rank", String(one.rank + 1)],
-        ["fate", `${t("fate-" + one.fate)}${one.why ? `: ${plain(words["why: " + one.why] ?? one.why)}` : ""}`], ...(one.score === undefined || one.score === null ? [] : [["score", number(one.score, 3)]])]
-        .map(([key, text]) => el("div", null, el("dt", { text: t(key) }), el("dd", null, el("bdi", { text })))));
+      facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)} \u00b7 ${t("rank")} ${one.rank + 1} \u00b7 ${t("fate-" + one.fate)}${one.why ? `: ${plain(words["why: " + one.why] ?? one.why)}` : ""}` }));
+      if (changed.has("step") && steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;
     },
   };
 }
-
-// -------------------------------------------------------------------------------------------------------- compare
-
-function compare() {
-  const { view, trace } = context, others = trace.sentences.map((one, at) => [one, at])
-    .filter(([one, at]) => at !== state.sentence && one.source.text === view.sentence.source.text);
-  if (!others.length) return null;
-  const body = el("div"), chosen = () => (others.some(([, at]) => at === state.other) ? state.other : others[0][1]);
-  const node = panel("compare", t("compare"), el("div", { class: "controls" },
-    choice(t("against"), others.map(([one, at]) => [String(at), brief(one.name, 40)]), String(chosen()), (at) => set({ other: Number(at) }))), body);
-  const row = (one, from) => el("div", { class: "answer compared", dir: rightToLeft(one.sentence.target.text) ? "rtl" : "ltr" },
-    ...one.sentence.target.pieces.map((piece, at) => el("span", { class: `said${at === from ? " parting" : at > from ? " after" : ""}`, title: percent(one.prob(at)) },
-      el("bdi", { text: continuesCharacter(one.sentence.target.pieces, at) ? "" : brief(piece.text) }), el("span", { class: "chance", style: { transform: `scaleX(${one.prob(at).toFixed(3)})` } }))));
-  const small = (one) => {
-    if (!one.maps.cross) return note(t("blind"));
-    const { head, reading } = one.opening;
-    return labeled(one.map("cross", head, "words", reading), 300);
-  };
-  const rule = (one) => one.sentence.tree?.length ?? "";  // scores by different rules cannot be compared
-  const draw = async () => {
-    const other = context.views[chosen()] ??= new View(trace.sentences[chosen()]);
-    if (!Object.keys(other.maps).length) await other.open();
-    const from = firstDifference(view, other), same = from >= view.sentence.target.pieces.length && from >= other.sentence.target.pieces.length;
-    body.replaceChildren(el("p", { class: "verdict", text: same ? t("same-answer") : t("they-part", from + 1) }),
-      el("div", { class: "two" }, ...[view, other].map((one) => el("div", null, el("h3", { text: brief(one.sentence.name, 40) }), row(one, from),
-        el("dl", { class: "facts" }, ...[["answer-logp", number(one.sentence.logp, 3)], ...(rule(one) === rule(view) && rule(one) === rule(other) ? [["score", number(one.sentence.score, 3)]] : [])].map(([key, text]) => el("div", null, el("dt", { text: t(key) }), el("dd", { text })))), small(one)))));
-  };
-  return { node, update(changed) { if (changed.has("other") || changed.has("all")) draw(); } };
+const uniqueBy = (items, keyOf) => items.filter((item, at) => items.findIndex((other) => keyOf(other) === keyOf(item)) === at);
+// Where greedy search would have gone: always to the most probable continuation.
+function greedyPath(nodes) {
+  const path = [];
+  for (let at = null; ;) {
+    const next = nodes.filter((node) => node.parent === at && node.step === path.length + 1).sort((a, b) => b.logp - a.logp)[0];
+    if (!next) return path;
+    path.push(next.index);
+    at = next.index;
+  }
 }

@@ -1,17 +1,22 @@
 // State: one value, changed by `set`, passed to all listeners, and written into the address (#step=4&head=2.5).
+// place, head, step and slot are the selected cell, which all panels share.
 
+const TABS = ["next", "heads", "map", "search", "evidence", "compare", "film"];
 const DEFAULT_STATE = {
-  sentence: 0, step: 0, place: "cross", head: null, level: "words", reading: "naive", link: "soft", least: 0.1,
-  sort: "layer", cell: null, node: null, other: null, frame: 0, take: 0, pruned: true, theme: "", lang: "", hover: null,
+  sentence: 0, place: "cross", head: null, step: 0, slot: 0, tab: "next", reading: "naive", link: "soft", least: 0.15, sort: "layer", scene: 1,
+  node: null, other: null, frame: 0, take: 0, theme: "", lang: "", hover: null, quiz: "", slide: null,
 };
 let state = { ...DEFAULT_STATE };
+let start = { ...DEFAULT_STATE };  // what the address does not mention
 const listeners = [];
+let completeState = (change) => change;  // derives what a change implies; main.js sets it
 let changedKeys = null, addressTimer = null;
 
 function set(change) {
-  const keys = Object.keys(change).filter((key) => JSON.stringify(state[key]) !== JSON.stringify(change[key]));
+  const whole = completeState(change);
+  const keys = Object.keys(whole).filter((key) => JSON.stringify(state[key]) !== JSON.stringify(whole[key]));
   if (!keys.length) return;
-  state = { ...state, ...change };
+  state = { ...state, ...whole };
   if (changedKeys) keys.forEach((key) => changedKeys.add(key));
   else {
     changedKeys = new Set(keys);
@@ -19,57 +24,59 @@ function set(change) {
       const changed = changedKeys;
       changedKeys = null;
       for (const listen of listeners) listen(changed);
-      clearTimeout(addressTimer);  // browsers forbid to change the address too often
+      clearTimeout(addressTimer);  // browsers limit how often an address may change
       addressTimer = setTimeout(writeAddress, 200);
     });
   }
 }
 
+const oneBased = (at) => String(at + 1);
 const formatters = {
-  head: (head) => (head ? `${head[0] + 1}.${head[1] + 1}` : "mean"),
-  cell: (cell) => (cell ? cell.map((one) => one + 1).join(".") : ""),
-  step: (step) => String(step + 1), sentence: (at) => String(at + 1), frame: (at) => String(at + 1), take: (at) => String(at + 1),
+  head: (head) => (head ? `${head[0] + 1}.${head[1] + 1}` : "mean"), step: oneBased, slot: oneBased, sentence: oneBased, frame: oneBased, take: oneBased, slide: oneBased,
+  scene: (scene) => String(Math.round(100 * scene) / 100),
 };
-const pair = (text) => {
-  const found = /^(\d+)\.(\d+)$/.exec(text);
-  return found && found[1] > 0 && found[2] > 0 ? [found[1] - 1, found[2] - 1] : null;
+const parseIndex = (text) => Math.max(0, (Number.parseInt(text, 10) || 1) - 1);
+const parsers = {
+  head: (text) => { const found = /^(\d+)\.(\d+)$/.exec(text); return found && found[1] > 0 && found[2] > 0 ? [found[1] - 1, found[2] - 1] : null; },
+  step: parseIndex, slot: parseIndex, sentence: parseIndex, frame: parseIndex, take: parseIndex, slide: parseIndex, least: Number, scene: Number,
 };
-const count = (text) => Math.max(0, (Number.parseInt(text, 10) || 1) - 1);
-const parsers = { head: pair, cell: pair, step: count, sentence: count, frame: count, take: count, least: Number,
-  pruned: (text) => text !== "false", node: Number, other: Number };
-const ADDRESS_KEYS = ["sentence", "step", "place", "head", "level", "reading", "link", "least", "sort", "cell", "frame", "take", "theme", "lang"];
+const ADDRESS_KEYS = ["sentence", "step", "slot", "place", "head", "tab", "reading", "link", "least", "sort", "scene", "frame", "take", "slide", "theme", "lang"];
+const ALLOWED = {
+  place: PLACES, tab: TABS, reading: ["naive", "shifted"], link: ["soft", "hard"], sort: ["layer", "entropy", "diagonality", "importance"],
+  theme: ["light", "dark", "projector"], lang: ["en", "pt", "ru"],
+};
 
 function writeAddress() {
-  const parts = ADDRESS_KEYS.filter((key) => JSON.stringify(state[key]) !== JSON.stringify(start[key]) && state[key] !== "")
+  const parts = ADDRESS_KEYS.filter((key) => JSON.stringify(state[key]) !== JSON.stringify(start[key]) && state[key] !== "" && !(key === "slide" && state.slide === null))
     .map((key) => `${key}=${encodeURIComponent((formatters[key] ?? String)(state[key]))}`);
   try { history.replaceState(null, "", parts.length ? "#" + parts.join("&") : location.pathname + location.search); } catch { /* a frame without an address */ }
 }
 
-function stateFromAddress() {
+function parseState(text) {
   const found = {};
-  for (const part of location.hash.slice(1).split("&")) {
+  for (const part of text.split("&")) {
     const [key, value] = part.split("=");
     if (!ADDRESS_KEYS.includes(key) || value === undefined) continue;
     try { found[key] = (parsers[key] ?? String)(decodeURIComponent(value)); } catch { /* not ours */ }
   }
-  const allowed = { place: PLACES, level: ["words", "pieces"], reading: ["naive", "shifted"], link: ["soft", "hard"],
-    sort: ["layer", "entropy", "diagonality", "importance"], theme: ["light", "dark", "projector"], lang: ["en", "pt", "ru"] };
-  for (const [key, values] of Object.entries(allowed)) if (key in found && !values.includes(found[key])) delete found[key];
+  for (const [key, values] of Object.entries(ALLOWED)) if (key in found && !values.includes(found[key])) delete found[key];
+  for (const key of ["least", "scene"]) if (key in found && !Number.isFinite(found[key])) delete found[key];
   return found;
 }
-let start = { ...DEFAULT_STATE };
+const stateFromAddress = () => parseState(location.hash.slice(1));
 
-// The nearest state that exists in this trace: an address can contain anything.
-function clampState(wanted, trace, view) {
-  const most = (value, count) => Math.max(0, Math.min(value, count - 1)), found = { ...wanted };
-  found.least = Number.isFinite(found.least) ? Math.max(0, Math.min(0.6, found.least)) : DEFAULT_STATE.least;
-  found.sentence = most(found.sentence, trace.sentences?.length ?? 0);
-  if (!view) return found;
-  found.step = most(found.step, view.sentence.steps.length);
-  if (!view.places.includes(found.place)) found.place = view.places.includes("cross") ? "cross" : view.places[0] ?? "cross";
-  if (!view.maps[found.place]) return { ...found, head: null, cell: null };
-  const [layers, heads, rows, columns] = view.maps[found.place].shape;
+// The nearest state that exists for a recording: an address can contain anything.
+function clampState(wanted, count, recording) {
+  const most = (value, length) => Math.max(0, Math.min(value, length - 1)), found = { ...wanted };
+  found.least = Math.max(0, Math.min(0.6, found.least));
+  found.scene = Math.max(0, Math.min(5, found.scene));
+  found.sentence = most(found.sentence, count);
+  if (!recording) return found;
+  if (!recording.places.includes(found.place)) found.place = recording.maps.cross ? "cross" : recording.places[0] ?? "cross";
+  found.step = most(found.step, recording.rowPieces(found.place).length);
+  if (!recording.maps[found.place]) return { ...found, head: null, slot: 0 };
+  const [layers, heads, , columns] = recording.maps[found.place].shape;
   if (found.head && (found.head[0] >= layers || found.head[1] >= heads)) found.head = null;
-  if (found.cell && (found.cell[0] >= rows || found.cell[1] >= columns)) found.cell = null;
+  found.slot = most(found.slot, columns);
   return found;
 }

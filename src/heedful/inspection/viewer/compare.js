@@ -1,0 +1,38 @@
+// Compare: where two answers for the same source part, with their probabilities and maps.
+
+function comparePanel() {
+  const { engine, recording } = context, others = engine.alternatives(state.sentence), { tree, target } = recording.sentence;
+  if (!others.length) {
+    const differs = isNumber(tree?.greedy_score) && tree.greedy !== target.text;
+    return { node: el("div", { class: "stacked" }, differs ? el("p", { class: "difference" }, el("small", { text: `${t("greedy-says")} ` }), ...markDifference(target.text, tree.greedy)) : null, el("p", { class: "remark", text: t("no-compare") })), update() {} };
+  }
+  const chosen = () => (others.some(([, at]) => at === state.other) ? state.other : others[0][1]), body = el("div", { class: "two compare" });
+  const node = el("div", { class: "stacked" }, others.length > 1 ? el("div", { class: "panel-head" }, choice(t("against"), others.map(([sentence, at]) => [String(at), brief(sentence.name, 40)]), String(chosen()), (at) => set({ other: Number(at) }))) : null, body);
+  const answerOf = (one, from) => el("p", { class: "compared", dir: rightToLeft(one.sentence.target.text) ? "rtl" : "ltr" }, ...groupWords(one.pieces.target).filter((group) => !group.special).map((group) => {
+    const share = Math.exp(group.members.reduce((sum, at) => sum + one.sentence.steps[at].logp, 0));
+    return el("span", { class: `compared-word${group.members.some((at) => at >= from) ? " differs" : ""}`, title: `${t("probability")} ${percent(share)}` }, el("bdi", { text: brief(group.text, 24) }), el("i", { style: { transform: `scaleX(${share.toFixed(3)})` } }));
+  }));
+  const rule = (one) => one.sentence.tree?.length ?? "";
+  const draw = async () => {
+    const other = await engine.answer(chosen()), from = firstDifference(recording, other);
+    const same = from >= recording.pieces.target.length && from >= other.pieces.target.length, comparable = rule(recording) === rule(other);  // scores by different rules are not
+    const summary = same ? t("same-answer") : t("they-part", from + 1);
+    const column = (one, title) => [el("div", { class: "panel-head" }, el("h3", { text: brief(title, 40) }), el("small", { text: `log p ${number(one.sentence.logp)}${comparable ? ` \u00b7 ${t("score")} ${number(one.sentence.score, 3)}` : ""}` })), answerOf(one, from),
+      one.attendsToWords ? labeledMap(one.wordMap("cross", sameShape(one) ? (state.place === "cross" ? state.head : recording.openingHead) : one.openingHead, state.reading), Math.max(200, (body.clientHeight || 330) - 11 * rootSize())) : el("p", { class: "remark", text: t("blind") })];
+    const sameShape = (one) => String(one.maps.cross?.shape.slice(0, 2)) === String(recording.maps.cross?.shape.slice(0, 2));
+    body.replaceChildren(el("p", { class: "summary", text: summary }), el("div", { class: "stacked" }, ...column(recording, recording.sentence.name)), el("div", { class: "stacked" }, ...column(other, other.sentence.name)));
+  };
+  return { node, update(changed) { if (["other", "all", "head", "reading"].some((key) => changed.has(key))) draw(); } };
+}
+
+// Both texts as one: what is only in the first is struck out, what is only in the second is marked.
+function markDifference(before, after) {
+  const [a, b] = [before, after].map((text) => plain(text).slice(0, 2000).split(" ")), lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1)), parts = [];
+  for (let i = a.length - 1; i >= 0; i--) for (let j = b.length - 1; j >= 0; j--) lengths[i][j] = a[i] === b[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+  for (let i = 0, j = 0; i < a.length || j < b.length;) {
+    if (i < a.length && j < b.length && a[i] === b[j]) { parts.push(a[i++], " "); j++; }
+    else if (j < b.length && (i >= a.length || lengths[i][j + 1] > lengths[i + 1][j])) parts.push(el("ins", { text: b[j++] }), " ");
+    else parts.push(el("del", { text: a[i++] }), " ");
+  }
+  return parts;
+}

@@ -1,0 +1,74 @@
+// Evidence: what the model used, measured by experiments, beside attention; and what each layer would have said.
+
+const METHODS = ["attention", "head", "erasure", "gradients", "random"];
+function evidencePanel() {
+  const { recording } = context, { sentence } = recording, { lens = [], neighbors = {}, deletion = {} } = sentence;
+  const parts = [recording.contributions.erasure || recording.contributions.gradients ? contributionsTable() : null, Object.keys(deletion).length ? deletionCurves(deletion) : null,
+    lens.length ? lensTable(lens) : null, Object.keys(neighbors).length ? neighborLists(neighbors) : null].filter(Boolean);
+  if (!parts.length) return { node: el("p", { class: "remark", text: t("no-evidence") }), update() {} };
+  return { node: el("div", { class: "evidence" }, ...parts.map((one) => one.node)), update(changed) { for (const one of parts) one.update(changed); } };
+}
+const card = (title, note, ...children) => el("section", { class: "stacked" }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
+
+function contributionsTable() {
+  const { recording } = context, source = recording.pieces.source;
+  const methods = ["erasure", "gradients"].filter((method) => recording.contributions[method]);
+  const body = el("tbody"), table = el("table", { class: "contributions" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("source") }), ...(recording.attendsToWords ? [el("th", { scope: "col", text: t("method-attention-now") })] : []), ...methods.map((method) => el("th", { scope: "col", text: t("method-" + method), title: t(`method-${method}-note`) })))), body);
+  const signed = (value, most) => el("td", null, el("span", { class: "signed" }, el("b", { class: value < 0 ? "negative" : "", style: { width: `${Math.min(50, (50 * Math.abs(value)) / most)}%` } })), el("span", { class: "number", text: number(value) }));
+  return {
+    node: card(t("contributions"), t("contributions-note"), el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("contributions") }, table)),
+    update() {
+      const step = stepOfTarget(), row = (method) => { const { shape: [, columns], numbers } = recording.contributions[method]; return numbers.subarray(step * columns, (step + 1) * columns); };
+      const values = methods.map(row), most = values.map((numbers) => Math.max(1e-6, ...numbers.map(Math.abs)));
+      const head = state.place === "cross" ? state.head : recording.openingHead, attention = recording.attendsToWords ? recording.map("cross", head).row(alignedRow("cross", state.reading, step, recording.pieces.target.length)) : null;
+      body.replaceChildren(...source.map((_, slot) => el("tr", { class: slot === state.slot && state.place !== "decoder" ? "now" : "" }, el("th", { scope: "row" }, el("bdi", { text: pieceLabel(source, slot, 14) })),
+        ...(attention ? [el("td", null, el("span", { class: "track" }, el("b", { style: { transform: `scaleX(${attention[slot].toFixed(4)})` } })), el("span", { class: "number", text: percent(attention[slot]) }))] : []),
+        ...values.map((numbers, index) => signed(numbers[slot], most[index])))));
+    },
+  };
+}
+
+// Log p of the answer as the most important source pieces are deleted: the faster a curve falls, the better the method knows what the model used.
+function deletionCurves(deletion) {
+  const methods = METHODS.filter((method) => deletion[method]?.length > 1), curves = methods.map((method) => deletion[method]);
+  const count = Math.max(...curves.map((curve) => curve.length)), high = Math.max(...curves.flat()), low = Math.min(...curves.flat());
+  const width = 340, height = 190, left = 44, right = 118, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
+  const x = (at) => left + (plotWidth * at) / (count - 1), y = (value) => top + (plotHeight * (high - value)) / (high - low || 1);
+  const area = (curve) => curve.reduce((sum, value) => sum + value, 0) / curve.length, best = methods.filter((method) => method !== "random").sort((a, b) => area(deletion[a]) - area(deletion[b]))[0];
+  const ends = methods.map((method) => [method, y(deletion[method][deletion[method].length - 1])]).sort((a, b) => a[1] - b[1]);
+  ends.forEach((end, at) => { if (at) end[1] = Math.max(end[1], ends[at - 1][1] + 13); });  // labels do not overlap
+  const over = ends.length ? Math.max(0, ends[ends.length - 1][1] - (top + plotHeight)) : 0;
+  const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": t("deletion") },
+    svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: top + plotHeight }), svg("line", { class: "axis", x1: left, x2: left + plotWidth, y1: top + plotHeight, y2: top + plotHeight }),
+    ...[high, (high + low) / 2, low].map((value) => svg("text", { x: left - 5, y: y(value) + 4, class: "end quiet", text: number(value, 1) })),
+    ...[0, Math.round((count - 1) / 2), count - 1].map((at) => svg("text", { x: x(at), y: top + plotHeight + 14, class: "middle quiet", text: String(at) })), svg("text", { x: left + plotWidth / 2, y: height - 5, class: "middle quiet", text: t("deletion-axis") }),
+    ...methods.map((method) => svg("polyline", { class: `curve ${method}`, points: deletion[method].map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
+    ...ends.map(([method, at]) => svg("text", { x: left + plotWidth + 6, y: at - over + 4, class: method === best ? "now" : "", text: t("method-" + method) })));
+  return { node: card(t("deletion"), t("deletion-note"), chart, best ? el("p", { class: "why", text: t("deletion-best", t("method-" + best)) }) : null), update() {} };
+}
+
+function lensTable(lens) {
+  const { recording } = context, body = el("tbody");
+  return {
+    node: card(t("lens"), t("lens-note"), el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("lens") }, el("table", { class: "lens-table" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("layer") }), el("th", { scope: "col", text: t("lens-best") }), el("th", { scope: "col", text: t("lens-said") }))), body))),
+    update() {
+      const step = stepOfTarget();
+      body.replaceChildren(...lens.map((layer, at) => {
+        const { top = [], logp, rank } = layer[step];
+        return el("tr", null, el("th", { scope: "row", text: String(at + 1) }), el("td", null, ...top.slice(0, 3).flatMap(([text, value], index) => [el("bdi", { class: rank === index ? "now" : "", text: candidateLabel(text) }), el("small", { text: ` ${percent(Math.exp(value))}  ` })])),
+          el("td", null, el("bdi", { text: pieceLabel(recording.pieces.target, step) }), el("small", { text: ` ${percent(Math.exp(logp))}, ${t("rank")} ${rank + 1}` })));
+      }));
+    },
+  };
+}
+
+function neighborLists(neighbors) {
+  const { recording } = context, body = el("dl", { class: "neighbors" });
+  return {
+    node: card(t("neighbors"), t("neighbors-note"), body),
+    update() {
+      const sides = [["source", state.place === "decoder" ? null : state.slot], ["target", stepOfTarget()]].filter(([side, at]) => at !== null && neighbors[side]?.[at]);
+      body.replaceChildren(...sides.flatMap(([side, at]) => [el("dt", null, el("bdi", { text: pieceLabel(recording.pieces[side], at) })), el("dd", null, ...neighbors[side][at].flatMap(([text, cosine]) => [el("bdi", { text: candidateLabel(text) }), el("small", { text: ` ${number(cosine)}  ` })]))]));
+    },
+  };
+}

@@ -1,0 +1,133 @@
+// The top bar, and the strip: the architecture as navigation. Every head is a small map; the selected one has a ring.
+
+const context = { engine: null, recording: null };  // what panels share; `recording` is the sentence that is shown
+const LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark", "projector"];
+const THEME_ICONS = { light: "\u2600", dark: "\u263e", projector: "\u25a3" };
+const headName = (head) => (head ? `${head[0] + 1}.${head[1] + 1}` : t("mean-short"));
+const sameHead = (a, b) => String(a) === String(b);
+const currentMap = () => context.recording.map(state.place, state.head);
+const currentRow = (step = state.step) => alignedRow(state.place, state.reading, step, context.recording.maps[state.place]?.shape[2] ?? 1);
+const weightAt = (step, slot) => currentMap().at(currentRow(step), slot);
+// "cross 3.2, shifted": what the stage and the map show.
+const cellName = () => `${t("at-" + state.place)} ${headName(state.head)}${state.reading === "shifted" && state.place === "cross" ? `, ${t("shifted")}` : ""}`;
+
+// A radio group: one stop for Tab, arrow keys choose.
+function radios(label, options, value, act, attributes) {
+  const choose = (event, at) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const key = options[(at + by + options.length) % options.length][0];
+    event.currentTarget.parentElement.querySelector(`[data-key="${key}"]`).focus();
+    act(key);
+  };
+  return el("div", { class: "segments", role: "radiogroup", "aria-label": label, ...attributes }, ...options.map(([key, text, name], at) =>
+    button(text, () => act(key), { role: "radio", "aria-checked": String(key === value), "aria-label": name, title: name, tabindex: key === value ? "0" : "-1", "data-key": key, onkeydown: (event) => choose(event, at) })));
+}
+
+const mark = () => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" },
+  svg("path", { d: "M4 5C4 13 12 11 12 19M12 5c0 8 8 6 8 14", class: "mark-quiet" }), svg("path", { d: "M20 5C20 13 4 11 4 19", class: "mark-now" }));
+
+function topBar() {
+  const { engine, recording } = context, sentence = recording?.sentence;
+  const languages = sentence && [sentence.source.language, sentence.target.language].filter(Boolean).map((code) => brief(code, 12));
+  const title = el("h1", null, el("bdi", { text: brief(engine.title, 32) }));
+  const name = (at) => `${at + 1}. ${brief(engine.sentences[at].source.text, 60)}${engine.sentences.length > 1 ? ` (${brief(engine.sentences[at].name, 24)})` : ""}`;
+  const chooser = sentence && (engine.sentences.length > 1
+    ? el("select", { class: "sentence", "aria-label": t("sentence"), "data-key": "sentence", onchange: (event) => openSentence(Number(event.target.value)) },
+      ...engine.sentences.map((_, at) => el("option", { value: at, text: name(at), selected: at === state.sentence })))
+    : el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text, 200) })));
+  return el("header", null, el("div", { class: "brand" }, mark(), title, languages?.length === 2 && el("small", { text: languages.join(" \u2192 ") })), chooser,
+    el("div", { class: "tools" },
+      sentence && button(t("quiz"), () => startQuiz(state.quiz ? "" : recording.attendsToWords ? "look" : "word"), { "aria-pressed": String(Boolean(state.quiz)), "data-key": "quiz" }),
+      sentence && button(t("lecture"), () => openSlide(0), { "data-key": "lecture" }),
+      radios(t("language"), LANGUAGES.map((code) => [code, code.toUpperCase()]), state.lang, (lang) => set({ lang })),
+      radios(t("look"), THEMES.map((theme) => [theme, THEME_ICONS[theme], t(theme)]), state.theme, (theme) => set({ theme })),
+      button("?", () => document.querySelector("dialog").showModal(), { "aria-label": t("help"), title: t("help"), "data-key": "help" })));
+}
+async function openSentence(sentence) {
+  const recording = await context.engine.answer(sentence);
+  set({ sentence, ...recording.opening, node: null, other: null, quiz: "" });
+}
+
+// ---------------------------------------------------------------------------------------------------------- strip
+
+const THUMBNAIL_CELLS = 32;
+// A map of at most THUMBNAIL_CELLS rows and columns, each the maximum of what it covers.
+function shrink({ rows, columns, numbers }) {
+  const high = Math.min(rows, THUMBNAIL_CELLS), wide = Math.min(columns, THUMBNAIL_CELLS);
+  if (high === rows && wide === columns) return { rows, columns, numbers };
+  const small = new Float32Array(high * wide);
+  for (let row = 0; row < rows; row++) for (let column = 0; column < columns; column++) {
+    const at = Math.floor((row * high) / rows) * wide + Math.floor((column * wide) / columns);
+    small[at] = Math.max(small[at], numbers[row * columns + column]);
+  }
+  return { rows: high, columns: wide, numbers: small };
+}
+const thumbnail = (place, head) => { const small = picture(shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
+const headLabel = (place, head) => {
+  const worth = context.recording.importance(place, head);
+  return `${t("at-" + place)}, ${t("layer")} ${head[0] + 1}, ${t("head")} ${head[1] + 1}${worth === null ? "" : `, ${t("worth", number(worth))}`}`;
+};
+
+function strip() {
+  const { recording } = context, { sentence } = recording;
+  const buttons = [];
+  const group = (place, layer) => {
+    const heads = recording.maps[place].shape[1];
+    const nodes = Array.from({ length: heads }, (_, head) => {
+      const at = [layer, head], label = headLabel(place, at);
+      const node = button("", () => set({ place, head: at }), { class: "head", "aria-label": label, title: label, tabindex: "-1", "data-head": `${place} ${headName(at)}` });
+      node.append(thumbnail(place, at));
+      buttons.push({ node, place, head: at });
+      return node;
+    });
+    return el("div", { class: "heads", "data-place": place, style: { "--columns": String(Math.ceil(heads / 2)) } }, ...nodes);
+  };
+  const layersOf = (place) => recording.maps[place]?.shape[0] ?? 0;
+  const arrow = () => svg("svg", { class: "arrow", viewBox: "0 0 30 10", "aria-hidden": "true" }, svg("path", { d: "M0 5h26M22 1.5L27 5l-5 3.5" }));
+  const block = (name, count, ...layers) => el("div", { class: "block" }, el("div", { class: "caption" }, el("b", { text: t(name) }), count ? el("small", { text: `\u00d7 ${count}` }) : null), el("div", { class: "layers" }, ...layers));
+  const layer = (at, ...children) => el("div", { class: "layer", "data-layer": at + 1 }, ...children);
+  const encoder = block("encoder", layersOf("encoder"), ...(layersOf("encoder") ? Array.from({ length: layersOf("encoder") }, (_, at) => layer(at, group("encoder", at))) : [el("small", { class: "plain", text: t("no-self-attention") })]));
+  const decoderLayers = Math.max(layersOf("decoder"), layersOf("cross"));
+  const decoder = block("decoder", decoderLayers, ...(decoderLayers ? Array.from({ length: decoderLayers }, (_, at) => layer(at,
+    ...(at < layersOf("decoder") ? [el("span", { class: "kind", text: t("self") }), group("decoder", at)] : []),
+    ...(at < layersOf("cross") ? [el("span", { class: "kind", text: t("cross") }), group("cross", at)] : []))) : [el("small", { class: "plain", text: t("no-heads") })]));
+  const said = el("small", { class: "said" }), what = el("p", { class: "what" }), worth = el("small", { class: "worth" });
+  const all = button(t("all-heads"), () => set({ head: state.head ? null : recording.openingHead }), { "data-key": "mean" });
+  const card = el("div", { class: "showing", role: "status" }, worth, what, recording.places.some((place) => recording.heads(place).length > 1) ? el("div", { class: "buttons" }, all) : null);
+  const node = el("nav", { class: "strip panel", "aria-label": t("architecture") },
+    el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t("tokens", sentence.source.pieces.length) })), arrow(), encoder, arrow(), decoder, arrow(),
+    el("div", { class: "node" }, el("b", { text: t("softmax") }), said), card);
+  // One stop for Tab; arrow keys go from head to head.
+  node.addEventListener("keydown", (event) => {
+    const at = buttons.findIndex((one) => one.node === event.target), by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (at < 0 || !by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = buttons[(at + by + buttons.length) % buttons.length];
+    set({ place: next.place, head: next.head });
+    next.node.focus();
+  });
+  return {
+    node,
+    update(changed) {
+      if (changed.has("place") || changed.has("head") || changed.has("all")) {
+        for (const one of buttons) {
+          const isCurrent = one.place === state.place && sameHead(one.head, state.head);
+          one.node.setAttribute("aria-current", String(isCurrent));
+          one.node.tabIndex = isCurrent || (!state.head && one === buttons[0]) ? 0 : -1;
+        }
+        for (const one of node.querySelectorAll(".heads")) one.classList.toggle("all", !state.head && one.dataset.place === state.place);
+        all.setAttribute("aria-pressed", String(!state.head));
+        const worthOf = recording.importance(state.place, state.head);
+        worth.textContent = t("showing") + (worthOf === null ? "" : ` \u00b7 ${t("worth", number(worthOf))}`);
+        worth.title = worthOf === null ? "" : t("worth-note");
+        what.replaceChildren(...(recording.places.length ? [el("em", { text: t("at-" + state.place) }), ` \u00b7 ${state.head ? `${t("layer")} ${state.head[0] + 1} \u00b7 ${t("head")} ${state.head[1] + 1}` : t("mean")}`] : [t("no-heads")]));
+      }
+      const isTarget = state.place !== "encoder" && !state.quiz;
+      said.textContent = isTarget ? `${pieceLabel(recording.pieces.target, state.step, 12)} ${percent(recording.probability(state.step))}` : "";
+    },
+  };
+}
