@@ -9,6 +9,7 @@ by their hashes, and no requests.
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,9 +58,15 @@ def fill_template(template: str, *, title: str, body: Html, data: object, code: 
 
 
 def join_scripts(paths: Iterable[Path]) -> str:
-    """Scripts as one, with a scope of its own."""
-    parts = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    """Scripts as one, with a scope of its own, without indentation and lines that are comments."""
+    lines = (line.strip() for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    parts = "\n".join(line for line in lines if line and not line.startswith("//"))
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+def compact_style(text: str) -> str:
+    """A style sheet without comments, line ends and optional spaces."""
+    return re.sub(r"\s*([{};])\s*|([:,])\s+", r"\1\2", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).replace(";}", "}")
 
 
 def csp_hash(text: str) -> str:

@@ -225,7 +225,7 @@ class Sentence(TracePart):
     attention: dict[Place, Blob] = Field(default_factory=dict)  # [layers, heads, T, S]
     importance: dict[Place, tuple[tuple[float, ...], ...]] = Field(default_factory=dict)  # [layers][heads]
     reading: TraceAlignment | None = None
-    vectors: dict[Place, tuple[Vectors, ...]] = Field(default_factory=dict)
+    vectors: dict[Place, tuple[Vectors | None, ...]] = Field(default_factory=dict)  # None: omitted to save space
     reference: Reference | None = None
     about: str = ""
 
@@ -261,7 +261,7 @@ class Sentence(TracePart):
         layers, heads, rows, columns = shape
         if len(self.vectors[place]) != layers:
             raise ValueError(f"vectors.{place} has {len(self.vectors[place])} layers, not {layers}")
-        for layer in self.vectors[place]:
+        for layer in filter(None, self.vectors[place]):
             expected = {
                 "queries": (heads, rows),
                 "keys": (heads, columns),

@@ -27,7 +27,10 @@ def inspect(
         None, "--against-beam", help="Compare with the same model at this beam size."
     ),
     arithmetic: str | None = typer.Option(
-        None, "--arithmetic", help="Include the vectors of each attention score: cross, encoder, decoder or all."
+        None,
+        "--arithmetic",
+        help="Include the vectors of each attention score: cross, encoder, decoder, all or none "
+        "(default: cross, if they are small).",
     ),
     importance: bool = typer.Option(True, help="Measure the importance of each head by masking it."),
     out: str | None = typer.Option(None, "--out", help="HTML file to write (default: inspect.html)."),
@@ -138,9 +141,9 @@ def inspect_sentences(
 
     if reference is not None and len(texts) != 1:
         raise ConfigError(f"--reference works with one sentence only, but there are {len(texts)}: pass one sentence")
-    places = PLACES if arithmetic == "all" else (arithmetic,) if arithmetic else ()
-    if not set(places) <= set(PLACES):
-        raise ConfigError(f"--arithmetic {arithmetic}: use {', '.join(PLACES)} or all")
+    choices = {place: (place,) for place in PLACES} | {"all": PLACES, "none": ()}
+    if arithmetic is not None and arithmetic not in choices:
+        raise ConfigError(f"--arithmetic {arithmetic}: use {', '.join(PLACES)}, all or none")
     pages = []
     with Console(stderr=True).status("opening the model") as status:
         first_model = open_model(model)
@@ -156,7 +159,7 @@ def inspect_sentences(
                     against=other_model,
                     against_beam=against_beam,
                     importance=importance,
-                    arithmetic=places,
+                    arithmetic=None if arithmetic is None else choices[arithmetic],
                 )
             )
     sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)

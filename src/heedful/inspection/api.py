@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy
 
 DEFAULT_BEAM = 5  # for models without generation settings
+MAX_DEFAULT_VECTOR_CHARS = 40_000  # of the page, for vectors that were not asked for
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,15 @@ def inspect(
     against: "str | Path | Translator | InspectedModel | None" = None,
     against_beam: int | None = None,
     importance: bool = True,
-    arithmetic: Sequence[str] = (),
+    arithmetic: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Page:
     """Return a page that shows how a model translates some sentences.
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
     sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
-    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included.
+    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included; by default, those
+    of cross-attention are, as long as they are small.
     """
     if isinstance(model, TraceDocument):
         return Page(model)
@@ -81,13 +83,15 @@ def inspect(
         )
     require("torch", extra="train", whose="heedful.inspect")
     first = open_model(model)
-    options = {"importance": importance, "vectors": tuple(arithmetic)}
+    options = {"importance": importance, "vectors": ("cross",) if arithmetic is None else tuple(arithmetic)}
     traces = [sentence for text in texts for sentence in trace_text(first, text, reference, beam, options)]
     if against is not None or against_beam is not None:
         second = first if against is None else open_model(against)
         width = beam if against_beam is None else against_beam
         others = [sentence for text in texts for sentence in trace_text(second, text, reference, width, options)]
         traces = [*with_distinct_names(traces, others, beam, against_beam)]
+    if arithmetic is None:
+        traces = [*limit_vectors(traces, MAX_DEFAULT_VECTOR_CHARS)]
     snapshots = load_snapshots(first)
     if not traces and snapshots is None:
         raise HeedfulError(
@@ -95,6 +99,31 @@ def inspect(
         )
     title = title or (model_name(first) if isinstance(first, Translator) else first.name)
     return Page(TraceDocument(title=title, sentences=tuple(traces), film=snapshots))
+
+
+def limit_vectors(sentences: Sequence[Sentence], max_chars: int) -> Iterator[Sentence]:
+    """The sentences with as many vectors as fit into `max_chars`: of all layers, of the opening head's layer, or none."""
+    num_chars = 0
+    for sentence in sentences:
+        sizes = [len(vectors.model_dump_json()) if vectors else 0 for vectors in sentence.vectors.get("cross", ())]
+        layer = opening_layer(sentence) if sizes else 0
+        if num_chars + sum(sizes) <= max_chars:
+            kept = set(range(len(sizes)))
+        else:
+            kept = {layer} if num_chars + sizes[layer] <= max_chars else set()
+        num_chars += sum(sizes[index] for index in kept)
+        layers = tuple(vectors if index in kept else None for index, vectors in enumerate(sentence.vectors.get("cross", ())))
+        yield sentence.model_copy(update={"vectors": {"cross": layers} if any(layers) else {}})
+
+
+def opening_layer(sentence: Sentence) -> int:
+    """The layer of the head on which the page opens (`openingHead` in viewer/data.js)."""
+    if sentence.reading and sentence.reading.layer is not None and sentence.reading.head is not None:
+        return sentence.reading.layer
+    weights = sentence.attention["cross"].array()  # [layers, heads, T, S]
+    strongest = weights.mean((0, 1)).argmax(-1)  # [T]
+    agreement = weights[:, :, range(len(strongest)), strongest].sum(-1)  # [layers, heads]
+    return int(agreement.argmax()) // weights.shape[1]
 
 
 def open_model(model: "str | Path | Translator | InspectedModel") -> "Translator | InspectedModel":

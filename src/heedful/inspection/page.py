@@ -3,18 +3,15 @@
 import json
 from functools import cache
 from html import escape
+from typing import Any
 
-from heedful.html import VIEWER, csp_hash, escape_json, join_scripts
+from heedful.html import VIEWER, compact_style, csp_hash, escape_json, join_scripts
 from heedful.trace import TraceDocument, dump_trace
 
 SCRIPTS = (
-    "data.js",
-    "state.js",
-    "draw.js",
-    "panels.js",
-    "film.js",
-    "search.js",
-    "main.js",
+    *("data.js", "engine.js", "state.js", "draw.js"),
+    *("strip.js", "stage.js", "next.js", "heads.js", "map.js", "search.js", "evidence.js", "compare.js", "film.js"),
+    *("quiz.js", "lecture.js", "main.js"),
 )  # concatenated in this order
 
 TEMPLATE = """<!doctype html>
@@ -41,9 +38,9 @@ TEMPLATE = """<!doctype html>
 def load_viewer() -> tuple[str, str, str]:
     """Return script, style and glossary."""
     script = join_scripts(VIEWER / name for name in SCRIPTS)
-    style = (VIEWER / "viewer.css").read_text(encoding="utf-8")
-    glossary = json.dumps(json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, style, escape_json(glossary)
+    style = compact_style((VIEWER / "viewer.css").read_text(encoding="utf-8"))
+    glossary = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
+    return script, style, escape_json(json.dumps(glossary, ensure_ascii=False, separators=(",", ":")))
 
 
 def render_page(trace: TraceDocument) -> str:
@@ -54,9 +51,23 @@ def render_page(trace: TraceDocument) -> str:
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = escape(trace.title or "heedful inspect")
+    data = json.dumps(pack_trees(json.loads(dump_trace(trace))), ensure_ascii=False, separators=(",", ":"))
     return TEMPLATE.format(
-        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=escape_json(dump_trace(trace))
+        policy=policy, title=title, style=style, script=script, glossary=glossary, trace=escape_json(data)
     )
+
+
+def pack_trees(tree: dict[str, Any]) -> dict[str, Any]:
+    """The trace with each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes, which is much shorter."""
+    for sentence in tree.get("sentences", ()):
+        if nodes := sentence.get("tree", {}).get("nodes"):
+            keys = sorted({key for node in nodes for key in node})
+            columns = {key: [node.get(key) for node in nodes] for key in keys}
+            for key in columns.keys() & {"fate", "why"}:  # few different texts: each once, then their positions
+                texts = sorted(set(columns[key]), key=str)
+                columns[key] = {"texts": texts, "at": [texts.index(text) for text in columns[key]]}
+            sentence["tree"]["nodes"] = columns
+    return tree
 
 
 def wrap_in_iframe(html: str, height_pixels: int = 760) -> str:

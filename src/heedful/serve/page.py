@@ -48,11 +48,10 @@ ICON = (
 
 @cache
 def read_assets() -> tuple[str, str, str]:
-    """Script, style and words (JSON) of the page; the colors are those of the inspection viewer."""
+    """Script, style and words (JSON) of the page."""
     script = join_scripts(SCRIPTS)
-    colors = (VIEWER / "viewer.css").read_text(encoding="utf-8").partition("* {")[0]
     words = json.dumps(json.loads((PAGE_DIR / "words.json").read_text(encoding="utf-8")), ensure_ascii=False)
-    return script, colors + (PAGE_DIR / "page.css").read_text(encoding="utf-8"), escape_json(words)
+    return script, (PAGE_DIR / "page.css").read_text(encoding="utf-8"), escape_json(words)
 
 
 @cache

@@ -37,6 +37,12 @@ function decodeByteTokens(text) {
   return text.replace(/(?:<0x[0-9A-F]{2}>)+/g, (run) => new TextDecoder().decode(Uint8Array.from(run.match(/[0-9A-F]{2}(?=>)/g), (byte) => parseInt(byte, 16))));
 }
 
+// The nodes of a search tree, which the page stores as columns.
+function unpackNodes(packed) {
+  const columns = Object.fromEntries(Object.entries(packed).map(([key, column]) => [key, column.texts ? column.at.map((at) => column.texts[at]) : column])), keys = Object.keys(columns);
+  return columns.step.map((_, at) => Object.fromEntries(keys.map((key) => [key, columns[key][at]])));
+}
+
 const isSpecial = (piece) => !isNumber(piece.word);
 const continuesCharacter = (pieces, at) => isNumber(pieces[at].letter) && pieces[at].letter === pieces[at - 1]?.letter;
 // The label of a piece: special pieces have a name, and of the bytes of one character only the first has a text.
@@ -79,7 +85,7 @@ class Recording {
     const { attention = {}, vectors = {}, contributions = {} } = this.sentence;
     const into = (target, blobs) => Object.entries(blobs).map(async ([name, blob]) => { target[name] = await decode(blob); });
     await Promise.all([...into(this.maps, attention), ...into(this.contributions, contributions)]);
-    for (const [place, layers] of Object.entries(vectors)) this.vectors[place] = await Promise.all(layers.map(decodeLayer));
+    for (const [place, layers] of Object.entries(vectors)) this.vectors[place] = await Promise.all(layers.map((layer) => layer && decodeLayer(layer)));
     for (const place of Object.keys(this.vectors)) this.recomputeWeights(place);
     return this;
   }
@@ -87,6 +93,7 @@ class Recording {
   recomputeWeights(place) {
     const { shape: [, heads, rows, columns], numbers } = this.maps[place];
     this.vectors[place].forEach((layer, index) => {
+      if (!layer) return;
       for (let head = 0; head < heads; head++) for (let row = 0; row < rows; row++) {
         const from = ((index * heads + head) * rows + row) * columns;
         numbers.set(normalizeScores(layer, scoresOf(layer, head, row)), from);

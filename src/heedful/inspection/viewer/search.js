@@ -3,8 +3,8 @@
 const FITTING_STEPS = 14;  // a longer tree follows the current step
 function searchPanel() {
   const { recording } = context, { tree, reference } = recording.sentence;
-  if (!tree?.nodes?.length) return { node: el("p", { class: "remark", text: t("no-tree") }), update() {} };
-  const nodes = tree.nodes.map((node, index) => ({ ...node, index, parent: node.parent ?? null }));
+  if (!tree?.nodes) return { node: el("p", { class: "remark", text: t("no-tree") }), update() {} };
+  const nodes = unpackNodes(tree.nodes).map((node, index) => ({ ...node, index, parent: node.parent ?? null }));
   const pathTo = (at) => { const path = []; for (let node = at; node !== null; node = nodes[node].parent) path.unshift(node); return path; };
   const isEnd = (node) => node.fate === "finished" || /^<\/s>$/.test(node.text.trim());
   const textOf = (at) => decodeByteTokens(pathTo(at).filter((node) => !isEnd(nodes[node])).map((node) => nodes[node].text).join("")).trim();

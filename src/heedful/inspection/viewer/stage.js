@@ -41,8 +41,9 @@ function stage() {
     const pieces = side === "source" ? columns : rows, bar = el("i"), share = side === "source" ? el("span", { class: "share", dir: "ltr", "aria-hidden": "true" }) : null;
     const node = button("", act, { class: "piece", title: plain(pieces[at].text.trim()).slice(0, 200), tabindex: "-1", "data-side": side, "data-at": at,
       onpointerenter: () => set({ hover: { side, at } }), onpointerleave: () => set({ hover: null }), onblur: () => state.hover && set({ hover: null }) });
-    node.append(el("bdi", { text: pieceLabel(pieces, at) }), bar, share ?? "");
-    return { node, bar, share };
+    const label = el("bdi", { text: pieceLabel(pieces, at) });
+    node.append(label, bar, share ?? "");
+    return { node, bar, share, label, text: label.textContent, title: node.title };
   };
   const source = columns.map((_, at) => piece("source", at, () => (state.quiz === "look" ? answerQuiz(at) : set({ slot: at }))));
   const target = rows.map((_, at) => piece("target", at, () => !state.quiz && set({ step: at })));
@@ -135,10 +136,15 @@ function stage() {
       one.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
       one.tabIndex = at === state.slot ? 0 : -1;
     });
-    target.forEach(({ node: one, bar }, at) => {
+    target.forEach(({ node: one, bar, label, text, title }, at) => {
       const isNow = at === state.step;
       if (isNow !== (one.getAttribute("aria-current") === "step")) { if (isNow) one.setAttribute("aria-current", "step"); else one.removeAttribute("aria-current"); }
-      one.classList.toggle("concealed", Boolean(state.quiz) && at >= (state.quiz === "word" ? hides : Math.max(hides, state.step + 1)));
+      const isConcealed = Boolean(state.quiz) && at >= (state.quiz === "word" ? hides : Math.max(hides, state.step + 1));
+      if (isConcealed !== one.classList.contains("concealed")) {
+        one.classList.toggle("concealed", isConcealed);
+        label.textContent = isConcealed ? "?" : text;
+        one.title = isConcealed ? "" : title;
+      }
       put(bar, "--part", place === "encoder" || at >= recording.sentence.steps.length ? "0" : recording.probability(at).toFixed(3));
       one.tabIndex = isNow ? 0 : -1;
     });
