@@ -110,9 +110,30 @@ function strip() {
     set({ place: next.place, head: next.head });
     next.node.focus();
   });
+  // Heads are as large as they can be: in two to four lines, so that all layers fit beside each other.
+  const fitHeads = () => {
+    const groups = [...node.querySelectorAll(".heads")], unit = rootSize();
+    if (!groups.length || isNarrow()) return;
+    const tryHeads = (size, lines) => {
+      for (const one of groups) one.style.setProperty("--columns", String(Math.ceil(one.children.length / lines)));
+      node.style.setProperty("--head", `${size}px`);
+      return node.scrollWidth <= node.clientWidth;
+    };
+    const largest = (lines) => {
+      let [low, high] = [6, (3.44 * unit) / lines - 0.1 * unit];
+      if (tryHeads(high, lines)) return high;
+      while (high - low > 0.5) { const middle = (low + high) / 2; if (tryHeads(middle, lines)) low = middle; else high = middle; }
+      return low;
+    };
+    const sizes = [2, 3, 4].map((lines) => [largest(lines), lines]), best = sizes.reduce((winner, candidate) => (candidate[0] > winner[0] + 0.5 ? candidate : winner));
+    tryHeads(...best);
+  };
+  let isFitted = false;
   return {
     node,
+    resize() { fitHeads(); },
     update(changed) {
+      if (!isFitted) { fitHeads(); isFitted = true; }
       if (changed.has("place") || changed.has("head") || changed.has("all")) {
         for (const one of buttons) {
           const isCurrent = one.place === state.place && sameHead(one.head, state.head);
