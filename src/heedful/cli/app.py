@@ -139,7 +139,7 @@ def shorten_spinning() -> None:
 
     By default, an idle thread of GNU OpenMP (Linux) checks 300,000 times for work before it sleeps, and another process
     cannot use its core meanwhile: two trainings at once then nearly stop each other. With 5,000 checks they share the
-    cores, and one alone is as fast as before (benchmarks/contention.py). It must be set before the library is loaded.
+    cores, and one alone loses up to 8 % (benchmarks/contention.py). It must be set before the library is loaded.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
