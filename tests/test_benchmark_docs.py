@@ -29,6 +29,7 @@ APART = {
     ("faults planted", "297,050"): "31,014 + 218,556 + 47,480 pairs",
     ("1 M pairs", "24"): "the kinds of hostile lines that the file lists",
     ("Hugging Face `generate`", "64"): "what was asked of generate",
+    ("throughput over HTTP", "0.88"): "the least of seven ratios, 191 / 218",
     ("throughput over HTTP", "1.06"): "the largest of seven ratios, 247 / 232",
     ("the same with one sentence per request", "256"): "how many clients there were",
     ("the same: 830 requests meanwhile", "830"): "815 + 15",
