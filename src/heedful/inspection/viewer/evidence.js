@@ -8,7 +8,7 @@ function evidencePanel() {
   if (!parts.length) return { node: el("p", { class: "remark", text: t("no-evidence") }), update() {} };
   return { node: el("div", { class: "evidence" }, ...parts.map((one) => one.node)), update(changed) { for (const one of parts) one.update(changed); } };
 }
-const card = (title, note, ...children) => el("section", { class: "stacked" }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
+const card = (title, note, shape, ...children) => el("section", { class: `stacked ${shape}` }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
 
 function contributionsTable() {
   const { recording } = context, source = recording.pieces.source;
@@ -16,7 +16,7 @@ function contributionsTable() {
   const body = el("tbody"), table = el("table", { class: "contributions" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("source") }), ...(recording.attendsToWords ? [el("th", { scope: "col", text: t("method-attention-now") })] : []), ...methods.map((method) => el("th", { scope: "col", text: t("method-" + method), title: t(`method-${method}-note`) })))), body);
   const signed = (value, most) => el("td", null, el("span", { class: "signed" }, el("b", { class: value < 0 ? "negative" : "", style: { width: `${Math.min(50, (50 * Math.abs(value)) / most)}%` } })), el("span", { class: "number", text: number(value) }));
   return {
-    node: card(t("contributions"), t("contributions-note"), el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("contributions") }, table)),
+    node: card(t("contributions"), t("contributions-note"), "tall", el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("contributions") }, table)),
     update() {
       const step = stepOfTarget(), row = (method) => { const { shape: [, columns], numbers } = recording.contributions[method]; return numbers.subarray(step * columns, (step + 1) * columns); };
       const values = methods.map(row), most = values.map((numbers) => Math.max(1e-6, ...numbers.map(Math.abs)));
@@ -32,7 +32,7 @@ function contributionsTable() {
 function deletionCurves(deletion) {
   const methods = METHODS.filter((method) => deletion[method]?.length > 1), curves = methods.map((method) => deletion[method]);
   const count = Math.max(...curves.map((curve) => curve.length)), high = Math.max(...curves.flat()), low = Math.min(...curves.flat());
-  const width = 340, height = 190, left = 44, right = 118, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
+  const width = 340, height = 230, left = 44, right = 118, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
   const x = (at) => left + (plotWidth * at) / (count - 1), y = (value) => top + (plotHeight * (high - value)) / (high - low || 1);
   const area = (curve) => curve.reduce((sum, value) => sum + value, 0) / curve.length, best = methods.filter((method) => method !== "random").sort((a, b) => area(deletion[a]) - area(deletion[b]))[0];
   const ends = methods.map((method) => [method, y(deletion[method][deletion[method].length - 1])]).sort((a, b) => a[1] - b[1]);
@@ -44,13 +44,13 @@ function deletionCurves(deletion) {
     ...[0, Math.round((count - 1) / 2), count - 1].map((at) => svg("text", { x: x(at), y: top + plotHeight + 14, class: "middle quiet", text: String(at) })), svg("text", { x: left + plotWidth / 2, y: height - 5, class: "middle quiet", text: t("deletion-axis") }),
     ...methods.map((method) => svg("polyline", { class: `curve ${method}`, points: deletion[method].map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
     ...ends.map(([method, at]) => svg("text", { x: left + plotWidth + 6, y: at - over + 4, class: method === best ? "now" : "", text: t("method-" + method) })));
-  return { node: card(t("deletion"), t("deletion-note"), chart, best ? el("p", { class: "why", text: t("deletion-best", t("method-" + best)) }) : null), update() {} };
+  return { node: card(t("deletion"), t("deletion-note"), "tall", chart, best ? el("p", { class: "why", text: t("deletion-best", t("method-" + best)) }) : null), update() {} };
 }
 
 function lensTable(lens) {
   const { recording } = context, body = el("tbody");
   return {
-    node: card(t("lens"), t("lens-note"), el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("lens") }, el("table", { class: "lens-table" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("layer") }), el("th", { scope: "col", text: t("lens-best") }), el("th", { scope: "col", text: t("lens-said") }))), body))),
+    node: card(t("lens"), t("lens-note"), "", el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("lens") }, el("table", { class: "lens-table" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("layer") }), el("th", { scope: "col", text: t("lens-best") }), el("th", { scope: "col", text: t("lens-said") }))), body))),
     update() {
       const step = stepOfTarget();
       body.replaceChildren(...lens.map((layer, at) => {
@@ -65,7 +65,7 @@ function lensTable(lens) {
 function neighborLists(neighbors) {
   const { recording } = context, body = el("dl", { class: "neighbors" });
   return {
-    node: card(t("neighbors"), t("neighbors-note"), body),
+    node: card(t("neighbors"), t("neighbors-note"), "", body),
     update() {
       const sides = [["source", state.place === "decoder" ? null : state.slot], ["target", stepOfTarget()]].filter(([side, at]) => at !== null && neighbors[side]?.[at]);
       body.replaceChildren(...sides.flatMap(([side, at]) => [el("dt", null, el("bdi", { text: pieceLabel(recording.pieces[side], at) })), el("dd", null, ...neighbors[side][at].flatMap(([text, cosine]) => [el("bdi", { text: candidateLabel(text) }), el("small", { text: ` ${number(cosine)}  ` })]))]));
