@@ -19,7 +19,7 @@ const svg = (name, attributes, ...children) => fill(document.createElementNS(NS,
 let words = {};
 const t = (key, ...values) => (words[key] ?? key).replace(/\{(\d)\}/g, (_, at) => values[at] ?? "");
 const localize = (digits) => (/^(pt|ru)/.test(document.documentElement.lang) ? digits.replace(".", ",") : digits).replace("-", "\u2212");
-const number = (value, digits = 2) => (value === null || value === undefined ? "\u2013" : Number.isFinite(value) ? localize(value.toFixed(digits)) : value > 0 ? "\u221e" : "\u2212\u221e");
+const number = (value, digits = 2) => (value === null || value === undefined ? "\u2013" : Number.isFinite(value) ? localize(value.toFixed(digits).replace(/^-(?=[0.]*$)/, "")) : value > 0 ? "\u221e" : "\u2212\u221e");
 const percent = (value) => localize(value >= 0.0995 ? (100 * value).toFixed(0) : value >= 0.001 ? (100 * value).toFixed(1) : value > 0 ? "<0.1" : "0") + "\u202f%";
 
 // One hue with even steps of lightness, given as colors from 0 to 1 in --scale, so that nobody needs to tell red from green.

@@ -32,7 +32,7 @@ function contributionsTable() {
 function deletionCurves(deletion) {
   const methods = METHODS.filter((method) => deletion[method]?.length > 1), curves = methods.map((method) => deletion[method]);
   const count = Math.max(...curves.map((curve) => curve.length)), high = Math.max(...curves.flat()), low = Math.min(...curves.flat());
-  const width = 340, height = 230, left = 44, right = 118, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
+  const width = 340, height = 230, left = 44, right = 134, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
   const x = (at) => left + (plotWidth * at) / (count - 1), y = (value) => top + (plotHeight * (high - value)) / (high - low || 1);
   const area = (curve) => curve.reduce((sum, value) => sum + value, 0) / curve.length, best = methods.filter((method) => method !== "random").sort((a, b) => area(deletion[a]) - area(deletion[b]))[0];
   const ends = methods.map((method) => [method, y(deletion[method][deletion[method].length - 1])]).sort((a, b) => a[1] - b[1]);
