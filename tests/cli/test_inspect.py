@@ -118,7 +118,7 @@ def test_a_figure_in_dots(model, tmp_path):
     [
         (["a", "--file", "b"], "not both"),
         (["--file", "nowhere"], "there is no file nowhere"),
-        (["a", "--arithmetic", "crss"], "--arithmetic crss: use encoder, cross, decoder or all"),
+        (["a", "--arithmetic", "crss"], "--arithmetic crss: use encoder, cross, decoder, all or none"),
         (["--reference", "b"], "--reference works with one sentence only, but there are 0"),
         (["a", "--validate"], "needs a trace"),
         (["a", "--beam", "0"], "at least 1"),

@@ -5,8 +5,9 @@
     results = await supervisor.translate([TranslationJob(["Good morning"], {"beam": 5})])
 
 The server process never opens a model. A worker that sends no heartbeat for HEARTBEAT_TIMEOUT_SECONDS is considered
-dead; time in which this process could not run either (a paused virtual machine, a suspended laptop) does not count. The first pending batch of a dead worker was running and may have caused the crash (`WorkerCrashed`); the others
-had not started and are sent to the next worker.
+dead; time in which this process could not run either (a paused virtual machine, a suspended laptop) does not count.
+The first pending batch of a dead worker was running and may have caused the crash (`WorkerCrashed`); the others had not
+started and are sent to the next worker.
 """
 
 import asyncio
