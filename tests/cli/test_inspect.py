@@ -114,7 +114,7 @@ def test_a_lecture_about_a_sentence(model, tmp_path):
     result = run(model, TEXT, "--lecture", lecture, "--json", trace)
     assert result.exit_code == 0, result.output
     document = parse_trace(trace.read_bytes())
-    assert document.lecture.title == "run"
+    assert document.lecture.title == TEXT
     assert set(document.sentences[0].vectors) == {"cross"}  # of the slides with a scene
     slides = heedful.inspect(model, TEXT, lecture=lecture, importance=False).trace.lecture
     assert slides == document.lecture

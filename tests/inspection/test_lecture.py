@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -138,7 +139,7 @@ FIRST = '[[slide]]\npanel = "stage"\n\n[[slide]]\n'
         ("[[slide]", "my.toml is not TOML: Expected ']]'"),
         ("x = " + "[" * 100_000, "my.toml is not TOML: "),
         ("", "my.toml: there is no slide: write [[slide]], and below it, for example, panel ="),
-        ('titel = "x"', "my.toml: unknown key `titel`; did you mean `title`?"),
+        ('titles = "x"', "my.toml: unknown key `titles`; did you mean `title`?"),
         ("[[slides]]", "my.toml: unknown key `slides`; did you mean `slide`?"),
         ('[slide]\npanel = "map"', "my.toml: write [[slide]], with two brackets on each side"),
         ('slide = ["map"]', "my.toml: write [[slide]], with two brackets on each side"),
@@ -319,6 +320,16 @@ def test_the_same_slides_fit_where_everything_is_there():
     assert attach_lecture(TraceDocument(sentences=pair, film=film), lecture).lecture == lecture
 
 
+def test_a_row_of_the_encoder_is_a_slot_of_the_source():
+    source = replace(tokenize(TEXT), max_length=3)
+    sentence = record_sentence(inspected(built("transformer")), source, Beam(3), importance=False)
+    trace = TraceDocument(sentences=(sentence,))
+    assert len(sentence.steps) < 8 == len(sentence.source.pieces)
+    assert attach_lecture(trace, Lecture(slides=(Slide(panel="map", state="place=encoder&step=8"),))).lecture
+    with pytest.raises(ConfigError, match="slide 1: there is no step 8: use 1 to"):
+        attach_lecture(trace, Lecture(slides=(Slide(panel="map", state="step=8"),)))
+
+
 def test_a_head_needs_attention_and_a_slide_needs_a_sentence():
     trace = changed(trace_of("transformer"), attention={})
     with pytest.raises(ConfigError, match="slide 1: this model has no cross attention: remove head and slot"):
@@ -380,7 +391,7 @@ def test_the_command_line_writes_a_lecture_and_opens_it(tmp_path, monkeypatch):
     result = run(*printed, "--out", page, "--json", tmp_path / "with.json")
     assert result.exit_code == 0, result.output
     assert parse_trace((tmp_path / "with.json").read_bytes()).lecture == lecture
-    assert '"lecture":{"title":"transformer"' in page.read_text(encoding="utf-8")
+    assert f'"lecture":{{"title":"{TEXT}"' in page.read_text(encoding="utf-8")
     assert run(tmp_path / "with.json", "--validate").exit_code == 0
 
 

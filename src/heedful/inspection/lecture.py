@@ -182,7 +182,7 @@ def draft_lecture(trace: TraceDocument) -> Lecture:
             _slide("stage", state, "What does the model know of the source here, and what of its own output?"),
             _slide("next", f"step={count}", "Why does the translation end here?"),
         ]
-    return Lecture(title=trace.title, slides=tuple(slides))
+    return Lecture(title=sentence.source.text[:80], slides=tuple(slides))
 
 
 def _draft_attention(sentence: Sentence, row: int) -> list[Slide]:
