@@ -163,7 +163,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         opened, frames = measure_in_browser(model, Path(folder), 3 if arguments.quick else 11)
     for name, milliseconds in frames.items():
-        print(f"{name}: a frame {statistics.median(milliseconds):.2f} ms, in the slowest round {max(milliseconds):.2f} ms")
+        print(
+            f"{name}: a frame {statistics.median(milliseconds):.2f} ms, in the slowest round {max(milliseconds):.2f} ms"
+        )
     frame = max(map(statistics.median, frames.values()))
     print(f"open {opened:.0f} ms; a frame {frame:.2f} ms")
     return verdict(

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mistakes.md"
 BEGIN, END = "<!-- mistakes -->\n", "<!-- the end of the mistakes -->\n"
 WIDTH = 110
+LECTURE = '[[slide]]\npanel = "stage"\n\n[[slide]]\npanel = "map"\nstate = "step=1"\n'
 TOML = 'source = "en"\ntarget = "de"\n\n[data]\ntrain = [{ files = "train" }]\n'
 
 
@@ -685,6 +686,13 @@ GROUPS: dict[str, list[Case]] = {
             why="No sentence to inspect. Only for a run can you omit the sentence: `heedful inspect my-run` shows how "
             "the attention changed during training.",
         ),
+        Case(
+            "no sentence for a lecture",
+            "heedful inspect en-de --lecture lecture.toml",
+            ("there is nothing to show: pass a sentence, for example: heedful inspect",),
+            1,
+            setup=lambda: (Path("my-model/model").rename("en-de"), write("lecture.toml", LECTURE)),
+        ),
         Case("no such file of sentences", "heedful inspect my-model --file vall.en", ("did you mean `val.en`?",), 3),
         Case(
             "an engine",
@@ -718,6 +726,54 @@ GROUPS: dict[str, list[Case]] = {
             "heedful export my-model --out my-model",
             ("already exists: choose another path",),
             1,
+        ),
+    ],
+    "Lectures": [
+        Case(
+            "a panel",
+            "heedful inspect my-model 'the dog' --lecture lecture.toml",
+            ("lecture.toml: slide 2: `panel` is 'mapp'; did you mean `map`?",),
+            2,
+            setup=lambda: write("lecture.toml", LECTURE.replace("map", "mapp")),
+            why="A misspelled panel in a lecture file. heedful also rejects unknown keys.",
+        ),
+        Case(
+            "a key of the state",
+            "heedful inspect my-model 'the dog' --lecture lecture.toml",
+            ("lecture.toml: slide 2: `state`: unknown key `stpe` in `stpe=1`; did you mean `step`?",),
+            2,
+            setup=lambda: write("lecture.toml", LECTURE.replace("step", "stpe")),
+            why="A misspelled key in the state of a slide.",
+        ),
+        Case(
+            "a step that does not exist",
+            "heedful inspect my-model 'the dog' --lecture lecture.toml",
+            ("lecture.toml: slide 2: there is no step 999: use 1 to ",),
+            2,
+            setup=lambda: write("lecture.toml", LECTURE.replace("step=1", "step=999")),
+        ),
+        Case(
+            "one bracket",
+            "heedful inspect my-model 'the dog' --lecture lecture.toml",
+            ("lecture.toml: write [[slide]], with two brackets on each side, above the keys of each slide",),
+            2,
+            setup=lambda: write("lecture.toml", '[slide]\npanel = "map"\n'),
+            why="One pair of brackets instead of two. In TOML, an element of a list has two.",
+        ),
+        Case(
+            "no lecture file",
+            "heedful inspect my-model 'the dog' --lecture lectures.toml",
+            ("there is no lecture file lectures.toml; did you mean `lecture.toml`?",),
+            2,
+            setup=lambda: write("lecture.toml", LECTURE),
+        ),
+        Case(
+            "a lecture over a lecture",
+            "heedful inspect my-model 'the dog' --write-lecture lecture.toml",
+            ("lecture.toml already exists: choose another name, or delete it first",),
+            2,
+            setup=lambda: write("lecture.toml", LECTURE),
+            why="A lecture file that exists. heedful does not overwrite your slides.",
         ),
     ],
     "Packages": [

@@ -66,7 +66,9 @@ def join_scripts(paths: Iterable[Path]) -> str:
 
 def compact_style(text: str) -> str:
     """A style sheet without comments, line ends and optional spaces."""
-    return re.sub(r"\s*([{};])\s*|([:,])\s+", r"\1\2", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).replace(";}", "}")
+    return re.sub(r"\s*([{};])\s*|([:,])\s+", r"\1\2", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).replace(
+        ";}", "}"
+    )
 
 
 def csp_hash(text: str) -> str:

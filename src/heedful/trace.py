@@ -10,11 +10,12 @@ in base64, which a browser can read without a library.
 """
 
 import json
+import re
 import zlib
 from base64 import b64decode, b64encode
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +27,30 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
 import heedful
 from heedful.alignment import word_indices
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
 FORMAT, VERSION = "heedful-trace", 1
-PLACES = ("encoder", "cross", "decoder")
 MAX_BLOB_NUMBERS = 1 << 26
 MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
+MAX_SLIDES = 200
+MAX_NOTES = 2000  # characters
 SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
 Place = Literal["encoder", "cross", "decoder"]
+Panel = Literal["stage", "next", "heads", "map", "search", "compare", "film", "evidence"]
+PageLanguage = Literal["en", "pt", "ru"]
+PLACES: tuple[Place, ...] = get_args(Place)
+PANELS: tuple[Panel, ...] = get_args(Panel)
+PAGE_LANGUAGES: tuple[PageLanguage, ...] = get_args(PageLanguage)
 
 
 class TracePart(BaseModel):
@@ -321,6 +329,70 @@ class SnapshotSeries(TracePart):
         return self
 
 
+# ---------------------------------------------------------------------------------------------------------- a lecture
+
+# The keys of the page's address (step=2&head=3.2): those with a choice of values, and those with a pattern.
+STATE_CHOICES: dict[str, tuple[str, ...]] = {
+    "place": PLACES,
+    "tab": tuple(panel for panel in PANELS if panel != "stage"),
+    "reading": ("naive", "shifted"),
+    "link": ("soft", "hard"),
+    "theme": ("light", "dark", "projector"),
+    "lang": PAGE_LANGUAGES,
+    "sort": ("layer", "entropy", "diagonality", "importance"),
+}
+STATE_PATTERNS: dict[str, tuple[str, str]] = {  # pattern, and how a message describes it
+    **dict.fromkeys(("sentence", "step", "slot", "frame", "take"), ("[1-9][0-9]{0,4}", "a number from 1 on")),
+    "scene": (r"[0-4](\.[0-9]{1,4})?|5", "a number from 0 to 5"),
+    "head": (r"[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}|mean", "layer.head, such as 3.2, or mean"),
+    "least": (r"0|1|0\.[0-9]{1,20}", "a number between 0 and 1, such as 0.1"),
+}
+
+
+def parse_state(state: str) -> dict[str, str]:
+    """The keys and values of an address such as `step=2&head=3.2`; ValueError if one is unknown or repeated."""
+    values: dict[str, str] = {}
+    for part in state.split("&") if state else ():
+        key, _, value = part.partition("=")
+        if key in values:
+            raise ValueError(f"`{key}` appears twice: remove one of them")
+        if key in STATE_CHOICES:
+            if value not in STATE_CHOICES[key]:
+                raise ValueError(f"`{key}` is {value!r}{did_you_mean(value, STATE_CHOICES[key])}")
+        elif key in STATE_PATTERNS:
+            pattern, description = STATE_PATTERNS[key]
+            if not re.fullmatch(pattern, value):
+                raise ValueError(f"`{key}` is {value!r}: write {description}")
+        else:
+            raise ValueError(f"unknown key `{key}` in `{part}`{did_you_mean(key, [*STATE_CHOICES, *STATE_PATTERNS])}")
+        values[key] = value
+    return values
+
+
+class Slide(TracePart):
+    """One view of the page, and what the lecturer says about it."""
+
+    panel: Panel
+    state: str = ""  # what follows # in the page's address
+    notes: dict[PageLanguage, Annotated[str, Field(max_length=MAX_NOTES)]] = Field(default_factory=dict)
+
+    @field_validator("state")
+    @classmethod
+    def _check_state(cls, state: str) -> str:
+        parse_state(state)
+        return state
+
+
+class Lecture(TracePart):
+    """Slides that lead through the page."""
+
+    title: str = ""
+    slides: Annotated[tuple[Slide, ...], Field(min_length=1, max_length=MAX_SLIDES)]
+
+
+# ----------------------------------------------------------------------------------------------------------- the file
+
+
 class TraceDocument(TracePart):
     """A whole trace file."""
 
@@ -330,6 +402,7 @@ class TraceDocument(TracePart):
     title: str = ""
     sentences: Annotated[tuple[Sentence, ...], Field(max_length=MAX_SENTENCES)] = ()
     film: SnapshotSeries | None = None
+    lecture: Lecture | None = None
 
 
 def dump_trace(trace: TraceDocument) -> str:

@@ -107,6 +107,24 @@ def test_many_sentences_and_two_models(model, tmp_path):
     assert set(found[0].vectors) == {"encoder", "cross", "decoder"}
 
 
+def test_a_lecture_about_a_sentence(model, tmp_path):
+    lecture, trace = tmp_path / "lecture.toml", tmp_path / "t.json"
+    result = run(model, TEXT, "--write-lecture", lecture)
+    assert result.exit_code == 0, result.output
+    result = run(model, TEXT, "--lecture", lecture, "--json", trace)
+    assert result.exit_code == 0, result.output
+    document = parse_trace(trace.read_bytes())
+    assert document.lecture.title == TEXT
+    assert set(document.sentences[0].vectors) == {"cross"}  # of the slides with a scene
+    slides = heedful.inspect(model, TEXT, lecture=lecture, importance=False).trace.lecture
+    assert slides == document.lecture
+    result = run(model, "--lecture", lecture)
+    assert "slide 1: there is no sentence 1: pass a sentence" in str(result.exception)
+    result = run(model, "--write-lecture", tmp_path / "other.toml")
+    assert "there is no sentence for the slides" in str(result.exception)
+    assert not (tmp_path / "other.toml").exists()
+
+
 def test_a_figure_in_dots(model, tmp_path):
     pytest.importorskip("resvg_py", reason="resvg-py is not installed: pip install 'heedful[figure]'")
     assert run(model, TEXT, "--png", tmp_path / "m.png", "--pieces").exit_code == 0

@@ -1,6 +1,7 @@
 """`heedful inspect`: show how a model translates a sentence."""
 
 import os
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -12,6 +13,7 @@ from heedful.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from heedful.inspection.api import Page
+    from heedful.trace import TraceDocument
 
 
 def inspect(
@@ -39,6 +41,10 @@ def inspect(
     png: str | None = typer.Option(None, "--png", help="Write the first attention map as PNG."),
     terminal: bool = typer.Option(False, "--terminal", help="Draw attention maps in the terminal."),
     pieces: bool = typer.Option(False, "--pieces", help="Show subword pieces instead of words in maps."),
+    lecture: str | None = typer.Option(None, "--lecture", help="Lecture file: the slides that the page shows."),
+    write_lecture: str | None = typer.Option(
+        None, "--write-lecture", help="Write a lecture file with slides for this sentence, to edit."
+    ),
     validate: bool = typer.Option(False, "--validate", help="Only check that the trace is valid."),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
@@ -49,9 +55,14 @@ def inspect(
     \b
       heedful inspect my-model "Two dogs run through the snow." --open
       heedful inspect my-model --file probes.en --against other-model --out both.html
+      heedful inspect my-model "Two dogs run." --write-lecture lecture.toml
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
+    if lecture and write_lecture:
+        raise ConfigError("use --lecture or --write-lecture, not both: one opens a lecture file, the other writes one")
+    if write_lecture and Path(write_lecture).exists():
+        raise ConfigError(f"{write_lecture} already exists: choose another name, or delete it first")
     if model.endswith(".json"):
-        page = read_trace(model)
+        page = read_trace(model, lecture)
         if validate:
             count = len(page.trace.sentences)
             typer.echo(f"{model} is a valid trace: {count} {'sentence' if count == 1 else 'sentences'}")
@@ -60,8 +71,9 @@ def inspect(
         if validate:
             raise ConfigError("--validate needs a trace file, for example: heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
-        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance)
-    messages = [svg and write_file(svg, page.svg(pieces=pieces).encode())]
+        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance, lecture)
+    messages = [write_lecture and write_draft(page.trace, write_lecture)]
+    messages.append(svg and write_file(svg, page.svg(pieces=pieces).encode()))
     if png:
         from heedful.inspection.figure import render_png as render_png
 
@@ -112,15 +124,26 @@ def read_sentences(sentence: str | None, file: str | None) -> list[str]:
         raise DataError(f"{file} is not UTF-8 at byte {error.start + 1}: save it as UTF-8") from None
 
 
-def read_trace(file: str) -> "Page":
+def read_trace(file: str, lecture: str | None) -> "Page":
     from heedful.corpus.text_files import suggest_path
-    from heedful.inspection.api import Page
+    from heedful.inspection.api import inspect
     from heedful.trace import parse_trace
 
     path = Path(file)
     if not path.is_file():
         raise DataError(f"there is no file {file}{suggest_path(path)}")
-    return Page(parse_trace(path.read_bytes()))
+    return inspect(parse_trace(path.read_bytes()), lecture=lecture and Path(lecture))
+
+
+def write_draft(trace: "TraceDocument", file: str) -> str:
+    """Write a lecture file for the first sentence; return a message with the command that opens it."""
+    from heedful.inspection.lecture import draft_lecture, format_lecture
+
+    lecture = draft_lecture(trace)
+    with Path(file).open("x", encoding="utf-8", newline="\n") as stream:
+        stream.write(format_lecture(lecture))
+    words = [word.replace("--write-lecture", "--lecture") for word in sys.argv[1:] if word != "--open"]
+    return f"{file}: {len(lecture.slides)} slides. Edit them, then run: {shlex.join(['heedful', *words, '--open'])}"
 
 
 def inspect_sentences(
@@ -132,11 +155,13 @@ def inspect_sentences(
     against_beam: int | None,
     arithmetic: str | None,
     importance: bool,
+    lecture: str | None,
 ) -> "Page":
     """One page for all sentences, with progress on a terminal."""
     from rich.console import Console
 
-    from heedful.inspection.api import Page, inspect, open_model
+    from heedful.inspection.api import Page, inspect, load_lecture, open_model
+    from heedful.inspection.lecture import arithmetic_places, attach_lecture
     from heedful.trace import PLACES
 
     if reference is not None and len(texts) != 1:
@@ -144,6 +169,8 @@ def inspect_sentences(
     choices = {place: (place,) for place in PLACES} | {"all": PLACES, "none": ()}
     if arithmetic is not None and arithmetic not in choices:
         raise ConfigError(f"--arithmetic {arithmetic}: use {', '.join(PLACES)}, all or none")
+    slides, lecture_name = load_lecture(lecture and Path(lecture))
+    places = (*choices.get(arithmetic or "none", ()), *arithmetic_places(slides))
     pages = []
     with Console(stderr=True).status("opening the model") as status:
         first_model = open_model(model)
@@ -159,11 +186,12 @@ def inspect_sentences(
                     against=other_model,
                     against_beam=against_beam,
                     importance=importance,
-                    arithmetic=None if arithmetic is None else choices[arithmetic],
+                    arithmetic=None if arithmetic is None and not places else places,
                 )
             )
     sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)
-    return Page(pages[0].trace.model_copy(update={"sentences": sentences}))
+    trace = pages[0].trace.model_copy(update={"sentences": sentences})
+    return Page(attach_lecture(trace, slides, lecture_name))
 
 
 def write_file(path: str, data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Write resolved settings as TOML, to save them with the results."""
+"""Write TOML: resolved settings, to save them with the results, and other trees of plain values."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,12 @@ from pydantic import BaseModel
 
 def to_toml(settings: BaseModel) -> str:
     """Write every key whose value is not None; `load` reads it back."""
-    return "\n".join(_table_lines(settings.model_dump(mode="json", exclude_none=True), ())).strip() + "\n"
+    return tree_to_toml(settings.model_dump(mode="json", exclude_none=True))
+
+
+def tree_to_toml(tree: Mapping[str, Any]) -> str:
+    """Write tables, lists of tables and plain values; `tomllib.loads` reads them back."""
+    return "\n".join(_table_lines(tree, ())).strip() + "\n"
 
 
 def _table_lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:

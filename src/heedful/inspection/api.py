@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedful.corpus.text_files import suggest_path
 from heedful.engines.base import EncodedSource, SearchOptions
-from heedful.errors import HeedfulError, require, suggest_arguments
+from heedful.errors import ConfigError, HeedfulError, require, suggest_arguments
 from heedful.html import write_html
 from heedful.inspection.figure import render_svg
+from heedful.inspection.lecture import arithmetic_places, attach_lecture, parse_lecture
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
-from heedful.trace import SNAPSHOTS, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
+from heedful.trace import SNAPSHOTS, Lecture, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
 from heedful.translation.suppression import MASK
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
@@ -64,16 +66,19 @@ def inspect(
     importance: bool = True,
     arithmetic: Sequence[str] | None = None,
     title: str | None = None,
+    lecture: str | Path | Lecture | None = None,
 ) -> Page:
     """Return a page that shows how a model translates some sentences.
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
     sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
     (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included; by default, those
-    of cross-attention are, as long as they are small.
+    of cross-attention are, as long as they are small. `lecture` is a lecture file (a path, or its text), or a
+    `heedful.trace.Lecture`.
     """
+    slides, file = load_lecture(lecture)
     if isinstance(model, TraceDocument):
-        return Page(model)
+        return Page(attach_lecture(model, slides, file))
     texts = [sentences] if isinstance(sentences, str) else list(sentences)
     if texts and all(isinstance(token, int) for token in texts):
         texts = [texts]
@@ -83,14 +88,16 @@ def inspect(
         )
     require("torch", extra="train", whose="heedful.inspect")
     first = open_model(model)
-    options = {"importance": importance, "vectors": ("cross",) if arithmetic is None else tuple(arithmetic)}
+    places = tuple(dict.fromkeys((*(arithmetic or ()), *arithmetic_places(slides))))
+    is_automatic = arithmetic is None and not places
+    options = {"importance": importance, "vectors": ("cross",) if is_automatic else places}
     traces = [sentence for text in texts for sentence in trace_text(first, text, reference, beam, options)]
     if against is not None or against_beam is not None:
         second = first if against is None else open_model(against)
         width = beam if against_beam is None else against_beam
         others = [sentence for text in texts for sentence in trace_text(second, text, reference, width, options)]
         traces = [*with_distinct_names(traces, others, beam, against_beam)]
-    if arithmetic is None:
+    if is_automatic:
         traces = [*limit_vectors(traces, MAX_DEFAULT_VECTOR_CHARS)]
     snapshots = load_snapshots(first)
     if not traces and snapshots is None:
@@ -98,7 +105,24 @@ def inspect(
             'there is nothing to show: pass a sentence, for example: heedful inspect my-model "Good morning"'
         )
     title = title or (model_name(first) if isinstance(first, Translator) else first.name)
-    return Page(TraceDocument(title=title, sentences=tuple(traces), film=snapshots))
+    trace = TraceDocument(title=title, sentences=tuple(traces), film=snapshots)
+    return Page(attach_lecture(trace, slides, file))
+
+
+def load_lecture(source: str | Path | Lecture | None) -> tuple[Lecture | None, str]:
+    """The lecture, and its name for error messages. A string with several lines is the text of a lecture file."""
+    if source is None or isinstance(source, Lecture):
+        return source, "the lecture"
+    if isinstance(source, str) and "\n" in source:
+        return parse_lecture(source), "the lecture"
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"there is no lecture file {path}{suggest_path(path)}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows may write a byte order mark
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 at byte {error.start + 1}: save it as UTF-8") from None
+    return parse_lecture(text, str(path)), str(path)
 
 
 def limit_vectors(sentences: Sequence[Sentence], max_chars: int) -> Iterator[Sentence]:
@@ -112,7 +136,9 @@ def limit_vectors(sentences: Sequence[Sentence], max_chars: int) -> Iterator[Sen
         else:
             kept = {layer} if num_chars + sizes[layer] <= max_chars else set()
         num_chars += sum(sizes[index] for index in kept)
-        layers = tuple(vectors if index in kept else None for index, vectors in enumerate(sentence.vectors.get("cross", ())))
+        layers = tuple(
+            vectors if index in kept else None for index, vectors in enumerate(sentence.vectors.get("cross", ()))
+        )
         yield sentence.model_copy(update={"vectors": {"cross": layers} if any(layers) else {}})
 
 

@@ -11,14 +11,16 @@ function slides() {
 }
 let notesShown = true;
 
-function openSlide(at) {
-  const all = slides();
+// A slide's state applies to the state on which its sentence opens, so that slides do not depend on each other.
+async function openSlide(at) {
+  const { engine } = context, all = slides();
   if (at === null || !all.length) { set({ slide: null }); return; }
   const index = Math.max(0, Math.min(all.length - 1, at)), slide = all[index], wanted = parseState(slide.state ?? "");
-  const panel = TABS.includes(slide.panel) ? { tab: slide.panel } : {};
-  const opening = context.recording.opening;
+  const { sentence } = clampState({ ...state, sentence: wanted.sentence ?? (engine.lecture ? 0 : state.sentence) }, engine.sentences.length);
+  const recording = await engine.answer(sentence), shown = clampState({ ...state, ...recording.opening, ...wanted, sentence }, engine.sentences.length, recording);
+  if (!("slot" in wanted) && recording.maps[shown.place]) shown.slot = strongestSlot(recording, shown);
   play(false);
-  set({ reading: opening.reading, place: opening.place, ...wanted, ...panel, slide: index, quiz: "", hover: null, ...("lang" in wanted ? {} : { lang: state.lang }) });
+  set({ ...shown, tab: TABS.includes(slide.panel) ? slide.panel : shown.tab, slide: index, quiz: "", hover: null });
 }
 
 function showNotes(node) {
