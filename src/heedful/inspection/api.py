@@ -72,8 +72,8 @@ def inspect(
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
     sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
-    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included; by default, those
-    of cross-attention are, as long as they are small. `lecture` is a lecture file (a path, or its text), or a
+    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included; by default,
+    those of cross-attention are, as long as they are small. `lecture` is a lecture file (a path, or its text), or a
     `heedful.trace.Lecture`.
     """
     slides, file = load_lecture(lecture)
@@ -126,10 +126,11 @@ def load_lecture(source: str | Path | Lecture | None) -> tuple[Lecture | None, s
 
 
 def limit_vectors(sentences: Sequence[Sentence], max_chars: int) -> Iterator[Sentence]:
-    """The sentences with as many vectors as fit into `max_chars`: of all layers, of the opening head's layer, or none."""
+    """The sentences with the vectors that fit into `max_chars`: of all layers, of the opening head's layer, or none."""
     num_chars = 0
     for sentence in sentences:
-        sizes = [len(vectors.model_dump_json()) if vectors else 0 for vectors in sentence.vectors.get("cross", ())]
+        layers = sentence.vectors.get("cross", ())
+        sizes = [len(vectors.model_dump_json()) if vectors else 0 for vectors in layers]
         layer = opening_layer(sentence) if sizes else 0
         if num_chars + sum(sizes) <= max_chars:
             kept = set(range(len(sizes)))
@@ -149,7 +150,8 @@ def opening_layer(sentence: Sentence) -> int:
     weights = sentence.attention["cross"].array()  # [layers, heads, T, S]
     strongest = weights.mean((0, 1)).argmax(-1)  # [T]
     agreement = weights[:, :, range(len(strongest)), strongest].sum(-1)  # [layers, heads]
-    return int(agreement.argmax()) // weights.shape[1]
+    num_heads: int = weights.shape[1]
+    return int(agreement.argmax()) // num_heads
 
 
 def open_model(model: "str | Path | Translator | InspectedModel") -> "Translator | InspectedModel":

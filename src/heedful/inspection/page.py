@@ -58,7 +58,7 @@ def render_page(trace: TraceDocument) -> str:
 
 
 def pack_trees(tree: dict[str, Any]) -> dict[str, Any]:
-    """The trace with each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes, which is much shorter."""
+    """The trace with each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes, which is shorter."""
     for sentence in tree.get("sentences", ()):
         if nodes := sentence.get("tree", {}).get("nodes"):
             keys = sorted({key for node in nodes for key in node})
