@@ -101,9 +101,11 @@ function cellNumbers(recording) {
   const [, head] = state.head, row = currentRow(), scores = scoresOf(layer, head, row), weights = normalizeScores(layer, scores);
   const { query, key, terms } = scoreTerms(layer, head, row, state.slot), width = terms.length;
   const divisor = layer.score === "scaled_dot" ? Math.sqrt(width) : 1;
+  // Recorded scores of masked slots are lost: these are what the mask hides.
+  const unmasked = Array.from(scores, (score, slot) => (score === -Infinity ? scoreTerms(layer, head, row, slot).terms.reduce((sum, term) => sum + term, 0) / divisor : score));
   const values = Array.from(weights, (_, slot) => vectorOf(layer.values, head, slot));
   const mixture = Float32Array.from({ length: values[0].length }, (_, j) => weights.reduce((sum, weight, slot) => sum + weight * values[slot][j], 0));
-  return { layer, row, scores, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot] };
+  return { layer, row, scores, unmasked, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot] };
 }
 
 function arithmetic() {
@@ -187,7 +189,7 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
   const line = (x1, x2, y) => children.push(svg("line", { x1, x2, y1: y, y2: y, class: "axis" }));
   const largest = (values) => Math.max(1e-9, ...Array.from(values, (value) => (Number.isFinite(value) ? Math.abs(value) : 0)));
   const sign = (value) => (value >= 0 ? "plus" : "minus");
-  const finite = Array.from(scores, (score) => (score === -Infinity ? 0 : score)), raw = finite.map((score) => score * numbers.divisor);
+  const finite = numbers.unmasked, raw = finite.map((score) => score * numbers.divisor);
   const slotLabel = (slot) => pieceLabel(columns, slot, 10);
 
   function products() {
