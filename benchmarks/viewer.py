@@ -5,8 +5,8 @@ beam of 5. Then 20 sentences in one page, and a sentence of 60 tokens that is sc
 browser (script, style and layout) in headless Chromium, from a file, without a network.
 
 Claims: maps of all three kinds under 120 kB; the search tree under 100 kB; vectors of all scores under 1.5 MB and only
-on request; our script and style under 200 kB; 20 sentences open in under a second; a frame costs at most 8 ms, with the tab of
-the next word and with the map.
+on request; our script and style under 200 kB; 20 sentences open in under a second; a frame costs at most 8 ms, in the
+tabs Next word and Map.
 
     pip install playwright            (and Debian's chromium, or another one)
     python benchmarks/viewer.py [--quick]

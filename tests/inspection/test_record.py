@@ -1,10 +1,6 @@
 """What a trace says is what PyTorch computes, for every kind of model."""
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,33 +11,30 @@ from heedful.inspection.record import InspectedSource, record_sentence
 from heedful.nn.contract import Look
 from heedful.search import Beam, Greedy
 from heedful.trace import TraceDocument, dump_trace, parse_trace
-from support.inspection_models import BOS, EOS, MODELS, WORDS, built, inspected, marian, student, tokenize
+from support.inspection_models import (
+    BOS,
+    EOS,
+    MODELS,
+    built,
+    force_target,
+    inspected,
+    marian,
+    record_arabic,
+    student,
+    target_ids,
+    tokenize,
+)
 
 TEXT = "the old dog sees a red house"
 PLACES = ("encoder", "cross", "decoder")
-
-
-def forced(model, gold):
-    """Log-probabilities and maps by the model itself."""
-    question = tokenize(TEXT)
-    tokens = torch.tensor([question.ids])
-    look = Look(frozenset({"weights", "scores"}))
-    memory = model.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool), look=look)
-    with torch.inference_mode():
-        decoded, _ = model.decoder(torch.tensor([[BOS, *gold[:-1]]]), model.decoder.start(memory), look)
-        return model.decoder.project(decoded.states)[0].log_softmax(-1), memory.maps, decoded.maps
-
-
-def ids_of(sentence):
-    return [WORDS.index(piece.text.replace(" ", "▁")) for piece in sentence.target.pieces]
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_probabilities_and_maps_are_the_models_own(kind):
     model = built(kind)
     found = record_sentence(inspected(model), tokenize(TEXT), Beam(3), vectors=PLACES)
-    gold = ids_of(found)
-    log_probs, encoded, decoded = forced(model, gold)
+    gold = target_ids(found)
+    log_probs, encoded, decoded = force_target(model, TEXT, gold)
     for row, step in enumerate(found.steps):
         assert step.logp == pytest.approx(float(log_probs[row, gold[row]]), abs=1e-4)
         assert step.entropy == pytest.approx(float(-(log_probs[row].exp() * log_probs[row]).sum()), abs=1e-4)
@@ -91,7 +84,7 @@ def test_the_tree_is_the_search():
 def test_importance_is_what_silencing_costs(kind):
     model = built(kind)
     found = record_sentence(inspected(model), tokenize(TEXT), Greedy())
-    gold = ids_of(found)
+    gold = target_ids(found)
     tokens = torch.tensor([tokenize(TEXT).ids])
     memory = model.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
     silent = Look(frozenset(), frozenset({("cross", 0, 0)}))
@@ -105,7 +98,7 @@ def test_importance_is_what_silencing_costs(kind):
 def test_a_reference_is_judged():
     model = built("transformer")
     own = record_sentence(inspected(model), tokenize(TEXT), Beam(3))
-    said = [one for one in ids_of(own) if one != EOS]
+    said = [one for one in target_ids(own) if one != EOS]
     assert record_sentence(inspected(model), tokenize(TEXT), Beam(3), reference=said).reference.verdict == "same"
     other = record_sentence(inspected(model), tokenize(TEXT), Beam(3), reference=[4, 5, 6, 4, 5, 6])
     assert other.reference.verdict == ("search" if other.reference.score > own.score else "model")
@@ -158,28 +151,12 @@ def test_t5_as_well():
     assert [step.logp for step in found.steps] == pytest.approx(log_probs.tolist(), abs=1e-4)
 
 
-REAL = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pretrained-ct2-aren"
-ARABIC = """
-import ctranslate2, sys
-from heedful.inspection.ctranslate2 import record_ctranslate2
-from heedful.trace import TraceDocument, dump_trace
-engine = ctranslate2.Translator(sys.argv[1], "cpu", intra_threads=1)
-name = sys.argv[2]
-found = record_ctranslate2(engine, list(name), name, "".join, beam=4, languages=("ar", "en"))
-sys.stdout.buffer.write(dump_trace(TraceDocument(sentences=(found,))).encode())
-"""
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason=f"there is no {REAL}")
 def test_ctranslate2_tells_what_it_can():
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'heedful[dev]'")
-    line = (REAL / "expected-ar2en-test.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")
-    done = subprocess.run([sys.executable, "-c", ARABIC, str(REAL), line[0]], capture_output=True, check=True)
-    (found,) = parse_trace(done.stdout).sentences
-    assert found.target.text == line[2]
-    assert found.score == pytest.approx(float(line[3]), abs=1e-4)
-    assert found.logp / len(found.steps) == pytest.approx(found.score, abs=1e-4)
-    assert found.attention["cross"].shape == (1, 1, len(line[2]) + 1, len(line[0]))
+    sentence, line = record_arabic()
+    assert sentence.target.text == line[2]
+    assert sentence.score == pytest.approx(float(line[3]), abs=1e-4)
+    assert sentence.logp / len(sentence.steps) == pytest.approx(sentence.score, abs=1e-4)
+    assert sentence.attention["cross"].shape == (1, 1, len(line[2]) + 1, len(line[0]))
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import time
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
 from support.timeouts import PATIENCE
@@ -45,3 +47,50 @@ def dump_dom(path, tmp_path):
         [BROWSER, *flags, path.as_uri()], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     return done.stdout
+
+
+@contextmanager
+def opened(chromium, path, address="", width=1280, height=800, **options):
+    """Open a page from the disk, without a network; assert that it requests nothing and logs no error or warning."""
+    context = chromium.new_context(viewport={"width": width, "height": height}, offline=True, **options)
+    tab = context.new_page()
+    tab.set_default_timeout(20_000)
+    errors, requests = [], []
+    tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: errors.append(f"{error}\n{getattr(error, 'stack', '')}"))
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.goto(path.as_uri() + address)
+    tab.wait_for_selector("html[data-ready]")
+    yield tab
+    tab.wait_for_timeout(50)
+    context.close()
+    assert errors == []
+    assert [url for url in requests if url.partition("#")[0] != path.as_uri()] == []
+
+
+def until(tab, condition, seconds=20):
+    """Wait for a condition; Playwright's own wait evaluates strings, which the page's policy forbids."""
+    end = time.monotonic() + seconds
+    while not tab.evaluate(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.03)
+
+
+def settled(tab, after=0):
+    """Wait until the page has drawn the last change, and `after` milliseconds more.
+
+    The page requested its frame before this does, so that its listeners run first, however slow the machine is.
+    """
+    tab.evaluate(f"() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, {after})))")
+
+
+def serious_violations(tab, axe, root="document"):
+    """What axe-core reports as serious or critical: (rule, the first elements)."""
+    if not tab.evaluate("typeof axe !== 'undefined'"):
+        tab.evaluate(axe.read_text(encoding="utf-8"))
+    report = tab.evaluate(f"axe.run({root}, {{ resultTypes: ['violations'] }})")
+    return [
+        (violation["id"], [node["html"][:160] for node in violation["nodes"]][:3])
+        for violation in report["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]

@@ -1,12 +1,19 @@
 """Small models of every kind to inspect, and a student's own."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 
 from heedful import config
 from heedful.build import build
 from heedful.inspection.record import InspectedModel, InspectedSource
-from heedful.nn.contract import Decoded, Map, Maps, Memory, State
+from heedful.nn.contract import Decoded, Look, Map, Maps, Memory, State
+from heedful.trace import parse_trace
 
 PAD, UNK, BOS, EOS = range(4)
 WORDS = [f"<{name}>" for name in ("pad", "unk", "s")] + [
@@ -119,3 +126,43 @@ def marian(seed=1):
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.4)
     return model.eval()
+
+
+def force_target(model, text, target):
+    """Log-probabilities of every step, and the maps of encoder and decoder, when the model is given a target."""
+    tokens = torch.tensor([tokenize(text).ids])
+    look = Look(frozenset({"weights", "scores"}))
+    memory = model.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool), look=look)
+    with torch.inference_mode():
+        decoded, _ = model.decoder(torch.tensor([[BOS, *target[:-1]]]), model.decoder.start(memory), look)
+        return model.decoder.project(decoded.states)[0].log_softmax(-1), memory.maps, decoded.maps
+
+
+def target_ids(sentence):
+    return [WORDS.index(piece.text.replace(" ", "▁")) for piece in sentence.target.pieces]
+
+
+PRETRAINED = (
+    Path(os.environ.get("HEEDFUL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pretrained-ct2-aren"
+)
+# In a process of its own: the libraries of CTranslate2 and PyTorch do not get along in one.
+RECORD_ARABIC = """
+import ctranslate2, sys
+from heedful.inspection.ctranslate2 import record_ctranslate2
+from heedful.trace import TraceDocument, dump_trace
+engine = ctranslate2.Translator(sys.argv[1], "cpu", intra_threads=1)
+name = sys.argv[2]
+sentence = record_ctranslate2(engine, list(name), name, "".join, beam=4, languages=("ar", "en"))
+sys.stdout.buffer.write(dump_trace(TraceDocument(sentences=(sentence,))).encode())
+"""
+
+
+def record_arabic():
+    """A trace of a pretrained CTranslate2 model, and the line of its test set: source, reference, output, score."""
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'heedful[dev]'")
+    if not PRETRAINED.is_dir():
+        pytest.skip(f"there is no {PRETRAINED}")
+    line = (PRETRAINED / "expected-ar2en-test.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")
+    command = [sys.executable, "-c", RECORD_ARABIC, str(PRETRAINED), line[0]]
+    (sentence,) = parse_trace(subprocess.run(command, capture_output=True, check=True).stdout).sentences
+    return sentence, line

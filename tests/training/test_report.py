@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -45,7 +44,7 @@ from heedful.training.report import (
 )
 from heedful.training.usability import ScoredSample, UsabilityFigures
 from heedful.training.words import load_words
-from support.browser_pages import BROWSER, Reader, dump_dom
+from support.browser_pages import BROWSER, Reader, dump_dom, opened, serious_violations
 from support.training_runs import events, settings_of, storm
 
 AXE = os.environ.get("HEEDFUL_AXE")
@@ -127,24 +126,6 @@ def finished(run, tmp_path_factory):
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(ended) + "\n")
     return write_report(folder)
-
-
-@contextmanager
-def opened(chromium, path, address="", width=1280, **options):
-    """The page from the disk, without a network; it must ask for nothing and complain about nothing."""
-    context = chromium.new_context(viewport={"width": width, "height": 800}, offline=True, **options)
-    tab = context.new_page()
-    tab.set_default_timeout(10_000)
-    wrong, asked = [], []
-    tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-    tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto(path.as_uri() + address)
-    tab.wait_for_selector("html[data-ready]")
-    yield tab
-    context.close()
-    assert wrong == []
-    assert asked == [path.as_uri()]
 
 
 def test_the_report_of_a_run_tells_all_of_it(run):
@@ -403,14 +384,7 @@ def test_the_film_runs(finished, chromium):
 def test_axe_finds_no_serious_violation(finished, chromium, language, scheme):
     with opened(chromium, finished, f"#lang={language}", color_scheme=scheme, bypass_csp=True) as tab:
         tab.wait_for_selector("#film canvas")
-        tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
-        found = tab.evaluate("axe.run({ resultTypes: ['violations'] })")
-        serious = [
-            (one["id"], [node["html"][:120] for node in one["nodes"]][:3])
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert serious_violations(tab, Path(AXE)) == []
 
 
 @pytest.mark.slow

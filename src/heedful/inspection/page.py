@@ -62,7 +62,7 @@ def pack_trees(tree: dict[str, Any]) -> dict[str, Any]:
     for sentence in tree.get("sentences", ()):
         if nodes := sentence.get("tree", {}).get("nodes"):
             keys = sorted({key for node in nodes for key in node})
-            columns = {key: [node.get(key) for node in nodes] for key in keys}
+            columns: dict[str, Any] = {key: [node.get(key) for node in nodes] for key in keys}
             for key in columns.keys() & {"fate", "why"}:  # few different texts: each once, then their positions
                 texts = sorted(set(columns[key]), key=str)
                 columns[key] = {"texts": texts, "at": [texts.index(text) for text in columns[key]]}

@@ -1,7 +1,7 @@
 // The report of a run is complete without this script. It shows the film of the training and the values under the
 // pointer, switches the language, and opens folded parts for printing.
 
-const page = readJson("data"), context = { trace: { film: page.film, reading: page.reading } };
+const page = readJson("data");
 const LANGUAGES = ["en", "pt", "ru"], SEPARATORS = { en: [",", "."], pt: [".", ","], ru: ["\u00a0", ","] };
 const keyOf = Object.fromEntries(Object.entries(page.words.en).map(([key, text]) => [text, key]));
 const translated = (text) => t(keyOf[text] ?? text);
@@ -45,9 +45,9 @@ function renderPage() {
   for (const node of document.querySelectorAll("td.number, .tiles dd, .charts text")) node.textContent = localNumber(node.dataset.english ??= node.textContent);
   charts.forEach((show) => show());
   document.getElementById("languages").replaceChildren(toggles(t("language"), LANGUAGES.map((code) => [code, code.toUpperCase()]), state.lang, (lang) => set({ lang })));
-  reel = film();
+  reel = film(page.film, page.reading);
   if (reel) {
-    document.getElementById("film-place").replaceChildren(reel.node);
+    document.getElementById("film-place").replaceChildren(panel("film", t("film"), reel.node));
     reel.update(new Set(["all"]));
   }
 }

@@ -224,7 +224,7 @@ function normalizeScores(layer, scores) {
 function scoreTerms(layer, head, row, column) {
   const query = vectorOf(layer.queries, head, row), key = vectorOf(layer.keys, head, column), width = Math.min(query.length, key.length);
   if (!layer.energy) return { query, key, terms: Float32Array.from({ length: width }, (_, j) => query[j] * key[j]) };
-  const moved = (j) => (layer.moved ? layer.moved.numbers[(row * layer.moved.shape[2] + column) * layer.moved.shape[3] + j] : 0);
+  const moved = (j) => (layer.moved ? layer.moved.numbers[((head * layer.moved.shape[1] + row) * layer.moved.shape[2] + column) * layer.moved.shape[3] + j] : 0);
   return { query, key, terms: Float32Array.from({ length: width }, (_, j) => layer.energy.numbers[j] * Math.tanh(query[j] + key[j] + moved(j))) };
 }
 

@@ -96,4 +96,3 @@ function panel(id, title, ...children) {
   return el("section", { id, class: "panel", "aria-labelledby": `${id}-title`, tabindex: "-1" },
     el("h2", { id: `${id}-title`, text: title }), ...children);
 }
-const note = (text) => el("p", { class: "quiet", text });

@@ -4,32 +4,35 @@
 function slides() {
   const { engine, recording } = context;
   if (engine.lecture?.slides?.length) return engine.lecture.slides;
-  const { step, head } = recording.opening, at = `step=${step + 1}&head=${formatters.head(head)}`, hasVectors = Boolean(recording.vectors.cross);
-  const plan = [["stage", "step=1&head=mean", "stage-mean"], ["stage", at, "stage-head"], ["next", at, "next"], ...(recording.sentence.tree ? [["search", at, "search"]] : []),
+  const { step, head } = recording.opening, sentence = `sentence=${state.sentence + 1}`, at = `${sentence}&step=${step + 1}&head=${formatters.head(head)}`, hasVectors = Boolean(recording.vectors.cross);
+  const plan = [["stage", `${sentence}&step=1&head=mean`, "stage-mean"], ["stage", at, "stage-head"], ["next", at, "next"], ...(recording.sentence.tree ? [["search", at, "search"]] : []),
     ...(hasVectors ? [["map", `${at}&scene=1`, "product"], ["map", `${at}&scene=4`, "softmax"]] : recording.places.length ? [["map", at, "map"]] : []), ...(recording.places.length ? [["heads", at, "heads"]] : [])];
   return plan.filter(([panel]) => panel !== "stage" || recording.attendsToWords).map(([panel, text, key]) => ({ panel, state: text, notes: { [state.lang]: t("slide-" + key) } }));
 }
 let notesShown = true;
 
-// A slide's state applies to the state on which its sentence opens, so that slides do not depend on each other.
+// The slide at an index, or the nearest one, with the state that it mentions.
+function slideAt(at) {
+  const all = slides(), index = Math.max(0, Math.min(all.length - 1, at)), slide = all[index];
+  return slide && { index, state: { ...parseState(slide.state ?? ""), ...(TABS.includes(slide.panel) ? { tab: slide.panel } : {}) } };
+}
 async function openSlide(at) {
-  const { engine } = context, all = slides();
-  if (at === null || !all.length) { set({ slide: null }); return; }
-  const index = Math.max(0, Math.min(all.length - 1, at)), slide = all[index], wanted = parseState(slide.state ?? "");
-  const { sentence } = clampState({ ...state, sentence: wanted.sentence ?? (engine.lecture ? 0 : state.sentence) }, engine.sentences.length);
-  const recording = await engine.answer(sentence), shown = clampState({ ...state, ...recording.opening, ...wanted, sentence }, engine.sentences.length, recording);
-  if (!("slot" in wanted) && recording.maps[shown.place]) shown.slot = strongestSlot(recording, shown);
+  const slide = at === null ? null : slideAt(at);
+  if (!slide) { set({ slide: null }); return; }
   play(false);
-  set({ ...shown, tab: TABS.includes(slide.panel) ? slide.panel : shown.tab, slide: index, quiz: "", hover: null });
+  const { lang, theme } = state;
+  set({ ...(await describedState({ lang, theme, ...slide.state })), slide: slide.index });
 }
 
 function showNotes(node) {
   const isOn = state.slide !== null, all = isOn ? slides() : [], slide = all[state.slide];
   document.body.classList.toggle("lecture", Boolean(slide));
   document.body.dataset.slide = slide?.panel ?? "";
-  if (!slide) return node.replaceChildren();
+  const key = focusKey(node);
+  if (!slide) { node.replaceChildren(); return; }
   const text = slide.notes?.[state.lang] ?? slide.notes?.en ?? Object.values(slide.notes ?? {})[0] ?? "";
-  return node.replaceChildren(el("b", { text: `${state.slide + 1} / ${all.length}` }), el("p", { class: notesShown ? "" : "concealed", text: plain(text.replace(/\s+/g, " ")).slice(0, 2000) }), el("div", { class: "buttons" },
+  node.replaceChildren(el("b", { text: `${state.slide + 1} / ${all.length}` }), el("p", { class: notesShown ? "" : "concealed", text: plain(text.replace(/\s+/g, " ")).slice(0, 2000) }), el("div", { class: "buttons" },
     button("\u2190", () => openSlide(state.slide - 1), { "aria-label": t("previous-slide"), "data-key": "previous-slide" }), button("\u2192", () => openSlide(state.slide + 1), { "aria-label": t("next-slide"), "data-key": "next-slide" }),
     button(t("notes"), () => { notesShown = !notesShown; showNotes(node); }, { "aria-pressed": String(notesShown), "data-key": "notes" }), button(t("exit"), () => openSlide(null), { "data-key": "exit-lecture" })));
+  if (key) node.querySelector(key)?.focus();
 }

@@ -41,13 +41,37 @@ function helpDialog() {
 completeState = (change) => {
   const { recording } = context;
   if (!recording || "sentence" in change) return change;
-  const wanted = clampState({ ...state, ...change }, context.engine.sentences.length, recording), moved = ["place", "head", "step", "reading"].some((key) => key in change && JSON.stringify(change[key]) !== JSON.stringify(state[key]));
-  if (moved && !("slot" in change) && recording.maps[wanted.place]) wanted.slot = strongestSlot(recording, wanted);
+  const wanted = clampState({ ...state, ...change }, context.engine.sentences.length, recording), moved = ["place", "head", "step", "reading", "quiz"].some((key) => key in change && JSON.stringify(change[key]) !== JSON.stringify(state[key]));
+  if (wanted.quiz) wanted.slot = 0;  // the strongest slot is the answer
+  else if (moved && !("slot" in change)) wanted.slot = strongestSlot(recording, wanted);
   return wanted;
 };
-const strongestSlot = (recording, { place, head, step, reading }) => { const map = recording.map(place, head); return argmax(map.row(alignedRow(place, reading, step, map.rows))); };
+function strongestSlot(recording, { place, head, step, reading }) {
+  if (!recording.maps[place]) return 0;
+  const map = recording.map(place, head);
+  return argmax(map.row(alignedRow(place, reading, step, map.rows)));
+}
 
-function focusKey(root) { const focused = root.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head],[data-at]") : null; return focused && ["key", "head", "at"].filter((name) => focused.dataset[name]).map((name) => `[data-${name}="${CSS.escape(focused.dataset[name])}"]`).join(""); }
+// The state that an address or a slide describes: what it does not mention is as the page opens on that sentence.
+async function describedState(mentioned) {
+  const { engine } = context, count = engine.sentences.length;
+  if (!count) return { ...start, ...mentioned, slide: null };
+  const { sentence } = clampState({ ...DEFAULT_STATE, ...mentioned }, count), recording = await engine.answer(sentence);
+  const described = clampState({ ...start, ...recording.opening, ...mentioned, sentence }, count, recording);
+  return "slot" in mentioned ? described : { ...described, slot: strongestSlot(recording, described) };
+}
+async function openAddress() {
+  const mentioned = stateFromAddress();
+  state = await describedState(mentioned);
+  if (state.slide !== null) {
+    context.recording = await context.engine.answer(state.sentence);
+    const slide = slideAt(state.slide);
+    state = slide ? { ...(await describedState({ ...slide.state, ...mentioned })), slide: slide.index } : { ...state, slide: null };
+  }
+  await renderPage();
+}
+
+function focusKey(root) { const focused = root.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head],[data-at]") : null; return focused && ["key", "head", "side", "at"].filter((name) => focused.dataset[name]).map((name) => `[data-${name}="${CSS.escape(focused.dataset[name])}"]`).join(""); }
 function replacePanel(name, build) {
   const old = panels[name], key = focusKey(old.node);
   panels[name] = build();
@@ -63,6 +87,7 @@ async function renderPage() {
     if (turn !== renderCount) return;
     context.recording = recording;
     state = clampState(state, engine.sentences.length, recording);
+    start = { ...start, ...recording.opening };
   }
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
@@ -112,20 +137,13 @@ document.addEventListener("keydown", (event) => {
 
 let resizing = null;
 addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(resizePanels, 120); });
-addEventListener("hashchange", () => { state = { ...start, ...stateFromAddress() }; renderPage(); });
+addEventListener("hashchange", openAddress);
 
 (async () => {
   context.engine = new TraceEngine(readJson("trace"));
-  const { engine } = context, language = (navigator.language || "en").slice(0, 2), isDark = matchMedia("(prefers-color-scheme: dark)").matches, asked = stateFromAddress();
+  const { engine } = context, language = (navigator.language || "en").slice(0, 2), isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   start = { ...DEFAULT_STATE, lang: LANGUAGES.includes(language) ? language : "en", theme: isDark ? "dark" : "light", frame: Math.max(0, (engine.film?.frames?.length ?? 0) - 1) };
-  const { sentence } = clampState({ ...start, ...asked }, engine.sentences.length);
-  if (engine.sentences.length) {
-    const recording = await engine.answer(sentence), opening = { ...start, ...recording.opening };
-    start = { ...opening, slot: recording.maps[opening.place] ? strongestSlot(recording, opening) : 0 };
-    state = clampState({ ...start, ...asked }, engine.sentences.length, recording);
-    if (!("slot" in asked) && recording.maps[state.place]) state.slot = strongestSlot(recording, state);
-  } else state = { ...start, ...asked };
-  await renderPage();
+  await openAddress();
   if (document.fonts?.ready) document.fonts.ready.then(resizePanels);
   document.documentElement.dataset.ready = performance.now().toFixed(0);  // milliseconds since navigation
 })();

@@ -101,9 +101,11 @@ function cellNumbers(recording) {
   const [, head] = state.head, row = currentRow(), scores = scoresOf(layer, head, row), weights = normalizeScores(layer, scores);
   const { query, key, terms } = scoreTerms(layer, head, row, state.slot), width = terms.length;
   const divisor = layer.score === "scaled_dot" ? Math.sqrt(width) : 1;
+  // Recorded scores of masked slots are lost: these are what the mask hides.
+  const unmasked = Array.from(scores, (score, slot) => (score === -Infinity ? scoreTerms(layer, head, row, slot).terms.reduce((sum, term) => sum + term, 0) / divisor : score));
   const values = Array.from(weights, (_, slot) => vectorOf(layer.values, head, slot));
   const mixture = Float32Array.from({ length: values[0].length }, (_, j) => weights.reduce((sum, weight, slot) => sum + weight * values[slot][j], 0));
-  return { layer, row, scores, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot] };
+  return { layer, row, scores, unmasked, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot] };
 }
 
 function arithmetic() {
@@ -187,7 +189,7 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
   const line = (x1, x2, y) => children.push(svg("line", { x1, x2, y1: y, y2: y, class: "axis" }));
   const largest = (values) => Math.max(1e-9, ...Array.from(values, (value) => (Number.isFinite(value) ? Math.abs(value) : 0)));
   const sign = (value) => (value >= 0 ? "plus" : "minus");
-  const finite = Array.from(scores, (score) => (score === -Infinity ? 0 : score)), raw = finite.map((score) => score * numbers.divisor);
+  const finite = numbers.unmasked, raw = finite.map((score) => score * numbers.divisor);
   const slotLabel = (slot) => pieceLabel(columns, slot, 10);
 
   function products() {
@@ -217,9 +219,10 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
       if (ghost) rect(from + (slot + 0.16) * each, ghost[slot] >= 0 ? zero - ghost[slot] * ghostScale : zero, each * 0.68, Math.abs(ghost[slot]) * ghostScale, { class: "ghost", rx: 3 });
       rect(from + (slot + 0.16) * each, top, each * 0.68, high, { class: isNow ? "now" : sign(value), rx: 2, opacity: (1 - 0.85 * gone).toFixed(2) });
       if (!small || isNow) {
-        if (gone > 0.5) text(middle, zero - 0.5 * unit, "\u2212\u221e", { class: "middle", "font-size": 1.1 * unit });
-        else text(middle, value >= 0 ? top - 0.35 * unit : top + high + 1.05 * unit, format(value), { class: `middle${isNow ? " now" : ""}`, "font-size": (isNow ? 1.05 : 0.9) * unit });
-        text(small ? Math.max(2 * unit, Math.min(width - 2 * unit, middle)) : middle, height - 0.35 * unit, slotLabel(slot), { class: `word middle${isNow ? " now" : ""}`, "font-size": Math.min(1.05, small ? 1.05 : (each / unit) / 4.4) * unit });
+        const x = small ? Math.max(2 * unit, Math.min(width - 2 * unit, middle)) : middle;
+        if (gone > 0.5) text(x, zero - 0.5 * unit, "\u2212\u221e", { class: "middle", "font-size": 1.1 * unit });
+        else text(x, value >= 0 ? top - 0.35 * unit : top + high + 1.05 * unit, format(value), { class: `middle${isNow ? " now" : ""}`, "font-size": (isNow ? 1.05 : 0.9) * unit });
+        text(x, height - 0.35 * unit, slotLabel(slot), { class: `word middle${isNow ? " now" : ""}`, "font-size": Math.min(1.05, small ? 1.05 : (each / unit) / 4.4) * unit });
       }
     });
   }
@@ -238,8 +241,8 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
     const isHard = layer.normalizer === "hard";
     const values = finite.map((value, slot) => (scores[slot] === -Infinity ? 0 : mix(mix(value, isHard ? weights[slot] : exponentials[slot], moved), weights[slot], divided)));
     bars(values, mix(zero, height - 2.2 * unit, moved), mix(factor, height - 4.2 * unit, moved), { format: (value) => (divided > 0.5 ? percent(value) : number(value)) });
-    const sum = values.reduce((total, value) => total + value, 0);
-    text(width - 0.6 * unit, 1.1 * unit, `\u03a3 = ${number(sum)}`, { class: "quiet end", "font-size": unit });
+    const sum = values.reduce((total, value) => total + value, 0), isRight = argmax(weights) >= weights.length / 2;  // the sum stands where no bar is high
+    text(isRight ? 0.6 * unit : width - 0.6 * unit, 1.1 * unit, `\u03a3 = ${number(sum)}`, { class: isRight ? "quiet" : "quiet end", "font-size": unit });
   }
   function mixture() {
     const order = Array.from(weights.keys()), limit = Math.max(3, Math.floor((height - 2.6 * unit) / (0.95 * unit)));

@@ -24,7 +24,10 @@ function answerQuiz(at) {
 }
 function nextQuestion() {
   quizScore.answer = null;
-  if (state.step >= context.recording.pieces.target.length - 1) { quizScore.isDone = true; refreshQuiz(); } else { set({ step: state.step + 1 }); refreshQuiz(); }
+  if (state.step >= context.recording.pieces.target.length - 1) quizScore.isDone = true; else set({ step: state.step + 1 });
+  const isFocused = document.activeElement.matches("[data-key=next-question]");
+  refreshQuiz();
+  if (isFocused) document.querySelector(".options button, [data-key=again]")?.focus();
 }
 // Four candidates in alphabetical order; the most probable one is right.
 const quizOptions = () => context.recording.sentence.steps[state.step].top.slice(0, 4).map(([text, logp]) => [text, Math.exp(logp)]).sort((a, b) => (a[0] < b[0] ? -1 : 1));

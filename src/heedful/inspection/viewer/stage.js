@@ -60,7 +60,7 @@ function stage() {
   const scrub = slider(t("step"), 0, Math.max(1, rows.length - 1), 1, state.step, (step) => set({ step, hover: null }), { "data-key": "step" });
   const count = el("small", { class: "count" });
   const answer = el("p", { class: "answer", lang: sentence.target.language || null }, el("bdi"));
-  const foot = el("div", { class: "foot" }, iconButton("back", t("back"), () => move(-1), { "data-key": "back" }), iconButton(playing ? "pause" : "play", t("play"), () => play(!playing), { class: "icon main", "data-play": true, "data-key": "play" }),
+  const foot = el("div", { class: "foot" }, iconButton("back", t("back"), () => move(-1), { "data-key": "back" }), iconButton(playing ? "pause" : "play", t(playing ? "pause" : "play"), () => play(!playing), { class: "icon main", "data-play": true, "data-key": "play" }),
     iconButton("next", t("next-step"), () => move(1), { "data-key": "next" }), scrub, count, answer);
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
@@ -145,7 +145,7 @@ function stage() {
         label.textContent = isConcealed ? "?" : text;
         one.title = isConcealed ? "" : title;
       }
-      put(bar, "--part", place === "encoder" || at >= recording.sentence.steps.length ? "0" : recording.probability(at).toFixed(3));
+      put(bar, "--part", isConcealed || place === "encoder" || at >= recording.sentence.steps.length ? "0" : recording.probability(at).toFixed(3));
       one.tabIndex = isNow ? 0 : -1;
     });
   };
@@ -169,7 +169,7 @@ function stage() {
       drawLinks();
       paint();
       scrub.show(state.step);
-      scrub.setAttribute("aria-valuetext", `${state.step + 1} / ${rows.length}: ${pieceLabel(rows, state.step)}`);
+      scrub.setAttribute("aria-valuetext", `${state.step + 1} / ${rows.length}${state.step < hiddenFrom() ? `: ${pieceLabel(rows, state.step)}` : ""}`);
       count.textContent = `${t("step")} ${state.step + 1}/${rows.length}`;
       tag.textContent = hasLinks ? cellName() : "";
       tag.hidden = !hasLinks;

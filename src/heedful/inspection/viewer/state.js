@@ -47,8 +47,10 @@ const ALLOWED = {
 };
 
 function writeAddress() {
-  const parts = ADDRESS_KEYS.filter((key) => JSON.stringify(state[key]) !== JSON.stringify(start[key]) && state[key] !== "" && !(key === "slide" && state.slide === null))
-    .map((key) => `${key}=${encodeURIComponent((formatters[key] ?? String)(state[key]))}`);
+  const differs = (key) => JSON.stringify(state[key]) !== JSON.stringify(start[key]);
+  // The slot of an opening state follows from the rest. In a quiz it would tell the answer.
+  const isWritten = (key) => (key === "slot" ? !state.quiz && ["place", "head", "step", "slot", "reading"].some(differs) : differs(key));
+  const parts = ADDRESS_KEYS.filter(isWritten).map((key) => `${key}=${encodeURIComponent((formatters[key] ?? String)(state[key]))}`);
   try { history.replaceState(null, "", parts.length ? "#" + parts.join("&") : location.pathname + location.search); } catch { /* a frame without an address */ }
 }
 

@@ -47,8 +47,8 @@ function topBar() {
       button("?", () => document.querySelector("dialog").showModal(), { "aria-label": t("help"), title: t("help"), "data-key": "help" })));
 }
 async function openSentence(sentence) {
-  const recording = await context.engine.answer(sentence);
-  set({ sentence, ...recording.opening, node: null, other: null, quiz: "" });
+  const { place, head, step, slot, reading } = await describedState({ sentence });
+  set({ sentence, place, head, step, slot, reading, node: null, other: null, quiz: "" });
 }
 
 // ---------------------------------------------------------------------------------------------------------- strip

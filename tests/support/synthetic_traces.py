@@ -1,0 +1,93 @@
+"""Traces that no model produced: sentences of any length and script, with any weights and probabilities."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from heedful.trace import Piece, SearchNode, SearchTree, Sentence, Text, TraceStep, weights_blob
+
+WORDS = (
+    *("the", "quick", "brown", "fox", "jumps", "over", "extraordinarily", "lazy", "dogs", "while", "understanding"),
+    *("nothing", "about", "international", "cooperation", "and", "responsibility"),
+)
+HEBREW = ("החתול", "השחור", "שתה", "את", "החלב", "בבוקר", "מוקדם", "מאוד")
+CHINESE = tuple("我们今天在北京大学学习深度学习和注意力机制")
+MAX_PIECE_LETTERS = 6  # longer words consist of two pieces
+
+
+def text_of(words, language="en", joiner=" "):
+    """A text with its pieces and an end token."""
+    pieces, position = [], 0
+    for index, word in enumerate(words):
+        cuts = [0, 4, len(word)] if len(word) > MAX_PIECE_LETTERS and joiner else [0, len(word)]
+        for start, end in pairwise(cuts):
+            shown = (joiner if start == 0 else "") + word[start:end]
+            pieces.append(Piece(text=shown, start=position + start, end=position + end, word=index))
+        position += len(word) + len(joiner)
+    whole = joiner.join(words)
+    return Text(text=whole, pieces=(*pieces, Piece(text="</s>", start=len(whole), end=len(whole))), language=language)
+
+
+def english(num_words):
+    return text_of([WORDS[index % len(WORDS)] for index in range(num_words)])
+
+
+def diagonal_weights(layers, heads, rows, columns, *, is_causal=False, seed=0):
+    """Attention near the diagonal, which is sharper in later heads."""
+    noise = 1.5 * np.random.default_rng(seed).normal(size=(layers, heads, rows, columns))
+    row, column = np.indices((rows, columns))
+    scores = noise - 4 * np.abs(row / rows - column / columns) * np.arange(1, heads + 1)[None, :, None, None]
+    if is_causal:
+        scores = np.where(column > row, -1e9, scores)
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def steps_of(target, seed=0):
+    """A distribution over ten words for each piece; the piece is the most probable one."""
+    random = np.random.default_rng(seed)
+    for piece in target.pieces:
+        probabilities = np.sort(random.dirichlet([8] + [0.4] * 9))[::-1]
+        logs = np.log(np.maximum(probabilities, 1e-6))
+        top = tuple((piece.text if rank == 0 else f" w{rank}", float(logp)) for rank, logp in enumerate(logs))
+        yield TraceStep(logp=top[0][1], entropy=1.1, top=top)
+
+
+def tree_of(target):
+    """A search with a beam of 3 and five candidates per step, of which the first one is the answer."""
+    nodes, parent = [], None
+    for at, piece in enumerate(target.pieces):
+        is_last = at == len(target.pieces) - 1
+        for rank in range(5):
+            fate = "finished" if is_last and rank == 0 else "kept" if rank < 3 else "pruned"
+            node = {"step": at + 1, "parent": parent, "text": piece.text if rank == 0 else f" w{rank}", "fate": fate}
+            numbers = {"logp": -0.1 - rank, "total": -0.1 * at - rank, "rank": rank}
+            nodes.append(SearchNode(**node, **numbers, score=-0.2 if fate == "finished" else None))
+        parent = len(nodes) - 5
+    greedy = {"greedy": target.text, "greedy_score": -0.2}
+    return SearchTree(kind="beam", size=3, length="log p", nodes=tuple(nodes), best=parent, **greedy)
+
+
+def sentence_of(source, target, *, layers=3, heads=4, name="model", **changes):
+    """A sentence of a transformer."""
+    rows, columns = len(target.pieces), len(source.pieces)
+    attention = {
+        "encoder": weights_blob(diagonal_weights(layers, heads, columns, columns, seed=1)),
+        "cross": weights_blob(diagonal_weights(layers, heads, rows, columns, seed=2)),
+        "decoder": weights_blob(diagonal_weights(layers, heads, rows, rows, is_causal=True, seed=3)),
+    }
+    steps = tuple(steps_of(target))
+    fields = {"steps": steps, "tree": tree_of(target), "attention": attention, "logp": sum(step.logp for step in steps)}
+    return Sentence(**{"name": name, "source": source, "target": target, "score": -0.2, **fields, **changes})
+
+
+# The number of pieces -> a sentence with that many of them.
+LENGTHS = {
+    "3": sentence_of(english(2), english(2)),
+    "12": sentence_of(english(9), english(9)),
+    "40": sentence_of(english(30), english(28)),
+    "120": sentence_of(english(88), english(88)),
+    "from Hebrew": sentence_of(text_of(HEBREW, "he"), english(8)),
+    "to Hebrew": sentence_of(english(9), text_of(HEBREW, "he")),
+    "from Chinese": sentence_of(text_of(CHINESE, "zh", ""), english(9)),
+}
