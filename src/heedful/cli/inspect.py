@@ -30,6 +30,9 @@ def inspect(
         None, "--arithmetic", help="Include the vectors of each attention score: cross, encoder, decoder or all."
     ),
     importance: bool = typer.Option(True, help="Measure the importance of each head by masking it."),
+    evidence: bool = typer.Option(
+        True, help="Measure what each source piece contributes, what each layer predicts, and similar pieces."
+    ),
     out: str | None = typer.Option(None, "--out", help="HTML file to write (default: inspect.html)."),
     as_json: str | None = typer.Option(None, "--json", help="Write the trace as JSON (see docs/trace-format.md)."),
     svg: str | None = typer.Option(None, "--svg", help="Write the first attention map as SVG."),
@@ -57,7 +60,7 @@ def inspect(
         if validate:
             raise ConfigError("--validate needs a trace file, for example: heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
-        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance)
+        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance, evidence)
     messages = [svg and write_file(svg, page.svg(pieces=pieces).encode())]
     if png:
         from heedful.inspection.figure import render_png as render_png
@@ -129,6 +132,7 @@ def inspect_sentences(
     against_beam: int | None,
     arithmetic: str | None,
     importance: bool,
+    evidence: bool,
 ) -> "Page":
     """One page for all sentences, with progress on a terminal."""
     from rich.console import Console
@@ -146,7 +150,10 @@ def inspect_sentences(
         first_model = open_model(model)
         other_model = open_model(against) if against else None
         for number, sources in enumerate([[text] for text in texts] or [[]], 1):
-            status.update(f"sentence {number} of {len(texts)}: search, and importance of each head")
+
+            def show_stage(stage: str, number: int = number) -> None:
+                status.update(f"sentence {number} of {len(texts)}: {stage}")
+
             pages.append(
                 inspect(
                     first_model,
@@ -156,7 +163,9 @@ def inspect_sentences(
                     against=other_model,
                     against_beam=against_beam,
                     importance=importance,
+                    evidence=evidence,
                     arithmetic=places,
+                    on_progress=show_stage,
                 )
             )
     sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)
