@@ -85,6 +85,8 @@ BENCHMARKS = (
               ("wmt22-systems", "wmt17-ende-systems", "gold-alignments"), ("sacrebleu",)),
     Benchmark("alignment", "the head that training chooses aligns words better than the diagonal",
               ("multi30k", "gold-alignments")),
+    Benchmark("deletion_curves", "erasure and gradients find the source pieces that a model used better than chance",
+              MULTI30K),
     Benchmark("multi30k", "BLEU of the committed Multi30k runs", MULTI30K, ("sacremoses",)),
     Benchmark("autopilot", "the autopilot chooses at least as well as the better recipe", ("multi30k", *TATOEBA)),
     Benchmark("kill9", "a run that is killed again and again ends with the same bits", MULTI30K, linux_only=True),

@@ -46,6 +46,7 @@ NEEDS_TORCH = (
     "data.batch",
     "engines.hugging_face",
     "engines.torch",
+    "inspection.evidence",
     "inspection.record",
     "inspection.hugging_face",
 )

@@ -12,6 +12,7 @@ from heedful.errors import HeedfulError
 from heedful.text.tokenizer import train
 from heedful.trace import (
     Blob,
+    LensStep,
     Piece,
     Sentence,
     Snapshot,
@@ -61,6 +62,10 @@ def sentence(**changes):
         "steps": (TraceStep(logp=-0.5, entropy=1.0, top=((" a", -0.5),)),) * 2,
         "attention": {"cross": weights_blob(np.full((1, 2, 2, 2), 0.5))},
         "importance": {"cross": ((0.1, 0.2),)},
+        "lens": ((LensStep(logp=-0.5, rank=0, top=((" a", -0.5),)),) * 2,),
+        "neighbors": {"source": (((" b", 0.5),), ())},
+        "contributions": {"erasure": numbers_blob(np.array([[0.5, -0.25], [1.5, 0.0]]))},
+        "deletion": {"erasure": (-1.0, -2.5), "random": (-1.0, -2.0)},
     }
     return Sentence(**(whole | changes))
 
@@ -130,6 +135,14 @@ CROSS = ("sentences", 0, "attention", "cross")
             "node 0 is at step 2",
         ),
         (change(("sentences", 0, "tree"), {"kind": "beam", "best": 3}), "no node 3"),
+        (change(("sentences", 0, "lens", 0), []), "layer 0 has 0 steps for a target of 2 pieces"),
+        (change(("sentences", 0, "lens", 0, 0, "rank"), -1), "lens.0.0.rank"),
+        (change(("sentences", 0, "neighbors", "source"), [[]]), "neighbors.source has 1 lists for 2 pieces"),
+        (change(("sentences", 0, "neighbors", "middle"), []), "neighbors.middle"),
+        (change(("sentences", 0, "contributions", "erasure", "shape"), [4, 1]), r"not \[2, 2\]"),
+        (change(("sentences", 0, "deletion", "random"), [-1.0]), r"different lengths: \[1, 2\]"),
+        (change(("sentences", 0, "deletion"), {"random": [-1.0]}), "has 1 values, not 2 to 3"),
+        (change(("sentences", 0, "deletion"), {"random": [-1.0] * 4}), "has 4 values, not 2 to 3"),
     ],
 )
 def test_what_is_wrong_is_said(text, told):

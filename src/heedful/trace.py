@@ -37,6 +37,7 @@ from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
 FORMAT, VERSION = "heedful-trace", 1
+MIN_LOG_PROB = -1e4  # replaces -inf, which JSON cannot represent
 MAX_BLOB_NUMBERS = 1 << 26
 MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
@@ -48,6 +49,10 @@ Array = NDArray[Any]
 Place = Literal["encoder", "cross", "decoder"]
 Panel = Literal["stage", "next", "heads", "map", "search", "compare", "film", "evidence"]
 PageLanguage = Literal["en", "pt", "ru"]
+Side = Literal["source", "target"]
+ContributionMethod = Literal["erasure", "gradients"]
+DeletionMethod = Literal["erasure", "gradients", "attention", "head", "random"]
+RatedPieces = tuple[tuple[str, float], ...]  # pieces as shown, each with its log-probability or cosine, best first
 PLACES: tuple[Place, ...] = get_args(Place)
 PANELS: tuple[Panel, ...] = get_args(Panel)
 PAGE_LANGUAGES: tuple[PageLanguage, ...] = get_args(PageLanguage)
@@ -147,8 +152,16 @@ class TraceStep(TracePart):
 
     logp: float  # of the chosen piece
     entropy: float | None = None  # in nats
-    top: tuple[tuple[str, float], ...]  # the most probable pieces and their log-probabilities, best first
+    top: RatedPieces  # the most probable pieces and their log-probabilities
     forced: bool = False  # taken from a reference or a prefix, not chosen
+
+
+class LensStep(TracePart):
+    """What one decoder layer predicts at one step, if the output layer reads its state (the logit lens)."""
+
+    logp: float  # of the piece that the target has at this step
+    rank: NonNegativeInt  # of this piece among all pieces; 0 is the most probable
+    top: RatedPieces  # the most probable pieces and their log-probabilities
 
 
 class SearchNode(TracePart):
@@ -236,6 +249,10 @@ class Sentence(TracePart):
     vectors: dict[Place, tuple[Vectors | None, ...]] = Field(default_factory=dict)  # None: omitted to save space
     reference: Reference | None = None
     about: str = ""
+    lens: tuple[tuple[LensStep, ...], ...] = ()  # [decoder layers][T]
+    neighbors: dict[Side, tuple[RatedPieces, ...]] = Field(default_factory=dict)  # the nearest embeddings, by piece
+    contributions: dict[ContributionMethod, Blob] = Field(default_factory=dict)  # [T, S], in nats
+    deletion: dict[DeletionMethod, tuple[float, ...]] = Field(default_factory=dict)  # log p after 0, 1, .. deletions
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
@@ -263,7 +280,23 @@ class Sentence(TracePart):
             raise ValueError(f"vectors.{min(missing)} without attention.{min(missing)}")
         if missing := self.importance.keys() - self.attention.keys():
             raise ValueError(f"importance.{min(missing)} without attention.{min(missing)}")
+        self._check_evidence(source, target)
         return self
+
+    def _check_evidence(self, source: int, target: int) -> None:
+        for index, layer in enumerate(self.lens):
+            if len(layer) != target:
+                raise ValueError(f"lens: layer {index} has {len(layer)} steps for a target of {target} pieces")
+        for side, pieces in self.neighbors.items():
+            if len(pieces) != (count := {"source": source, "target": target}[side]):
+                raise ValueError(f"neighbors.{side} has {len(pieces)} lists for {count} pieces")
+        for method, blob in self.contributions.items():
+            if blob.shape != (target, source):
+                raise ValueError(f"contributions.{method} has shape {list(blob.shape)}, not [{target}, {source}]")
+        if len(lengths := {len(curve) for curve in self.deletion.values()}) > 1:
+            raise ValueError(f"the deletion curves have different lengths: {sorted(lengths)}")
+        if not lengths <= set(range(2, source + 2)):
+            raise ValueError(f"a deletion curve has {min(lengths)} values, not 2 to {source + 1}")
 
     def _check_vectors(self, place: Place, shape: tuple[int, ...]) -> None:
         layers, heads, rows, columns = shape
@@ -498,6 +531,12 @@ def locate_pieces(names: list[str], text: str, num_tags: int = 0, has_end: bool 
         position = end
         row += num_bytes or 1
     return (*pieces, *(Piece(text=name, start=len(text), end=len(text)) for name in names[len(names) - has_end :]))
+
+
+def readable_piece(name: str) -> str:
+    """The display name of a piece: U+2581 becomes a space, an ASCII byte its character."""
+    is_ascii = name.startswith("<0x") and len(name) == 6 and name < "<0x80>"
+    return chr(int(name[3:5], 16)) if is_ascii else name.replace("\u2581", " ")
 
 
 def _count_character_bytes(names: list[str], row: int) -> int:

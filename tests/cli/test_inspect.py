@@ -125,6 +125,14 @@ def test_a_lecture_about_a_sentence(model, tmp_path):
     assert not (tmp_path / "other.toml").exists()
 
 
+def test_evidence_is_recorded_unless_it_is_switched_off(model, tmp_path):
+    keys = ("lens", "neighbors", "contributions", "deletion")
+    for options, is_recorded in (([], True), (["--no-evidence"], False)):
+        assert run(model, TEXT, "--json", tmp_path / "t.json", *options).exit_code == 0
+        (sentence,) = parse_trace((tmp_path / "t.json").read_bytes()).sentences
+        assert [bool(getattr(sentence, key)) for key in keys] == [is_recorded] * 4
+
+
 def test_a_figure_in_dots(model, tmp_path):
     pytest.importorskip("resvg_py", reason="resvg-py is not installed: pip install 'heedful[figure]'")
     assert run(model, TEXT, "--png", tmp_path / "m.png", "--pieces").exit_code == 0

@@ -151,7 +151,10 @@ def test_every_panel_shows_every_model(kind, chromium, tmp_path):
         tab.fill(".film input[type=range]", "1")
         until(tab, "document.querySelector('.film .readout').textContent.includes('200')")
         press(tab, "6")
-        until(tab, f"document.querySelector('.compare')?.textContent.includes({json.dumps(GLOSSARY['en']['same-answer'])})")
+        until(
+            tab,
+            f"document.querySelector('.compare')?.textContent.includes({json.dumps(GLOSSARY['en']['same-answer'])})",
+        )
         if sentence.tree:
             press(tab, "4")
             nodes = tab.eval_on_selector_all("[data-key=candidate] option", "all => all.map((option) => option.value)")
@@ -198,14 +201,21 @@ def test_the_cell_has_the_weight_that_pytorch_computes(kind, chromium, tmp_path)
                     click(tab, f".strip [data-head='{place} {layer + 1}.{head + 1}']")
                     press(tab, "3")
                     tab.focus(".map-board")
-                    for keys in ((), ("ArrowDown",), ("ArrowDown", "ArrowRight", "ArrowRight"), ("ArrowUp", "ArrowLeft")):
+                    for keys in (
+                        (),
+                        ("ArrowDown",),
+                        ("ArrowDown", "ArrowRight", "ArrowRight"),
+                        ("ArrowUp", "ArrowLeft"),
+                    ):
                         press(tab, *keys)
                         cell = tab.evaluate(READ_CELL)
                         at = (layer, head, cell["row"], cell["slot"])
                         assert cell["weight"] == pytest.approx(weights[at], abs=1 / 255)
                         if kind in MODELS:
                             exact = 1e-3 if vectors and vectors[layer] else 1 / 255
-                            assert cell["weight"] == pytest.approx(maps[place][layer].weights[0][at[1:]].item(), abs=exact)
+                            assert cell["weight"] == pytest.approx(
+                                maps[place][layer].weights[0][at[1:]].item(), abs=exact
+                            )
                         if kind in MODELS and vectors and vectors[layer]:
                             score = maps[place][layer].scores[0][at[1:]].item()
                             assert cell["arithmetic"] == pytest.approx(cell["weight"], abs=1e-5)
@@ -229,7 +239,9 @@ def pytorch_maps(kind, sentence):
     if kind not in MODELS:
         return {}
     _, encoded, decoded = force_target(built(kind), TEXT, target_ids(sentence))
-    return {place: getattr(maps, place) for maps in (encoded, decoded) if maps for place in PLACES if getattr(maps, place)}
+    return {
+        place: getattr(maps, place) for maps in (encoded, decoded) if maps for place in PLACES if getattr(maps, place)
+    }
 
 
 def test_a_decoder_attends_to_what_it_has_read(chromium, tmp_path):

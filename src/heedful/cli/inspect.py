@@ -35,6 +35,9 @@ def inspect(
         "(default: cross, if they are small).",
     ),
     importance: bool = typer.Option(True, help="Measure the importance of each head by masking it."),
+    evidence: bool = typer.Option(
+        True, help="Measure what each source piece contributes, what each layer predicts, and similar pieces."
+    ),
     out: str | None = typer.Option(None, "--out", help="HTML file to write (default: inspect.html)."),
     as_json: str | None = typer.Option(None, "--json", help="Write the trace as JSON (see docs/trace-format.md)."),
     svg: str | None = typer.Option(None, "--svg", help="Write the first attention map as SVG."),
@@ -71,7 +74,9 @@ def inspect(
         if validate:
             raise ConfigError("--validate needs a trace file, for example: heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
-        page = inspect_sentences(model, texts, reference, beam, against, against_beam, arithmetic, importance, lecture)
+        page = inspect_sentences(
+            model, texts, reference, beam, against, against_beam, arithmetic, importance, evidence, lecture
+        )
     messages = [write_lecture and write_draft(page.trace, write_lecture)]
     messages.append(svg and write_file(svg, page.svg(pieces=pieces).encode()))
     if png:
@@ -155,6 +160,7 @@ def inspect_sentences(
     against_beam: int | None,
     arithmetic: str | None,
     importance: bool,
+    evidence: bool,
     lecture: str | None,
 ) -> "Page":
     """One page for all sentences, with progress on a terminal."""
@@ -176,7 +182,10 @@ def inspect_sentences(
         first_model = open_model(model)
         other_model = open_model(against) if against else None
         for number, sources in enumerate([[text] for text in texts] or [[]], 1):
-            status.update(f"sentence {number} of {len(texts)}: search, and importance of each head")
+
+            def show_stage(stage: str, number: int = number) -> None:
+                status.update(f"sentence {number} of {len(texts)}: {stage}")
+
             pages.append(
                 inspect(
                     first_model,
@@ -186,7 +195,9 @@ def inspect_sentences(
                     against=other_model,
                     against_beam=against_beam,
                     importance=importance,
+                    evidence=evidence,
                     arithmetic=None if arithmetic is None and not places else places,
+                    on_progress=show_stage,
                 )
             )
     sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)

@@ -1,6 +1,6 @@
 """`heedful.inspect(...)`: a page that shows how a model translates sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,17 +64,21 @@ def inspect(
     against: "str | Path | Translator | InspectedModel | None" = None,
     against_beam: int | None = None,
     importance: bool = True,
+    evidence: bool = True,
     arithmetic: Sequence[str] | None = None,
     title: str | None = None,
     lecture: str | Path | Lecture | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Page:
     """Return a page that shows how a model translates some sentences.
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
     sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
-    (`against_beam`). `arithmetic` lists the places (encoder, cross, decoder) whose vectors are included; by default,
-    those of cross-attention are, as long as they are small. `lecture` is a lecture file (a path, or its text), or a
-    `heedful.trace.Lecture`.
+    (`against_beam`). `importance` and `evidence` can be switched off to save time: the importance of each head, and
+    the contributions of source pieces with the other measurements of `inspection.evidence`. `arithmetic` lists the
+    places (encoder, cross, decoder) whose vectors are included; by default, those of cross-attention are, as long as
+    they are small. `lecture` is a lecture file (a path, or its text), or a `heedful.trace.Lecture`. `on_progress` is
+    called with the name of each stage.
     """
     slides, file = load_lecture(lecture)
     if isinstance(model, TraceDocument):
@@ -90,7 +94,10 @@ def inspect(
     first = open_model(model)
     places = tuple(dict.fromkeys((*(arithmetic or ()), *arithmetic_places(slides))))
     is_automatic = arithmetic is None and not places
-    options = {"importance": importance, "vectors": ("cross",) if is_automatic else places}
+    vectors = ("cross",) if is_automatic else places
+    options: dict[str, Any] = {"importance": importance, "evidence": evidence, "vectors": vectors}
+    if on_progress is not None:
+        options["report"] = on_progress
     traces = [sentence for text in texts for sentence in trace_text(first, text, reference, beam, options)]
     if against is not None or against_beam is not None:
         second = first if against is None else open_model(against)
@@ -215,10 +222,10 @@ def trace_text(
             segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
         )
         filtered = suppress_words(inspected, model, segment.source, search_options)
-        yield mask_greedy(record_sentence(filtered, source, search, reference=reference_ids, **options), model)
+        yield mask_words(record_sentence(filtered, source, search, reference=reference_ids, **options), model)
         if reference_ids is not None:
             forced = replace(filtered, name=f"{inspected.name}, reference")
-            yield mask_greedy(record_sentence(forced, source, search, forced_target=reference_ids, **options), model)
+            yield mask_words(record_sentence(forced, source, search, forced_target=reference_ids, **options), model)
 
 
 def suppress_words(
@@ -235,13 +242,19 @@ def suppress_words(
     return replace(inspected, filters=(SuppressSequences(sequences),)) if sequences else inspected
 
 
-def mask_greedy(sentence: Sentence, translator: Translator) -> Sentence:
-    """The trace, with words that the model may not use masked in the text of greedy search."""
+def mask_words(sentence: Sentence, translator: Translator) -> Sentence:
+    """The trace, with words that the model may not use masked: in the text of greedy search, and as neighbors."""
     suppressor = translator.word_suppressor()
-    if suppressor is None or sentence.tree is None or sentence.tree.greedy is None:
+    if suppressor is None:
         return sentence
-    greedy = suppressor.pattern.sub(MASK, sentence.tree.greedy)
-    return sentence.model_copy(update={"tree": sentence.tree.model_copy(update={"greedy": greedy})})
+    tree = sentence.tree
+    if tree is not None and tree.greedy is not None:
+        tree = tree.model_copy(update={"greedy": suppressor.pattern.sub(MASK, tree.greedy)})
+    neighbors = {
+        side: tuple(tuple((suppressor.pattern.sub(MASK, text), cosine) for text, cosine in pieces) for pieces in lists)
+        for side, lists in sentence.neighbors.items()
+    }
+    return sentence.model_copy(update={"tree": tree, "neighbors": neighbors})
 
 
 def source_text(model: "InspectedModel", ids: Sequence[int]) -> str:
@@ -261,7 +274,7 @@ def make_search(beam: int, length_rule: str = "power", length_penalty: float = 1
 def wrap_translator(translator: Translator) -> "InspectedModel":
     from heedful.engines.torch import TorchEngine
     from heedful.inspection.record import InspectedModel
-    from heedful.text.tokenizer import BOS, EOS
+    from heedful.text.tokenizer import BOS, EOS, UNK
 
     if not isinstance(translator.engine, TorchEngine):
         raise HeedfulError("only PyTorch models can be inspected: load the model directory, not an export")
@@ -276,6 +289,7 @@ def wrap_translator(translator: Translator) -> "InspectedModel":
         detokenize=lambda ids: translator.target.decode([list(ids)])[0].strip(),
         name=model_name(translator),
         languages=(bundle.description.source, bundle.description.target),
+        unk=UNK,
     )
 
 

@@ -97,6 +97,7 @@ def wrap_hugging_face(
         if config.pad_token_id not in (None, config.eos_token_id)
         else (),
         tokenize=(lambda text: tokenize_source(tokenizer, text)) if tokenizer else None,
+        unk=getattr(tokenizer, "unk_token_id", None),
     )
 
 

@@ -1,4 +1,4 @@
-"""Record a trace: a search, a forced pass over its answer, and one more pass per silenced head.
+"""Record a trace: a search, a forced pass over its answer, one more pass per silenced head, and other evidence.
 
 Any object with the contract's methods works (one of an encoder, three of a decoder). The trace omits data that the
 model does not expose, such as the vectors of a custom score function.
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful.inspection.evidence import AnswerScorer, ignore_progress, measure_evidence
 from heedful.nn.attention import (
     NORMALIZERS,
     SCORES,
@@ -27,6 +28,7 @@ from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.search.filters import Filter
 from heedful.search.stopping import LENGTH_RULES
 from heedful.trace import (
+    MIN_LOG_PROB,
     Reference,
     SearchNode,
     SearchTree,
@@ -37,11 +39,11 @@ from heedful.trace import (
     Vectors,
     locate_pieces,
     numbers_blob,
+    readable_piece,
     weights_blob,
 )
 from heedful.types import Candidate, SearchResult
 
-MIN_LOG_PROB = -1e4  # replaces -inf, which JSON cannot represent
 ONLY_WEIGHTS: frozenset[Record] = frozenset({"weights"})
 EVERYTHING: frozenset[Record] = frozenset(RECORDS)
 SearchStrategy = Beam | Greedy | Sample
@@ -63,6 +65,7 @@ class InspectedModel:
     can_silence_heads: bool = True
     filters: tuple[Filter, ...] = ()
     tokenize: "Callable[[str], InspectedSource] | None" = None  # None: sources must be ids
+    unk: int | None = None  # the unknown piece, which replaces erased pieces; None: erased slots are masked
 
     @property
     def device(self) -> torch.device:
@@ -91,14 +94,18 @@ def record_sentence(
     reference: Sequence[int] | None = None,
     top_k: int = 10,
     importance: bool = True,
+    evidence: bool = False,
     vectors: Sequence[Place] = (),
     alignment: TraceAlignment | None = None,
     about: str = "",
+    report: Callable[[str], None] = ignore_progress,
 ) -> Sentence:
     """Trace how a model translates a source, or how it scores `forced_target`.
 
-    `top_k` is the number of candidates recorded per step, `vectors` the places whose vectors are recorded.
+    `top_k` is the number of candidates recorded per step, `vectors` the places whose vectors are recorded. `evidence`
+    adds the measurements of `inspection.evidence`. `report` is called with a description of each stage.
     """
+    report("search")
     tokens = torch.tensor([source.ids], device=model.device)
     mask = torch.ones_like(tokens, dtype=torch.bool)
     memory = model.encoder(tokens, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
@@ -117,6 +124,20 @@ def record_sentence(
     text = model.detokenize(answer)
     source_pieces = locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end)
     target_pieces = locate_pieces(model.target_pieces(target), text, 0, has_ended)
+    importance_of_heads: dict[Any, Any] = {}
+    if importance and model.can_silence_heads:
+        report("importance of each head")
+        importance_of_heads = measure_importance(model, (tokens, mask), memory, target, total, weights)
+    more_evidence: dict[str, Any] = {}
+    if evidence:
+        more_evidence = measure_evidence(
+            AnswerScorer(model.encoder, model.decoder, model.bos, model.unk, source.ids, target, model.device),
+            (model.source_pieces, model.target_pieces),
+            range(source.num_tags, len(source.ids) - source.has_end),
+            weights.get("cross"),
+            alignment,
+            report,
+        )
     return Sentence(
         name=model.name,
         source=Text(text=source.text, pieces=source_pieces, language=model.languages[0]),
@@ -126,13 +147,12 @@ def record_sentence(
         steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, forced_target is not None)),
         tree=make_tree(model, search, result, memory, rules),
         attention={place: weights_blob(array) for place, array in weights.items()},
-        importance=measure_importance(model, (tokens, mask), memory, target, total, weights)
-        if importance and model.can_silence_heads
-        else {},
+        importance=importance_of_heads,
         reading=alignment,
         vectors={place: layers for place in vectors if (layers := make_vectors(model, place, maps))},
         reference=compare_with_reference(model, search, memory, reference, result) if reference is not None else None,
         about=about,
+        **more_evidence,
     )
 
 
@@ -149,12 +169,6 @@ def stack_weights(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
     """[layers, heads, T, S] of the first row; None if no map has weights."""
     layers = [layer.weights[0] for layer in maps if layer.weights is not None]
     return torch.stack(layers).float().cpu().numpy() if layers else None
-
-
-def readable_piece(name: str) -> str:
-    """The display name of a piece: U+2581 becomes a space, an ASCII byte its character."""
-    is_ascii = name.startswith("<0x") and len(name) == 6 and name < "<0x80>"
-    return chr(int(name[3:5], 16)) if is_ascii else name.replace("\u2581", " ")
 
 
 def make_steps(

@@ -140,7 +140,7 @@ async def run_inspect(model_dir: Path, text: str) -> bytes:
         source, page = Path(temporary_dir, "text"), Path(temporary_dir, "page.html")
         source.write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "heedful", "inspect", str(model_dir)]
-        command += ["--file", str(source), "--out", str(page)]
+        command += ["--file", str(source), "--out", str(page), "--no-evidence"]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
         try:
             await asyncio.wait_for(process.wait(), INSPECT_TIMEOUT_SECONDS)
