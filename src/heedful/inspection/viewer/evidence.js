@@ -32,31 +32,30 @@ function contributionsTable() {
 function deletionCurves(deletion) {
   const methods = METHODS.filter((method) => deletion[method]?.length > 1), curves = methods.map((method) => deletion[method]);
   const count = Math.max(...curves.map((curve) => curve.length)), high = Math.max(...curves.flat()), low = Math.min(...curves.flat());
-  const width = 340, height = 230, left = 44, right = 134, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
+  const width = 340, height = 230, left = 44, right = 150, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
   const x = (at) => left + (plotWidth * at) / (count - 1), y = (value) => top + (plotHeight * (high - value)) / (high - low || 1);
   const area = (curve) => curve.reduce((sum, value) => sum + value, 0) / curve.length, best = methods.filter((method) => method !== "random").sort((a, b) => area(deletion[a]) - area(deletion[b]))[0];
-  const ends = methods.map((method) => [method, y(deletion[method][deletion[method].length - 1])]).sort((a, b) => a[1] - b[1]);
-  ends.forEach((end, at) => { if (at) end[1] = Math.max(end[1], ends[at - 1][1] + 13); });  // labels do not overlap
-  const over = ends.length ? Math.max(0, ends[ends.length - 1][1] - (top + plotHeight)) : 0;
+  const order = [...methods].sort((a, b) => area(deletion[a]) - area(deletion[b])), legendAt = left + plotWidth + 10;
   const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": t("deletion") },
     svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: top + plotHeight }), svg("line", { class: "axis", x1: left, x2: left + plotWidth, y1: top + plotHeight, y2: top + plotHeight }),
     ...[high, (high + low) / 2, low].map((value) => svg("text", { x: left - 5, y: y(value) + 4, class: "end quiet", text: number(value, 1) })),
     ...[0, Math.round((count - 1) / 2), count - 1].map((at) => svg("text", { x: x(at), y: top + plotHeight + 14, class: "middle quiet", text: String(at) })), svg("text", { x: left + plotWidth / 2, y: height - 5, class: "middle quiet", text: t("deletion-axis") }),
     ...methods.map((method) => svg("polyline", { class: `curve ${method}`, points: deletion[method].map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
-    ...ends.map(([method, at]) => svg("text", { x: left + plotWidth + 6, y: at - over + 4, class: method === best ? "now" : "", text: t("method-" + method) })));
+    ...order.flatMap((method, at) => [svg("line", { class: `curve ${method}`, x1: legendAt, x2: legendAt + 18, y1: top + 12 + 16 * at, y2: top + 12 + 16 * at }), svg("text", { x: legendAt + 23, y: top + 16 + 16 * at, class: method === best ? "now" : "", text: t("method-" + method) })]));
   return { node: card(t("deletion"), t("deletion-note"), "tall", chart, best ? el("p", { class: "why", text: t("deletion-best", t("method-" + best)) }) : null), update() {} };
 }
 
 function lensTable(lens) {
-  const { recording } = context, body = el("tbody");
+  const { recording } = context, body = el("tbody"), chosen = el("th", { scope: "col" });
   return {
-    node: card(t("lens"), t("lens-note"), "", el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("lens") }, el("table", { class: "lens-table" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("layer") }), el("th", { scope: "col", text: t("lens-best") }), el("th", { scope: "col", text: t("lens-said") }))), body))),
+    node: card(t("lens"), t("lens-note"), "", el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("lens") }, el("table", { class: "lens-table" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("layer") }), el("th", { scope: "col", text: t("lens-best") }), chosen)), body))),
     update() {
       const step = stepOfTarget();
+      chosen.textContent = quoted(pieceLabel(recording.pieces.target, step, 12));
       body.replaceChildren(...lens.map((layer, at) => {
         const { top = [], logp, rank } = layer[step];
-        return el("tr", null, el("th", { scope: "row", text: String(at + 1) }), el("td", null, ...top.slice(0, 3).flatMap(([text, value], index) => [el("bdi", { class: rank === index ? "now" : "", text: candidateLabel(text) }), el("small", { text: ` ${percent(Math.exp(value))}  ` })])),
-          el("td", null, el("bdi", { text: pieceLabel(recording.pieces.target, step) }), el("small", { text: ` ${percent(Math.exp(logp))}, ${t("rank")} ${rank + 1}` })));
+        return el("tr", null, el("th", { scope: "row", text: String(at + 1) }), el("td", null, ...top.slice(0, 2).flatMap(([text, value], index) => [el("bdi", { class: rank === index ? "now" : "", text: candidateLabel(text) }), el("small", { text: ` ${percent(Math.exp(value))}  ` })])),
+          el("td", { text: `${percent(Math.exp(logp))}, ${t("rank")} ${rank + 1}` }));
       }));
     },
   };
