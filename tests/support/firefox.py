@@ -1,9 +1,9 @@
 """Firefox without a window, controlled by its own Marionette server: frames of JSON with their length over TCP.
 
-    with open_in_firefox(profile) as tab:
-        tab.open(path.as_uri())
-        tab.run("return document.title")
-        tab.errors()        # of the page's scripts and style
+with open_in_firefox(profile) as tab:
+    tab.open(path.as_uri())
+    tab.run("return document.title")
+    tab.errors()        # of the page's scripts and style
 """
 
 import json

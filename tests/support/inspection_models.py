@@ -142,9 +142,7 @@ def target_ids(sentence):
     return [WORDS.index(piece.text.replace(" ", "▁")) for piece in sentence.target.pieces]
 
 
-PRETRAINED = (
-    Path(os.environ.get("HEEDFUL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pretrained-ct2-aren"
-)
+PRETRAINED = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pretrained-ct2-aren"
 # In a process of its own: the libraries of CTranslate2 and PyTorch do not get along in one.
 RECORD_ARABIC = """
 import ctranslate2, sys

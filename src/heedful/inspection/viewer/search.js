@@ -55,15 +55,17 @@ function searchPanel() {
   };
   return {
     node,
-    resize() { shapes = null; this.update(new Set(["all", "step"])); },
-    update(changed) {
+    resize() { shapes = null; this.update(); },
+    update() {
       if (!shapes) draw();
       const at = nodes[state.node]?.step <= steps ? state.node : tree.best ?? 0, one = nodes[at];
       for (const shape of drawing.querySelectorAll(".selected")) shape.classList.remove("selected");
       shapes.get(at)?.classList.add("selected");
       list.value = String(at);
       facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)} \u00b7 ${t("rank")} ${one.rank + 1} \u00b7 ${t("fate-" + one.fate)}${one.why ? `: ${plain(words["why: " + one.why] ?? one.why)}` : ""}` }));
-      if (changed.has("step") && steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;
+    },
+    scroll() {
+      if (steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;
     },
   };
 }
