@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing is requested, nothing fails, all panels show one cell, the numbers are the trace's."""
+"""The page in a real browser: no requests, no errors, one cell in all panels, and the numbers of the trace."""
 
 import json
 import os
@@ -93,7 +93,8 @@ def visit(tab, address):
             if (location.hash === address) { done(); return; }
             document.querySelector("main").dataset.old = "1";
             location.hash = address;
-            const wait = () => (document.querySelector("main[data-old]") ? requestAnimationFrame(wait) : requestAnimationFrame(done));
+            const isOld = () => document.querySelector("main[data-old]");
+            const wait = () => requestAnimationFrame(isOld() ? wait : done);
             wait();
         })""",
         address,
@@ -103,7 +104,7 @@ def visit(tab, address):
 def press(tab, *keys):
     for key in keys:
         tab.keyboard.press(key)
-    settled(tab)
+        settled(tab)
 
 
 def click(tab, selector):
@@ -115,16 +116,17 @@ def click(tab, selector):
 # The cell as each panel names it, and its weight.
 READ_CELL = """() => {
     const text = (selector) => document.querySelector(selector)?.textContent ?? null;
-    const current = (selector) => [...document.querySelectorAll(selector)].findIndex((node) => node.classList.contains("now"));
-    const weight = document.querySelector("#cell-readout [data-weight]"), equation = document.querySelector(".equation");
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const indexOf = (selector, matching) => all(selector).findIndex((node) => node.matches(matching));
+    const weight = document.querySelector("#cell-readout [data-weight]");
+    const equation = document.querySelector(".equation");
     return {
         tag: text("#stage .tag"), mapTag: text("#cell-readout .tag"), showing: text(".showing .what"),
         ring: document.querySelector(".strip [aria-current=true]")?.dataset.head ?? null,
         rings: document.querySelectorAll(".strip [aria-current=true]").length,
         step: Number(document.querySelector("#stage [data-key=step]").value),
-        word: [...document.querySelectorAll(".target .piece")].findIndex((node) => node.getAttribute("aria-current") === "step"),
-        row: current(".map .left .label"), slot: current(".map .top .label"),
-        lit: [...document.querySelectorAll(".source .piece")].findIndex((node) => node.classList.contains("lit")),
+        word: indexOf(".target .piece", "[aria-current=step]"), lit: indexOf(".source .piece", ".lit"),
+        row: indexOf(".map .left .label", ".now"), slot: indexOf(".map .top .label", ".now"),
         weight: weight && Number(weight.dataset.weight),
         score: equation && Number(equation.dataset.score), arithmetic: equation && Number(equation.dataset.weight),
         hash: location.hash,
@@ -245,6 +247,37 @@ def pytorch_maps(kind, sentence):
     }
 
 
+EMPTY = Text(text="", pieces=())
+WORDS = synthetic.english(3)
+END = Text(text="", pieces=(Piece(text="</s>"),))
+SPARSE = {
+    "no attention": synthetic.sentence_of(WORDS, WORDS, attention={}),
+    "no tree": synthetic.sentence_of(WORDS, WORDS, tree=None),
+    "an empty tree": synthetic.sentence_of(WORDS, WORDS, tree=SearchTree(kind="beam", size=2)),
+    "no candidates": synthetic.sentence_of(WORDS, WORDS, steps=(TraceStep(logp=-1.0, top=()),) * len(WORDS.pieces)),
+    "one piece": synthetic.sentence_of(END, END),
+    "no answer": Sentence(name="", source=WORDS, target=EMPTY, logp=0, score=0, steps=()),
+    "nothing": Sentence(name="", source=EMPTY, target=EMPTY, logp=0, score=0, steps=()),
+    **{
+        f"only {place}": synthetic.sentence_of(
+            WORDS, WORDS, attention={place: synthetic.sentence_of(WORDS, WORDS).attention[place]}
+        )
+        for place in ("encoder", "decoder")
+    },
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_trace_with_little_in_it(name, chromium, tmp_path):
+    with opened(chromium, save_page(tmp_path, SPARSE[name], film=film_of(SPARSE[name])), "#lang=en") as tab:
+        for number in range(1, 8):
+            press(tab, str(number))
+            until(tab, "document.querySelector('#tab-body').innerText.trim() !== ''")
+        for key in ("1", "ArrowRight", "ArrowDown", "m", "n", "h", "q", "Enter", "Escape", "l", "ArrowRight", "Escape"):
+            press(tab, key)
+        assert tab.inner_text("#stage .count").startswith(f"{GLOSSARY['en']['step']} ")
+
+
 def test_a_decoder_attends_to_what_it_has_read(chromium, tmp_path):
     with opened(chromium, save_page(tmp_path, recorded("transformer")), "#lang=en&place=decoder&tab=map") as tab:
         names = tab.eval_on_selector_all(".map .top .label", "all => all.map((label) => label.textContent)")
@@ -289,7 +322,8 @@ def check_one_cell(cell, where):
 @pytest.mark.parametrize("seed", range(3))
 def test_all_panels_show_one_cell_after_any_actions(seed, chromium, tmp_path):
     random = Random(seed)
-    sentence = recorded("transformer").model_copy(update={"reading": [None, TraceAlignment(step="shifted", layer=1, head=0)][seed % 2]})  # fmt: skip
+    reading = TraceAlignment(step="shifted", layer=1, head=0) if seed % 2 else None
+    sentence = recorded("transformer").model_copy(update={"reading": reading})
     path = save_page(tmp_path, sentence, sentence.model_copy(update={"name": "b"}), film=film_of(sentence))
     history = []
     with opened(chromium, path, "#lang=en") as tab:
@@ -299,7 +333,11 @@ def test_all_panels_show_one_cell_after_any_actions(seed, chromium, tmp_path):
                 share = random.random()
                 tab.evaluate(
                     f"""(share) => {{
-                        const pick = (selector) => {{ const all = [...document.querySelectorAll(selector)], node = all[Math.floor(share * all.length)]; node?.dispatchEvent(new MouseEvent("click", {{ bubbles: true }})); }};
+                        const pick = (selector) => {{
+                            const all = [...document.querySelectorAll(selector)];
+                            const click = new MouseEvent("click", {{ bubbles: true }});
+                            all[Math.floor(share * all.length)]?.dispatchEvent(click);
+                        }};
                         ({ACTIONS[name]})();
                     }}""",
                     share,
@@ -372,10 +410,8 @@ def test_the_page_opens_on(name, chromium, tmp_path):
 
 @pytest.mark.parametrize("step", ["naive", "shifted"])
 def test_the_page_opens_on_the_head_that_aligns_best(step, chromium, tmp_path):
-    sentences = [
-        recorded("transformer").model_copy(update={"name": name, "reading": reading})
-        for name, reading in (("a", TraceAlignment(step=step, layer=1, head=0)), ("b", TraceAlignment(step="naive", layer=0, head=1)))
-    ]  # fmt: skip
+    readings = (TraceAlignment(step=step, layer=1, head=0), TraceAlignment(step="naive", layer=0, head=1))
+    sentences = [recorded("transformer").model_copy(update={"reading": reading}) for reading in readings]
     with opened(chromium, save_page(tmp_path, *sentences), "#lang=en&tab=map") as tab:
         cell = tab.evaluate(READ_CELL)
         assert cell["ring"] == "cross 2.1"
@@ -457,7 +493,12 @@ def test_broken_addresses_open_the_nearest_state(chromium, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- layout
 
 
-SIZES = {"1280": (1280, 800, "light"), "1920": (1920, 1080, "projector"), "1024": (1024, 768, "dark"), "390": (390, 844, "light")}  # fmt: skip
+SIZES = {
+    "1280": (1280, 800, "light"),
+    "1920": (1920, 1080, "projector"),
+    "1024": (1024, 768, "dark"),
+    "390": (390, 844, "light"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -529,7 +570,11 @@ def test_the_keyboard_reaches_every_control(chromium, tmp_path):
             for _ in range(60):
                 tab.keyboard.press("Tab")
                 if tab.evaluate(
-                    "() => { const node = document.activeElement, again = node.dataset.reached; node.dataset.reached = '1'; return again === '1' || node === document.body; }"
+                    """() => {
+                        const node = document.activeElement, isLast = node.dataset.reached || node === document.body;
+                        node.dataset.reached = "1";
+                        return Boolean(isLast);
+                    }"""
                 ):
                     break
             missing = tab.evaluate(
@@ -642,7 +687,7 @@ def test_keys_do_what_the_help_says(chromium, tmp_path):
 # All that the page says, seen or heard: text, titles, labels, values, and what can be inferred from focus and style.
 READ_ALL = """() => {
     const app = document.getElementById("app"), parts = [app.innerText, location.hash];
-    for (const node of app.querySelectorAll("*")) for (const { name, value } of node.attributes) if (!["d", "points", "viewBox"].includes(name)) parts.push(value);
+    for (const node of app.querySelectorAll("*")) for (const { value } of node.attributes) parts.push(value);
     return parts.join("\\n");
 }"""
 
@@ -671,7 +716,8 @@ def test_a_quiz_tells_no_answer_before_the_click(chromium, tmp_path):
                 assert not [word for word in later if word in before]
                 assert "\u202f%" not in before  # no weight and no probability
                 assert tab.evaluate(
-                    "[...document.querySelectorAll('.strip canvas')].every((node) => getComputedStyle(node).visibility === 'hidden')"
+                    """[...document.querySelectorAll(".strip canvas")]
+                        .every((node) => getComputedStyle(node).visibility === "hidden")"""
                 )
                 assert (
                     tab.eval_on_selector_all(
@@ -686,8 +732,10 @@ def test_a_quiz_tells_no_answer_before_the_click(chromium, tmp_path):
                 assert tabbable == 0  # wherever the answer is
                 slot = best[step] if kind == "look" else None
                 if kind == "look" and step % 2:  # another piece of the same word counts, a wrong one does not
-                    pieces = source.pieces
-                    others = [at for at, piece in enumerate(pieces) if at != slot and piece.word is not None and piece.word == pieces[slot].word]  # fmt: skip
+                    word = source.pieces[slot].word
+                    others = [
+                        at for at, piece in enumerate(source.pieces) if at != slot and piece.word == word is not None
+                    ]
                     slot = others[0] if others else (slot + 1) % columns
                     right += bool(others)
                     tab.eval_on_selector_all(".source .piece", f"all => all[{slot}].click()")
@@ -809,7 +857,14 @@ def test_a_lecture_of_the_trace(chromium, tmp_path):
 # ------------------------------------------------------------------------------------------------------ arithmetic
 
 
-SCORED = {"dot": "hard", "scaled_dot": "transformer", "bilinear": "gru-luong", "additive": "lstm-bahdanau", "location": "location", "content_location": "content-location"}  # fmt: skip
+SCORED = {
+    "dot": "hard",
+    "scaled_dot": "transformer",
+    "bilinear": "gru-luong",
+    "additive": "lstm-bahdanau",
+    "location": "location",
+    "content_location": "content-location",
+}
 
 
 @pytest.mark.parametrize("score", SCORED)
@@ -838,7 +893,11 @@ def test_the_arithmetic_has_five_scenes(score, chromium, tmp_path):
             click(tab, "[data-key=scene-4]")
             assert tab.inner_text(".equation b") == "1.000"
             heights = tab.evaluate(
-                "() => { const scene = document.querySelector('.scene'), unit = parseFloat(getComputedStyle(document.documentElement).fontSize); return [document.querySelector('.scene rect.now').getBoundingClientRect().height, scene.clientHeight - 4.2 * unit]; }"
+                """() => {
+                    const unit = parseFloat(getComputedStyle(document.documentElement).fontSize);
+                    const bar = document.querySelector(".scene rect.now").getBoundingClientRect();
+                    return [bar.height, document.querySelector(".scene").clientHeight - 4.2 * unit];
+                }"""
             )
             assert heights[0] == pytest.approx(heights[1], abs=1.5)  # a weight of 1 fills its column
 
@@ -901,19 +960,27 @@ def test_axe_finds_no_serious_violation(theme, chromium, tmp_path):
 
 def test_selected_things_are_marked_with_forced_colors(chromium, tmp_path):
     sentence = recorded("transformer")
-    look = "node => { const style = getComputedStyle(node); return [style.outlineStyle, style.outlineWidth, style.backgroundColor, style.borderBottomColor].join(' '); }"
+    look = """node => {
+        const { outlineStyle, outlineWidth, backgroundColor, borderBottomColor } = getComputedStyle(node);
+        return [outlineStyle, outlineWidth, backgroundColor, borderBottomColor].join(" ");
+    }"""
     pairs = {
-        "next": ((".strip .head[aria-current=true]", ".strip .head[aria-current=false]"), ("[role=tab][aria-selected=true]", "[role=tab][aria-selected=false]"),
-                 (".target .piece[aria-current=step]", ".target .piece:not([aria-current])"), ("header [aria-checked=true]", "header [aria-checked=false]"),
-                 (".column[aria-current]", ".column:not([aria-current])"), (".source .piece.lit", ".source .piece:not(.lit)")),
-        "heads": ((".card[aria-pressed=true]", ".card[aria-pressed=false]"),),
-        "map": ((".cell-marker", ".row-marker"),),
-    }  # fmt: skip
+        "next": {
+            ".strip .head[aria-current=true]": ".strip .head[aria-current=false]",
+            "[role=tab][aria-selected=true]": "[role=tab][aria-selected=false]",
+            ".target .piece[aria-current=step]": ".target .piece:not([aria-current])",
+            ".source .piece.lit": ".source .piece:not(.lit)",
+            "header [aria-checked=true]": "header [aria-checked=false]",
+            ".column[aria-current]": ".column:not([aria-current])",
+        },
+        "heads": {".card[aria-pressed=true]": ".card[aria-pressed=false]"},
+        "map": {".cell-marker": ".row-marker"},
+    }
     with opened(chromium, save_page(tmp_path, sentence), "#lang=en", forced_colors="active") as tab:
         assert tab.evaluate("matchMedia('(forced-colors: active)').matches")
         for panel, selectors in pairs.items():
             visit(tab, f"#lang=en&tab={panel}")
-            for selected, other in selectors:
+            for selected, other in selectors.items():
                 assert tab.eval_on_selector(selected, look) != tab.eval_on_selector(other, look), selected
         for panel in TABS[:-1]:
             visit(tab, f"#lang=en&tab={panel}")
@@ -975,7 +1042,10 @@ def test_the_page_is_small(chromium, tmp_path):
 @pytest.mark.skipif(FIREFOX is None, reason="firefox-esr is not installed: apt-get install firefox-esr")
 def test_firefox_opens_every_page(tmp_path):
     kinds = [*MODELS, "student"]
-    pages = {kind: Page(TraceDocument(sentences=(recorded(kind), recorded(kind)), film=film_of(recorded(kind)))).save(tmp_path / f"{kind}.html") for kind in kinds}  # fmt: skip
+    pages = {}
+    for kind in kinds:
+        trace = TraceDocument(sentences=(recorded(kind), recorded(kind)), film=film_of(recorded(kind)))
+        pages[kind] = Page(trace).save(tmp_path / f"{kind}.html")
     press_key = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: arguments[0], bubbles: true }))"
     with open_in_firefox(tmp_path / "profile") as tab:
         for kind, path in pages.items():
@@ -1103,11 +1173,16 @@ def used_keys():
     """The keys that the scripts use; those made of parts for every part that there is."""
     script = "".join((VIEWER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     families = {
-        "question-": (*TABS, "stage", "quiz"), "at-": PLACES, "by-": ("layer", "entropy", "diagonality", "importance"),
-        "head-": ("aligner", "previous", "itself", "next", "end", "broad"), "method-": ("erasure", "gradients", "attention", "head", "random"),
-        "fate-": ("kept", "finished", "cut", "pruned"), "verdict-": ("search", "model", "same"), "search-": ("beam", "greedy", "sample"),
+        "question-": (*TABS, "stage", "quiz"),
+        "at-": PLACES,
+        "by-": ("layer", "entropy", "diagonality", "importance"),
+        "head-": ("aligner", "previous", "itself", "next", "end", "broad"),
+        "method-": ("erasure", "gradients", "attention", "head", "random"),
+        "fate-": ("kept", "finished", "cut", "pruned"),
+        "verdict-": ("search", "model", "same"),
+        "search-": ("beam", "greedy", "sample"),
         "slide-": ("stage-mean", "stage-head", "next", "search", "product", "softmax", "map", "heads"),
-    }  # fmt: skip
+    }
     prefixes = set(re.findall(r'\bt\("([a-z-]+-)" \+', script))
     assert prefixes - {"quiz-"} == families.keys()
     literals = set(re.findall(r'\bt\("([a-z0-9-]*[a-z0-9])"', script))
@@ -1150,7 +1225,6 @@ def test_the_glossary_has_every_text_in_every_language():
     for key, text in GLOSSARY["en"].items():
         for language in LANGUAGES:
             assert set(re.findall(r"\{\d\}", text)) == set(re.findall(r"\{\d\}", GLOSSARY[language][key])), key
-            assert GLOSSARY[language][key].strip()
 
 
 def test_the_glossary_has_no_text_that_is_not_used():

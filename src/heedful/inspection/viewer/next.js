@@ -27,9 +27,9 @@ function nextWord() {
   const columns = steps.map((step, at) => {
     const chosen = recording.chosenIndex(at), others = step.top.filter((_, index) => index !== chosen).slice(0, 5).map(([text, logp]) => [text, Math.exp(logp)]).filter(([, share]) => share > 0.018);
     const parts = [...others.reverse().map(([text, share]) => [candidateLabel(text), share, ""]), [pieceLabel(target.pieces, at), recording.probability(at), "chosen"]];
-    const stack = el("span", { class: "stack" }, ...parts.map(([text, share, kind]) => el("span", { class: kind, style: { "flex-basis": `${100 * share}%` }, title: `${text} ${percent(share)}` }, share > 0.07 ? el("bdi", { text }) : null)));
+    const stack = el("span", { class: "stack", "aria-hidden": "true" }, ...parts.map(([text, share, kind]) => el("span", { class: kind, style: { "flex-basis": `${100 * share}%` }, title: `${text} ${percent(share)}` }, share > 0.07 ? el("bdi", { text }) : null)));
     const label = pieceLabel(target.pieces, at);
-    const node = button("", () => set({ step: at, ...(state.place === "encoder" ? { place: "cross", head: recording.openingHead } : {}) }), { class: "column", tabindex: "-1", "aria-label": `${t("step")} ${at + 1}: ${label} ${percent(recording.probability(at))}` });
+    const node = button("", () => set({ step: at, ...(state.place === "encoder" ? { place: "cross", head: recording.openingHead } : {}) }), { class: "column", tabindex: "-1", title: `${t("step")} ${at + 1}: ${label} ${percent(recording.probability(at))}` });
     node.append(stack, el("bdi", { class: "label", text: label }));
     return node;
   });
