@@ -21,7 +21,8 @@ FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
 READ_ERRORS = """
 const errors = [];
 for (const message of Services.console.getMessageArray()) {
-  if (message instanceof Ci.nsIScriptError && message.sourceName.startsWith(arguments[0])) errors.push(message.errorMessage);
+  const isOfPage = message instanceof Ci.nsIScriptError && message.sourceName.startsWith(arguments[0]);
+  if (isOfPage) errors.push(message.errorMessage);
 }
 return errors;
 """

@@ -42,8 +42,9 @@
   }
   disjoint(all(".tree .pill rect"), "pills", 0.5);
   for (const pill of all(".tree .pill")) if (box(pill.querySelector("text")).width > box(pill.querySelector("rect")).width + 1) { problems.push(`pills: ${name(pill)} is too long`); break; }
-  disjoint(all(".scene text"), "scene", 3);
-  inside(all(".scene text"), document.querySelector(".scene"), "scene", 3);  // boxes of text include room for accents
+  const accents = 0.35 * parseFloat(getComputedStyle(root).fontSize);  // boxes of text include room for accents
+  disjoint(all(".scene text"), "scene", accents);
+  inside(all(".scene text"), document.querySelector(".scene"), "scene", accents);
   siblingsDisjoint("#tab-body .stacked", "tab");
   siblingsDisjoint("#tab-body .panel-head", "tab head");
   siblingsDisjoint("#tab-body .arithmetic", "arithmetic");

@@ -69,11 +69,18 @@ function groupWords(pieces) {
 
 const argmax = (numbers) => numbers.reduce((best, value, at) => (value > numbers[best] ? at : best), 0);
 
+// A text without pieces gets an end token, so that every sentence has a step.
+function completeSentence(sentence) {
+  const { source, target, steps } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
+  if (source.pieces.length && target.pieces.length) return sentence;
+  return { ...sentence, source: complete(source), target: complete(target), steps: target.pieces.length ? steps : [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
+}
+
 // One recorded translation. A map is { rows, columns, numbers }: weights of pieces, row by row.
 class Recording {
   constructor(sentence) {
-    this.sentence = sentence;
-    const { source, target } = sentence;
+    this.sentence = completeSentence(sentence);
+    const { source, target } = this.sentence;
     // A decoder attends to what it has read: the start token, then every piece but the last.
     this.pieces = { source: source.pieces, target: target.pieces, input: [{ text: "<s>" }, ...target.pieces.slice(0, -1)] };
     this.maps = {};

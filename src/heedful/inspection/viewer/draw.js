@@ -36,7 +36,10 @@ const shade = (weight) => scale[Math.round(255 * Math.min(1, Math.max(0, weight)
 const rgb = (weight) => `rgb(${shade(weight).join(",")})`;
 const inkOn = (weight) => { const [r, g, b] = shade(weight); return 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff"; };
 const cssColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize) || 14;
+// Reading a computed style while the page changes is slow, so the size of the root is kept until it may differ.
+let keptRootSize = 0;
+const rootSize = () => (keptRootSize ||= parseFloat(getComputedStyle(document.documentElement).fontSize) || 14);
+const forgetRootSize = () => { keptRootSize = 0; };
 
 function canvas(width, height, attributes) {
   const dots = Math.min(3, window.devicePixelRatio || 1), node = el("canvas", attributes);

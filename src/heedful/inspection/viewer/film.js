@@ -42,7 +42,7 @@ function film(reel, reading) {
     const recording = opened.get(key);
     const parts = [el("p", { class: "readout", text: `${t("training-step")} ${frame.step}${isNumber(frame.chrf) ? `, chrF ${number(frame.chrf, 1)}` : ""}${isNumber(frame.bleu) ? `, BLEU ${number(frame.bleu, 1)}` : ""}` }),
       el("p", { class: "film-source" }, el("bdi", { text: plain(source.text).slice(0, 300) })), el("p", { class: "film-answer" }, el("bdi", { text: plain(take.target.text).slice(0, 300) || "\u2423" }))];
-    if (recording) {  // the head that aligns best in the end, if the film has it
+    if (recording?.maps.cross) {  // the head that aligns best in the end, if the film has it
       const [layers, heads] = recording.maps.cross.shape, has = isNumber(reading?.layer) && reading.layer < layers && reading.head < heads;
       parts.push(labeledMap(recording.wordMap("cross", has ? [reading.layer, reading.head] : null, has ? reading.step ?? "naive" : "naive"), 260));
     }

@@ -21,7 +21,7 @@ function headsGrid() {
   const cards = heads.map((head) => {
     const facts = recording.describeHead(state.place, head), worth = facts.importance, label = facts.label ? t("head-" + facts.label) : "";
     const value = state.sort === "entropy" || state.sort === "diagonality" ? facts[state.sort] : worth;
-    const node = button("", () => set({ head }), { class: "card", "data-head": headName(head), "aria-label": `${headLabel(state.place, head)}${label ? `, ${label}` : ""}`, title: label, tabindex: "-1", ondblclick: () => set({ head, tab: "map" }) });
+    const node = button("", () => set({ head }), { class: "card", "data-head": headName(head), title: `${headLabel(state.place, head)}${label ? `, ${label}` : ""}`, tabindex: "-1", ondblclick: () => set({ head, tab: "map" }) });
     node.append(thumbnail(state.place, head), el("span", { class: "foot-line" }, el("b", { text: headName(head) }), el("small", { class: "role", text: label }),
       worth === null ? null : el("span", { class: "worth-bar", "aria-hidden": "true" }, el("b", { class: worth < 0 ? "negative" : "", style: { width: `${(100 * Math.abs(worth)) / most}%` } })), value === null ? null : el("small", { class: "number", text: number(value) })));
     return node;

@@ -1,4 +1,4 @@
-// The page: layout, tabs, keys, languages, themes. A panel is { node, update(changed), resize? }.
+// The page: layout, tabs, keys, languages, themes. A panel is { node, update(changed), resize?, scroll? }.
 
 const glossary = readJson("glossary");
 const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t("no-film") }), update() {} };
@@ -24,10 +24,12 @@ function dock() {
         if (!by) return;
         event.preventDefault();
         event.stopPropagation();
-        choose(tabs[(at + by + tabs.length) % tabs.length]);
+        const next = (at + by + tabs.length) % tabs.length;
+        event.currentTarget.parentElement.children[next].focus();
+        choose(tabs[next]);
       } }))), el("p", { class: "question", text: t("question-" + name) }));
   const body = el("div", { class: "body", id: "tab-body", "data-tab": name, ...(name === "quiz" ? {} : { role: "tabpanel", "aria-labelledby": `tab-${name}` }) }, inner.node);
-  return { node: el("section", { class: "dock panel", id: "dock", "aria-label": t("question-" + name) }, list, body), update: (changed) => inner.update(changed), resize: () => inner.resize?.() };
+  return { node: el("section", { class: "dock panel", id: "dock", "aria-label": t("question-" + name) }, list, body), update: (changed) => inner.update(changed), resize: () => inner.resize?.(), scroll: () => inner.scroll?.() };
 }
 
 function helpDialog() {
@@ -77,8 +79,10 @@ function replacePanel(name, build) {
   panels[name] = build();
   old.node.replaceWith(panels[name].node);
   if (key) panels[name].node.querySelector(key)?.focus({ preventScroll: true });
-  panels[name].update(new Set(["all", "step"]));
+  panels[name].update(new Set(["all"]));
 }
+// Panels scroll to the current step when all of them have changed: reading a position in between is slow.
+function scrollPanels() { for (const panel of Object.values(panels)) panel.scroll?.(); }
 
 async function renderPage() {
   const turn = ++renderCount, { engine } = context;
@@ -100,8 +104,9 @@ async function renderPage() {
   const notes = el("aside", { class: "notes", "aria-label": t("notes") });
   app.replaceChildren(topBar(), el("main", null, ...Object.values(panels).map((panel) => panel.node)), notes, el("div", { class: "toast", role: "status" }), helpDialog());
   showNotes(notes);
-  const all = new Set(["all", "step"]);
-  for (const panel of Object.values(panels)) panel.update(all);
+  forgetRootSize();
+  for (const panel of Object.values(panels)) panel.update(new Set(["all"]));
+  scrollPanels();
   if (key) app.querySelector(key)?.focus({ preventScroll: true });
 }
 
@@ -116,9 +121,10 @@ listeners.push((changed) => {
     if (isOther || REBUILT_BY[name === "dock" ? dockName : name].some((key) => changed.has(key))) replacePanel(name, build);
     else panels[name].update(changed);
   }
+  if (["step", "slot", "head", "place", "tab"].some((key) => changed.has(key))) scrollPanels();
 });
 
-function resizePanels() { for (const panel of Object.values(panels)) panel.resize?.(); }
+function resizePanels() { forgetRootSize(); for (const panel of Object.values(panels)) panel.resize?.(); }
 document.addEventListener("keydown", (event) => {
   const onSlider = event.target.closest("input[type=range]"), isTyping = event.target.closest("select, input") && !onSlider;
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.target.closest("dialog") || (onSlider && /^(Arrow|Home|End|Page)/.test(event.key))) return;

@@ -64,7 +64,8 @@ function mapPanel() {
   const put = (one, row, column, width, height) => { for (const [key, value] of [["top", row * size.height], ["left", column * size.width], ["width", width], ["height", height]]) one.style.setProperty(key, `${value}px`); };
   return {
     node,
-    resize() { size = null; this.update(new Set(["all"])); },
+    resize() { size = null; sums.resize(); this.update(new Set(["all"])); },
+    scroll() { keepInView(scroller, chosen, [top.offsetHeight, left.offsetWidth]); },
     update(changed) {
       if (!size) layout();
       if (["all", "head", "theme"].some((key) => changed.has(key))) drawMap();
@@ -73,7 +74,6 @@ function mapPanel() {
       put(chosen, row, state.slot, size.width, size.height);
       tag.textContent = cellName();
       showCell(row, state.slot);
-      keepInView(scroller, chosen, [top.offsetHeight, left.offsetWidth]);
       [...top.children].forEach((one, at) => one.classList.toggle("now", at === state.slot));
       [...left.children].forEach((one, at) => one.classList.toggle("now", at === row));
       sums.update(changed);
@@ -111,7 +111,7 @@ function cellNumbers(recording) {
 function arithmetic() {
   const { recording } = context, body = el("div", { class: "arithmetic" });
   const columns = recording.columnPieces(state.place), rows = recording.rowPieces(state.place);
-  let shown = "", frame = () => {};
+  let shown = "", room = null, frame = () => {};
   const stop = () => { cancelAnimationFrame(sceneTimer); sceneTimer = null; };
   const playScenes = () => {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) { set({ scene: state.scene >= SCENES ? 1 : Math.floor(state.scene) + 1 }); return; }
@@ -143,8 +143,9 @@ function arithmetic() {
         if (index === at) one.setAttribute("aria-current", "step"); else one.removeAttribute("aria-current");
       });
       scrub.show(state.scene);
-      drawing.replaceChildren(drawScene(at, share, numbers, { width: Math.max(280, drawing.clientWidth || 500), height: Math.max(150, drawing.clientHeight || 220), unit: rootSize(), columns, rows }));
       sentence.replaceChildren(...sceneSentence(at, numbers));
+      room ??= { width: Math.max(280, drawing.clientWidth || 500), height: Math.max(150, drawing.clientHeight || 220), unit: rootSize() };
+      drawing.replaceChildren(drawScene(at, share, numbers, { ...room, columns, rows }));
       sentence.dataset.score = String(numbers.score);
       sentence.dataset.weight = String(numbers.weights[state.slot]);
     };
@@ -160,6 +161,7 @@ function arithmetic() {
   };
   return {
     node: body,
+    resize() { room = null; },
     update(changed) {
       const key = `${state.place} ${state.head} ${currentRow()} ${state.slot} ${state.lang} ${state.theme}`;
       if (key !== shown || changed.has("all")) build();

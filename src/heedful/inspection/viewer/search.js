@@ -23,7 +23,7 @@ function searchPanel() {
     ...drawn.map((node) => el("option", { value: node.index, text: `${node.step}. ${candidateLabel(node.text)} (${t("fate-" + node.fate)})` })));
   const searchName = t("search-" + tree.kind) === "search-" + tree.kind ? brief(tree.kind, 40) : t("search-" + tree.kind);
   const legend = el("p", { class: "legend", "aria-hidden": "true" }, ...[["answer", "answer"], ["kept", "kept"], ...(isSampled ? [] : [["greedy", "greedy"]]), ["pruned", isSampled ? "not-drawn" : "pruned"]].flatMap(([style, name]) => [el("span", { class: `pill ${style}` }), el("small", { text: t(name) })]));
-  const side = el("div", { class: "stacked side" }, el("h3", { text: t(isSampled ? "drawn" : "finished") }), finished, facts,
+  const side = el("div", { class: "stacked side", tabindex: "0", role: "group", "aria-label": t(isSampled ? "drawn" : "finished") }, el("h3", { text: t(isSampled ? "drawn" : "finished") }), finished, facts,
     isNumber(tree.greedy_score) && tree.greedy !== undefined ? el("p", { class: "greedy-line" }, el("small", { text: `${t("greedy-says")} ` }), el("bdi", { text: plain(tree.greedy).slice(0, 300) }), el("small", { text: ` ${number(tree.greedy_score, 3)}${tree.greedy === recording.sentence.target.text ? `, ${t("same")}` : ""}` })) : null,
     reference ? el("p", { class: "verdict" }, el("small", { text: `${t("reference")} ` }), el("bdi", { text: plain(reference.text).slice(0, 300) }), el("small", { text: ` ${number(reference.score, 3)} ` }), el("strong", { text: t("verdict-" + reference.verdict) })) : null,
     el("small", { class: "rule", text: `${searchName}${tree.size > 1 ? ` ${tree.size}` : ""} \u00b7 ${t("score")} = ${brief(tree.length || "log p", 60)}` }));
@@ -55,15 +55,17 @@ function searchPanel() {
   };
   return {
     node,
-    resize() { shapes = null; this.update(new Set(["all", "step"])); },
-    update(changed) {
+    resize() { shapes = null; this.update(); },
+    update() {
       if (!shapes) draw();
       const at = nodes[state.node]?.step <= steps ? state.node : tree.best ?? 0, one = nodes[at];
       for (const shape of drawing.querySelectorAll(".selected")) shape.classList.remove("selected");
       shapes.get(at)?.classList.add("selected");
       list.value = String(at);
       facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)} \u00b7 ${t("rank")} ${one.rank + 1} \u00b7 ${t("fate-" + one.fate)}${one.why ? `: ${plain(words["why: " + one.why] ?? one.why)}` : ""}` }));
-      if (changed.has("step") && steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;
+    },
+    scroll() {
+      if (steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;
     },
   };
 }

@@ -31,7 +31,7 @@ function slider(label, min, max, step, value, act, attributes) {
   return node;
 }
 
-const isNarrow = () => matchMedia("(max-width: 860px)").matches;
+const narrowPage = matchMedia("(max-width: 860px)"), isNarrow = () => narrowPage.matches;
 
 function stage() {
   const { recording } = context, { place } = state, rows = recording.rowPieces(place), columns = recording.columnPieces(place);
@@ -129,7 +129,7 @@ function stage() {
       const weight = weights && !isHidden ? weights[at] : 0, isTinted = weight > 0.015;
       put(one, "background-color", isTinted ? rgb(weight) : "");
       put(one, "color", isTinted ? inkOn(weight) : "");
-      put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(3) : "0");
+      put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
       const text = weight >= 0.03 ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
       one.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && state.slot === at && !isHidden);
@@ -160,9 +160,9 @@ function stage() {
     const best = strongest(side, at).flatMap(([text, weight], index) => [index ? ", " : "", el("b", null, el("bdi", { text: brief(text, 20) })), ` ${percent(weight)}`]);
     return [t(side === "target" ? (place === "encoder" ? "reading-it" : "saying") : "seen-by", ""), " ", el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "target" ? "looks-at" : "in")} `, ...best];
   };
-  const keepVisible = () => keepInView(scroller, target[state.step].node);
   return {
     node,
+    scroll() { if (!isNarrow()) keepInView(scroller, target[state.step].node); },
     resize() { places = null; this.update(new Set(["all"])); },
     update(changed) {
       if (!places) measure();
@@ -177,7 +177,6 @@ function stage() {
       const shownText = state.quiz ? `${sentence.target.pieces.slice(0, Math.min(state.step + 1, hiddenFrom())).map((one) => (isSpecial(one) ? "" : one.text)).join("").trim()} \u2026` : sentence.target.text;
       answer.firstChild.textContent = plain(shownText).slice(0, 600) || "\u2423";
       if (changed.has("quiz") || changed.has("step") || changed.has("all") || changed.has("answered")) showQuizBar(quizBar, head);
-      if (changed.has("step") && !isNarrow()) keepVisible();
     },
   };
 }
