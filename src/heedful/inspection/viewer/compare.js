@@ -8,18 +8,18 @@ function comparePanel() {
   }
   const chosen = () => (others.some(([, at]) => at === state.other) ? state.other : others[0][1]), body = el("div", { class: "two compare" });
   const node = el("div", { class: "stacked" }, others.length > 1 ? el("div", { class: "panel-head" }, choice(t("against"), others.map(([sentence, at]) => [String(at), brief(sentence.name, 40)]), String(chosen()), (at) => set({ other: Number(at) }))) : null, body);
-  const answerOf = (one, from) => el("p", { class: "compared", dir: rightToLeft(one.sentence.target.text) ? "rtl" : "ltr" }, ...groupWords(one.pieces.target).filter((group) => !group.special).map((group) => {
-    const share = Math.exp(group.members.reduce((sum, at) => sum + one.sentence.steps[at].logp, 0));
+  const answerOf = (answer, from) => el("p", { class: "compared", dir: rightToLeft(answer.sentence.target.text) ? "rtl" : "ltr" }, ...groupWords(answer.pieces.target).filter((group) => !group.special).map((group) => {
+    const share = Math.exp(group.members.reduce((sum, at) => sum + answer.sentence.steps[at].logp, 0));
     return el("span", { class: `compared-word${group.members.some((at) => at >= from) ? " differs" : ""}`, title: `${t("probability")} ${percent(share)}` }, el("bdi", { text: brief(group.text, 24) }), el("i", { style: { transform: `scaleX(${share.toFixed(3)})` } }));
   }));
-  const rule = (one) => one.sentence.tree?.length ?? "";
+  const rule = (answer) => answer.sentence.tree?.length ?? "";
   const draw = async () => {
     const other = await engine.answer(chosen()), from = firstDifference(recording, other);
     const same = from >= recording.pieces.target.length && from >= other.pieces.target.length, comparable = rule(recording) === rule(other);  // scores by different rules are not
     const summary = same ? t("same-answer") : t("they-part", from + 1);
-    const column = (one, title) => [el("div", { class: "panel-head" }, el("h3", { text: brief(title, 40) }), el("small", { text: `log p ${number(one.sentence.logp)}${comparable ? ` \u00b7 ${t("score")} ${number(one.sentence.score, 3)}` : ""}` })), answerOf(one, from),
-      one.attendsToWords ? labeledMap(one.wordMap("cross", sameShape(one) ? (state.place === "cross" ? state.head : recording.openingHead) : one.openingHead, state.reading), Math.max(200, (body.clientHeight || 330) - 11 * rootSize())) : el("p", { class: "remark", text: t("blind") })];
-    const sameShape = (one) => String(one.maps.cross?.shape.slice(0, 2)) === String(recording.maps.cross?.shape.slice(0, 2));
+    const column = (answer, title) => [el("div", { class: "panel-head" }, el("h3", { text: brief(title, 40) }), el("small", { text: `log p ${number(answer.sentence.logp)}${comparable ? ` \u00b7 ${t("score")} ${number(answer.sentence.score, 3)}` : ""}` })), answerOf(answer, from),
+      answer.attendsToWords ? labeledMap(answer.wordMap("cross", sameShape(answer) ? (state.place === "cross" ? state.head : recording.openingHead) : answer.openingHead, state.reading), Math.max(200, (body.clientHeight || 330) - 11 * rootSize())) : el("p", { class: "remark", text: t("blind") })];
+    const sameShape = (answer) => String(answer.maps.cross?.shape.slice(0, 2)) === String(recording.maps.cross?.shape.slice(0, 2));
     body.replaceChildren(el("p", { class: "summary", text: summary }), el("div", { class: "stacked" }, ...column(recording, recording.sentence.name)), el("div", { class: "stacked" }, ...column(other, other.sentence.name)));
   };
   return { node, update(changed) { if (["other", "all", "head", "reading"].some((key) => changed.has(key))) draw(); } };

@@ -209,10 +209,10 @@ class Recording {
 const alignedRow = (place, reading, step, rows) => Math.min(step + (place === "cross" && reading === "shifted" ? 1 : 0), rows - 1);
 
 async function decodeLayer(layer) {
-  const found = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
+  const decoded = { score: layer.score, normalizer: layer.normalizer ?? layer.normalize ?? layer.normalise ?? "soft" };  // the last two: older traces
   const parts = ["queries", "keys", "values", "scores", "energy", "moved"].filter((part) => layer[part]);
-  await Promise.all(parts.map(async (part) => { found[part] = await decode(layer[part]); }));
-  return found;
+  await Promise.all(parts.map(async (part) => { decoded[part] = await decode(layer[part]); }));
+  return decoded;
 }
 
 const MASKED = -6e4;  // lower scores are masked: half precision ends at -65504

@@ -6,7 +6,7 @@ function fill(node, attributes, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "text") node.textContent = value;
-    else if (name === "style") for (const [key, one] of Object.entries(value)) node.style.setProperty(key, one);
+    else if (name === "style") for (const [key, entry] of Object.entries(value)) node.style.setProperty(key, entry);
     else if (name === "value") node.value = value;
     else node.setAttribute(name, value === true ? "" : value);
   }

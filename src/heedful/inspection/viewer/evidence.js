@@ -6,7 +6,7 @@ function evidencePanel() {
   const parts = [recording.contributions.erasure || recording.contributions.gradients ? contributionsTable() : null, Object.keys(deletion).length ? deletionCurves(deletion) : null,
     lens.length ? lensTable(lens) : null, Object.keys(neighbors).length ? neighborLists(neighbors) : null].filter(Boolean);
   if (!parts.length) return { node: el("p", { class: "remark", text: t("no-evidence") }), update() {} };
-  return { node: el("div", { class: "evidence" }, ...parts.map((one) => one.node)), update(changed) { for (const one of parts) one.update(changed); } };
+  return { node: el("div", { class: "evidence" }, ...parts.map((part) => part.node)), update(changed) { for (const part of parts) part.update(changed); } };
 }
 const card = (title, note, shape, ...children) => el("section", { class: `stacked ${shape}` }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
 

@@ -61,7 +61,7 @@ function mapPanel() {
     weight.textContent = percent(currentMap().at(row, column));
     weight.dataset.weight = currentMap().at(row, column).toFixed(5);
   };
-  const put = (one, row, column, width, height) => { for (const [key, value] of [["top", row * size.height], ["left", column * size.width], ["width", width], ["height", height]]) one.style.setProperty(key, `${value}px`); };
+  const put = (element, row, column, width, height) => { for (const [key, value] of [["top", row * size.height], ["left", column * size.width], ["width", width], ["height", height]]) element.style.setProperty(key, `${value}px`); };
   return {
     node,
     resize() { size = null; sums.resize(); this.update(new Set(["all"])); },
@@ -74,8 +74,8 @@ function mapPanel() {
       put(chosen, row, state.slot, size.width, size.height);
       tag.textContent = cellName();
       showCell(row, state.slot);
-      [...top.children].forEach((one, at) => one.classList.toggle("now", at === state.slot));
-      [...left.children].forEach((one, at) => one.classList.toggle("now", at === row));
+      [...top.children].forEach((element, at) => element.classList.toggle("now", at === state.slot));
+      [...left.children].forEach((element, at) => element.classList.toggle("now", at === row));
       sums.update(changed);
     },
   };
@@ -135,12 +135,12 @@ function arithmetic() {
     const steps = names.map((name, at) => button(`${at + 1}  ${name}`, () => { stop(); set({ scene: at + 1 }); }, { "data-key": `scene-${at + 1}` }));
     const drawing = el("div", { class: "scene" }), sentence = el("p", { class: "equation", "aria-live": "polite" });
     const scrub = slider(t("scene"), 0, SCENES, 0.01, state.scene, (scene) => { stop(); set({ scene }); }, { "data-key": "scene" });
-    body.replaceChildren(el("div", { class: "scenes" }, iconButton("play", t("play"), () => (sceneTimer ? stop() : playScenes()), { class: "icon main", "data-key": "play-scenes" }), el("ol", null, ...steps.map((one) => el("li", null, one)))), el("p", { class: "formula", text: `${FORMULAS[numbers.layer.score]}, ${numbers.layer.normalizer === "hard" ? "a = argmax e" : "a = softmax(e)"}, c = \u03a3 a v` }), drawing, sentence, scrub);
+    body.replaceChildren(el("div", { class: "scenes" }, iconButton("play", t("play"), () => (sceneTimer ? stop() : playScenes()), { class: "icon main", "data-key": "play-scenes" }), el("ol", null, ...steps.map((element) => el("li", null, element)))), el("p", { class: "formula", text: `${FORMULAS[numbers.layer.score]}, ${numbers.layer.normalizer === "hard" ? "a = argmax e" : "a = softmax(e)"}, c = \u03a3 a v` }), drawing, sentence, scrub);
     frame = () => {
       const at = Math.min(SCENES - 1, Math.max(0, Math.ceil(state.scene) - 1)), share = Math.max(0, Math.min(1, state.scene - at));
-      steps.forEach((one, index) => {
-        one.style.setProperty("--filled", `${index < at ? 100 : index === at ? 100 * share : 0}%`);
-        if (index === at) one.setAttribute("aria-current", "step"); else one.removeAttribute("aria-current");
+      steps.forEach((element, index) => {
+        element.style.setProperty("--filled", `${index < at ? 100 : index === at ? 100 * share : 0}%`);
+        if (index === at) element.setAttribute("aria-current", "step"); else element.removeAttribute("aria-current");
       });
       scrub.show(state.scene);
       sentence.replaceChildren(...sceneSentence(at, numbers));

@@ -34,21 +34,21 @@ function searchPanel() {
     columnWidth = Math.max(3.4 * unit, ((drawing.clientWidth || 700) - 0.6 * unit) / fits);
     const width = Math.max(drawing.clientWidth || 700, columnWidth * steps), height = Math.max((drawing.clientHeight || 260) - (width > drawing.clientWidth ? 14 : 2), most * 1.25 * unit);
     const lineHeight = height / most, pillHeight = Math.min(lineHeight * 0.84, 1.8 * unit), size = Math.min(1.02 * unit, pillHeight * 0.66), places = new Map();
-    byStep.forEach((column, at) => column.forEach((one, row) => {
-      const label = candidateLabel(one.text), fitted = Math.min(columnWidth * 0.8, Math.max(pillHeight * 1.1, label.length * size * 0.56 + size * 1.2));
-      places.set(one.index, { x: at * columnWidth + 2, y: (row + 0.5) * lineHeight, width: fitted, size: Math.min(size, (fitted - size * 0.6) / Math.max(1, label.length * 0.54)), label });
+    byStep.forEach((column, at) => column.forEach((candidate, row) => {
+      const label = candidateLabel(candidate.text), fitted = Math.min(columnWidth * 0.8, Math.max(pillHeight * 1.1, label.length * size * 0.56 + size * 1.2));
+      places.set(candidate.index, { x: at * columnWidth + 2, y: (row + 0.5) * lineHeight, width: fitted, size: Math.min(size, (fitted - size * 0.6) / Math.max(1, label.length * 0.54)), label });
     }));
     const edges = [], pills = [];
     shapes = new Map();
-    for (const one of [...drawn].sort((a, b) => "pruned kept answer".indexOf(kind(a)) - "pruned kept answer".indexOf(kind(b)))) {
-      const to = places.get(one.index), from = one.parent === null ? null : places.get(one.parent);
+    for (const candidate of [...drawn].sort((a, b) => "pruned kept answer".indexOf(kind(a)) - "pruned kept answer".indexOf(kind(b)))) {
+      const to = places.get(candidate.index), from = candidate.parent === null ? null : places.get(candidate.parent);
       if (from) {
         const x = from.x + from.width, bend = Math.max(8, (to.x - x) * 0.55);
-        edges.push(svg("path", { class: `edge ${kind(one)}`, d: `M${x} ${from.y}C${x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x} ${to.y}`, "stroke-width": kind(one) === "pruned" ? 1 : (1 + 2.6 * Math.exp(one.logp)).toFixed(2) }));
+        edges.push(svg("path", { class: `edge ${kind(candidate)}`, d: `M${x} ${from.y}C${x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x} ${to.y}`, "stroke-width": kind(candidate) === "pruned" ? 1 : (1 + 2.6 * Math.exp(candidate.logp)).toFixed(2) }));
       }
-      const shape = svg("g", { class: `pill ${kind(one)}${isEnd(one) ? " end" : ""}${!isSampled && greedy.has(one.index) && !answer.has(one.index) ? " greedy" : ""}`, "data-node": one.index, onclick: () => set({ node: one.index, ...(state.place !== "encoder" ? { step: Math.min(one.step - 1, recording.pieces.target.length - 1) } : {}) }) },
-        svg("rect", { x: to.x, y: to.y - pillHeight / 2, width: to.width, height: pillHeight, rx: pillHeight / 2 }), svg("text", { x: to.x + to.width / 2, y: to.y + to.size * 0.34, "font-size": to.size.toFixed(1), text: to.label }), svg("title", { text: `${plain(textOf(one.index)).slice(0, 200)} \u00b7 ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)}` }));
-      shapes.set(one.index, shape);
+      const shape = svg("g", { class: `pill ${kind(candidate)}${isEnd(candidate) ? " end" : ""}${!isSampled && greedy.has(candidate.index) && !answer.has(candidate.index) ? " greedy" : ""}`, "data-node": candidate.index, onclick: () => set({ node: candidate.index, ...(state.place !== "encoder" ? { step: Math.min(candidate.step - 1, recording.pieces.target.length - 1) } : {}) }) },
+        svg("rect", { x: to.x, y: to.y - pillHeight / 2, width: to.width, height: pillHeight, rx: pillHeight / 2 }), svg("text", { x: to.x + to.width / 2, y: to.y + to.size * 0.34, "font-size": to.size.toFixed(1), text: to.label }), svg("title", { text: `${plain(textOf(candidate.index)).slice(0, 200)} \u00b7 ${percent(Math.exp(candidate.logp))} \u00b7 log p ${number(candidate.total)}` }));
+      shapes.set(candidate.index, shape);
       pills.push(shape);
     }
     drawing.replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, ...edges, ...pills));
@@ -58,11 +58,11 @@ function searchPanel() {
     resize() { shapes = null; this.update(); },
     update() {
       if (!shapes) draw();
-      const at = nodes[state.node]?.step <= steps ? state.node : tree.best ?? 0, one = nodes[at];
+      const at = nodes[state.node]?.step <= steps ? state.node : tree.best ?? 0, candidate = nodes[at];
       for (const shape of drawing.querySelectorAll(".selected")) shape.classList.remove("selected");
       shapes.get(at)?.classList.add("selected");
       list.value = String(at);
-      facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(one.logp))} \u00b7 log p ${number(one.total)} \u00b7 ${t("rank")} ${one.rank + 1} \u00b7 ${t("fate-" + one.fate)}${one.why ? `: ${plain(words["why: " + one.why] ?? one.why)}` : ""}` }));
+      facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(candidate.logp))} \u00b7 log p ${number(candidate.total)} \u00b7 ${t("rank")} ${candidate.rank + 1} \u00b7 ${t("fate-" + candidate.fate)}${candidate.why ? `: ${plain(words["why: " + candidate.why] ?? candidate.why)}` : ""}` }));
     },
     scroll() {
       if (steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;

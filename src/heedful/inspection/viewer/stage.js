@@ -64,7 +64,7 @@ function stage() {
     iconButton("next", t("next-step"), () => move(1), { "data-key": "next" }), scrub, count, answer);
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
-  for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: one }, at) => one.addEventListener("keydown", (event) => {
+  for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: element }, at) => element.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by || !nodes[at + by]) return;
     event.preventDefault();
@@ -75,8 +75,8 @@ function stage() {
   let places = null, sheet = null, colors = null, covered = null;
   const measure = () => {
     const box = board.getBoundingClientRect(), across = isNarrow();
-    const anchor = (nodes, end) => nodes.map(({ node: one }) => {
-      const at = one.getBoundingClientRect();
+    const anchor = (nodes, end) => nodes.map(({ node: element }) => {
+      const at = element.getBoundingClientRect();
       return across ? [(end ? at.left - 2 : at.right + 2) - box.left, at.top + at.height / 2 - box.top] : [at.left + at.width / 2 - box.left, (end ? at.top - 1 : at.bottom + 1) - box.top];
     });
     places = { source: anchor(source, false), target: anchor(target, true), across };
@@ -120,33 +120,33 @@ function stage() {
     covered = { key, sums };
     return sums;
   };
-  const put = (one, name, value) => { if (one[name] !== value) { one[name] = value; one.style.setProperty(name, value); } };
+  const put = (element, name, value) => { if (element[name] !== value) { element[name] = value; element.style.setProperty(name, value); } };
   const paint = () => {
     const row = state.hover?.side === "target" ? state.hover.at : state.step, hides = hiddenFrom(), isHidden = row >= hides;
     const weights = hasLinks ? currentMap().row(currentRow(row)) : null, sums = hasLinks ? coverage()[Math.min(currentRow(state.step), numRows() - 1) + (isHidden ? 0 : 1)] : null;
     const isLast = state.step === rows.length - 1 && !state.quiz && place === "cross";
-    source.forEach(({ node: one, bar, share }, at) => {
+    source.forEach(({ node: element, bar, share }, at) => {
       const weight = weights && !isHidden ? weights[at] : 0, isTinted = weight > 0.015;
-      put(one, "background-color", isTinted ? rgb(weight) : "");
-      put(one, "color", isTinted ? inkOn(weight) : "");
+      put(element, "background-color", isTinted ? rgb(weight) : "");
+      put(element, "color", isTinted ? inkOn(weight) : "");
       put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
       const text = weight >= 0.03 ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
-      one.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && state.slot === at && !isHidden);
-      one.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
-      one.tabIndex = at === state.slot ? 0 : -1;
+      element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && state.slot === at && !isHidden);
+      element.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
+      element.tabIndex = at === state.slot ? 0 : -1;
     });
-    target.forEach(({ node: one, bar, label, text, title }, at) => {
+    target.forEach(({ node: element, bar, label, text, title }, at) => {
       const isNow = at === state.step;
-      if (isNow !== (one.getAttribute("aria-current") === "step")) { if (isNow) one.setAttribute("aria-current", "step"); else one.removeAttribute("aria-current"); }
+      if (isNow !== (element.getAttribute("aria-current") === "step")) { if (isNow) element.setAttribute("aria-current", "step"); else element.removeAttribute("aria-current"); }
       const isConcealed = Boolean(state.quiz) && at >= (state.quiz === "word" ? hides : Math.max(hides, state.step + 1));
-      if (isConcealed !== one.classList.contains("concealed")) {
-        one.classList.toggle("concealed", isConcealed);
+      if (isConcealed !== element.classList.contains("concealed")) {
+        element.classList.toggle("concealed", isConcealed);
         label.textContent = isConcealed ? "?" : text;
-        one.title = isConcealed ? "" : title;
+        element.title = isConcealed ? "" : title;
       }
       put(bar, "--part", isConcealed || place === "encoder" || at >= recording.sentence.steps.length ? "0" : recording.probability(at).toFixed(3));
-      one.tabIndex = isNow ? 0 : -1;
+      element.tabIndex = isNow ? 0 : -1;
     });
   };
   const strongest = (side, at) => {
@@ -174,7 +174,7 @@ function stage() {
       tag.textContent = hasLinks ? cellName() : "";
       tag.hidden = !hasLinks;
       readout.replaceChildren(...describe());
-      const shownText = state.quiz ? `${sentence.target.pieces.slice(0, Math.min(state.step + 1, hiddenFrom())).map((one) => (isSpecial(one) ? "" : one.text)).join("").trim()} \u2026` : sentence.target.text;
+      const shownText = state.quiz ? `${sentence.target.pieces.slice(0, Math.min(state.step + 1, hiddenFrom())).map((element) => (isSpecial(element) ? "" : element.text)).join("").trim()} \u2026` : sentence.target.text;
       answer.firstChild.textContent = plain(shownText).slice(0, 600) || "\u2423";
       if (changed.has("quiz") || changed.has("step") || changed.has("all") || changed.has("answered")) showQuizBar(quizBar, head);
     },
@@ -203,12 +203,12 @@ function linkMenu() {
 // Links in Pharaoh format (source word-target word), also shown, because a frame may not use the clipboard.
 function pharaohLinks() {
   const map = context.recording.wordMap(state.place, state.head, state.reading), position = (groups, at) => groups.slice(0, at).filter((group) => !group.special).length;
-  const found = [];
+  const links = [];
   map.rows.forEach((row, y) => map.columns.forEach((column, x) => {
     const isBest = map.columns.every((_, other) => map.at(y, other) <= map.at(y, x));
-    if (!row.special && !column.special && map.at(y, x) >= Math.max(0.01, state.least) && (state.link === "soft" || isBest)) found.push([position(map.columns, x), position(map.rows, y)]);
+    if (!row.special && !column.special && map.at(y, x) >= Math.max(0.01, state.least) && (state.link === "soft" || isBest)) links.push([position(map.columns, x), position(map.rows, y)]);
   }));
-  return found.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair.join("-")).join(" ");
+  return links.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair.join("-")).join(" ");
 }
 async function copyLinks() {
   const links = pharaohLinks();

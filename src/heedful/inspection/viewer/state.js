@@ -37,7 +37,7 @@ const formatters = {
 };
 const parseIndex = (text) => Math.max(0, (Number.parseInt(text, 10) || 1) - 1);
 const parsers = {
-  head: (text) => { const found = /^(\d+)\.(\d+)$/.exec(text); return found && found[1] > 0 && found[2] > 0 ? [found[1] - 1, found[2] - 1] : null; },
+  head: (text) => { const match = /^(\d+)\.(\d+)$/.exec(text); return match && match[1] > 0 && match[2] > 0 ? [match[1] - 1, match[2] - 1] : null; },
   step: parseIndex, slot: parseIndex, sentence: parseIndex, frame: parseIndex, take: parseIndex, slide: parseIndex, least: Number, scene: Number,
 };
 const ADDRESS_KEYS = ["sentence", "step", "slot", "place", "head", "tab", "reading", "link", "least", "sort", "scene", "frame", "take", "slide", "theme", "lang"];
@@ -55,30 +55,30 @@ function writeAddress() {
 }
 
 function parseState(text) {
-  const found = {};
+  const parsed = {};
   for (const part of text.split("&")) {
     const [key, value] = part.split("=");
     if (!ADDRESS_KEYS.includes(key) || value === undefined) continue;
-    try { found[key] = (parsers[key] ?? String)(decodeURIComponent(value)); } catch { /* not ours */ }
+    try { parsed[key] = (parsers[key] ?? String)(decodeURIComponent(value)); } catch { /* not ours */ }
   }
-  for (const [key, values] of Object.entries(ALLOWED)) if (key in found && !values.includes(found[key])) delete found[key];
-  for (const key of ["least", "scene"]) if (key in found && !Number.isFinite(found[key])) delete found[key];
-  return found;
+  for (const [key, values] of Object.entries(ALLOWED)) if (key in parsed && !values.includes(parsed[key])) delete parsed[key];
+  for (const key of ["least", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
+  return parsed;
 }
 const stateFromAddress = () => parseState(location.hash.slice(1));
 
 // The nearest state that exists for a recording: an address can contain anything.
 function clampState(wanted, count, recording) {
-  const most = (value, length) => Math.max(0, Math.min(value, length - 1)), found = { ...wanted };
-  found.least = Math.max(0, Math.min(0.6, found.least));
-  found.scene = Math.max(0, Math.min(5, found.scene));
-  found.sentence = most(found.sentence, count);
-  if (!recording) return found;
-  if (!recording.places.includes(found.place)) found.place = recording.maps.cross ? "cross" : recording.places[0] ?? "cross";
-  found.step = most(found.step, recording.rowPieces(found.place).length);
-  if (!recording.maps[found.place]) return { ...found, head: null, slot: 0 };
-  const [layers, heads, , columns] = recording.maps[found.place].shape;
-  if (found.head && (found.head[0] >= layers || found.head[1] >= heads)) found.head = null;
-  found.slot = most(found.slot, columns);
-  return found;
+  const most = (value, length) => Math.max(0, Math.min(value, length - 1)), clamped = { ...wanted };
+  clamped.least = Math.max(0, Math.min(0.6, clamped.least));
+  clamped.scene = Math.max(0, Math.min(5, clamped.scene));
+  clamped.sentence = most(clamped.sentence, count);
+  if (!recording) return clamped;
+  if (!recording.places.includes(clamped.place)) clamped.place = recording.maps.cross ? "cross" : recording.places[0] ?? "cross";
+  clamped.step = most(clamped.step, recording.rowPieces(clamped.place).length);
+  if (!recording.maps[clamped.place]) return { ...clamped, head: null, slot: 0 };
+  const [layers, heads, , columns] = recording.maps[clamped.place].shape;
+  if (clamped.head && (clamped.head[0] >= layers || clamped.head[1] >= heads)) clamped.head = null;
+  clamped.slot = most(clamped.slot, columns);
+  return clamped;
 }

@@ -102,7 +102,7 @@ function strip() {
     el("div", { class: "node" }, el("b", { text: t("softmax") }), said), card);
   // One stop for Tab; arrow keys go from head to head.
   node.addEventListener("keydown", (event) => {
-    const at = buttons.findIndex((one) => one.node === event.target), by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const at = buttons.findIndex((entry) => entry.node === event.target), by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (at < 0 || !by) return;
     event.preventDefault();
     event.stopPropagation();
@@ -115,7 +115,7 @@ function strip() {
     const groups = [...node.querySelectorAll(".heads")], unit = rootSize();
     if (!groups.length || isNarrow()) return;
     const tryHeads = (size, lines) => {
-      for (const one of groups) one.style.setProperty("--columns", String(Math.ceil(one.children.length / lines)));
+      for (const entry of groups) entry.style.setProperty("--columns", String(Math.ceil(entry.children.length / lines)));
       node.style.setProperty("--head", `${size}px`);
       return node.scrollWidth <= node.clientWidth;
     };
@@ -135,12 +135,12 @@ function strip() {
     update(changed) {
       if (!isFitted) { fitHeads(); isFitted = true; }
       if (changed.has("place") || changed.has("head") || changed.has("all")) {
-        for (const one of buttons) {
-          const isCurrent = one.place === state.place && sameHead(one.head, state.head);
-          one.node.setAttribute("aria-current", String(isCurrent));
-          one.node.tabIndex = isCurrent || (!state.head && one === buttons[0]) ? 0 : -1;
+        for (const entry of buttons) {
+          const isCurrent = entry.place === state.place && sameHead(entry.head, state.head);
+          entry.node.setAttribute("aria-current", String(isCurrent));
+          entry.node.tabIndex = isCurrent || (!state.head && entry === buttons[0]) ? 0 : -1;
         }
-        for (const one of node.querySelectorAll(".heads")) one.classList.toggle("all", !state.head && one.dataset.place === state.place);
+        for (const entry of node.querySelectorAll(".heads")) entry.classList.toggle("all", !state.head && entry.dataset.place === state.place);
         all.setAttribute("aria-pressed", String(!state.head));
         const worthOf = recording.importance(state.place, state.head);
         worth.textContent = t("showing") + (worthOf === null ? "" : ` \u00b7 ${t("worth", number(worthOf))}`);
