@@ -462,6 +462,17 @@ def test_an_address_opens_what_it_names(chromium, tmp_path):
         assert tab.evaluate(READ_CELL)["step"] == 1
 
 
+def test_an_address_keeps_the_first_slot(chromium, tmp_path):
+    steps, options, opening = OPENINGS["the least probable word"]
+    path = save_page(tmp_path, answer_of(*steps, **options))
+    with opened(chromium, path, f"#lang=en&tab=map&step={opening}&slot=1") as tab:
+        press(tab, "h")
+        settled(tab, ADDRESS)
+        cell = tab.evaluate(READ_CELL)
+        assert (cell["step"], cell["slot"]) == (opening - 1, 0)
+        assert "slot=1" in cell["hash"]
+
+
 BROKEN = (
     "#step=999&head=0.1&place=nowhere&lang=xx&slot=0&sentence=9&least=x&scene=NaN&x=%",
     "#step=-4&slot=99999999999999999999&head=9.9&place=encoder&tab=&scene=1e9&least=Infinity",
