@@ -81,7 +81,7 @@ function replacePanel(name, build) {
   if (key) panels[name].node.querySelector(key)?.focus({ preventScroll: true });
   panels[name].update(new Set(["all"]));
 }
-// Panels scroll to the current step when all of them have changed: reading a position in between is slow.
+// Panels scroll to the current step in the frame after a change, because reading a position before the layout is done is slow.
 function scrollPanels() { for (const panel of Object.values(panels)) panel.scroll?.(); }
 
 async function renderPage() {
@@ -121,7 +121,7 @@ listeners.push((changed) => {
     if (isOther || REBUILT_BY[name === "dock" ? dockName : name].some((key) => changed.has(key))) replacePanel(name, build);
     else panels[name].update(changed);
   }
-  if (["step", "slot", "head", "place", "tab"].some((key) => changed.has(key))) scrollPanels();
+  if (["step", "slot", "head", "place", "tab"].some((key) => changed.has(key))) requestAnimationFrame(scrollPanels);
 });
 
 function resizePanels() { forgetRootSize(); for (const panel of Object.values(panels)) panel.resize?.(); }
