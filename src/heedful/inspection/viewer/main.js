@@ -133,7 +133,7 @@ document.addEventListener("keydown", (event) => {
   const inLecture = { ArrowRight: () => openSlide(state.slide + 1), PageDown: () => openSlide(state.slide + 1), " ": onButton ? null : () => openSlide(state.slide + 1), ArrowLeft: () => openSlide(state.slide - 1), PageUp: () => openSlide(state.slide - 1), Escape: () => openSlide(null), n: () => document.querySelector("[data-key=notes]").click() };
   const inQuiz = { Enter: onButton ? null : () => document.querySelector("[data-key=next-question]")?.click(), ArrowRight: () => document.querySelector("[data-key=next-question]")?.click(), Escape: () => startQuiz(""), q: () => startQuiz("") };
   const normal = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing), ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1), m: () => set({ head: state.head ? null : context.recording.openingHead }),
-    n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(context.recording.attendsToWords ? "look" : "word"), l: () => openSlide(0) };
+    n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(quizKinds(context.recording)[0] ?? ""), l: () => openSlide(0) };
   const tab = /^[1-7]$/.test(event.key) && !state.quiz && state.slide === null ? availableTabs()[event.key - 1] : null;
   const act = tab ? () => set({ tab }) : always[event.key] ?? (context.recording ? (state.slide !== null ? inLecture : state.quiz ? inQuiz : normal)[event.key] : null);
   if (!act) return;

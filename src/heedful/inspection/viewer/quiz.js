@@ -3,6 +3,10 @@
 const quizScore = { right: 0, asked: 0, answer: null, isDone: false };
 // The first step that is still hidden.
 const hiddenFrom = () => (!state.quiz ? Infinity : quizScore.answer || quizScore.isDone ? state.step + 1 : state.step);
+// The kinds of questions that a recording can ask; a word needs at least two candidates.
+function quizKinds({ attendsToWords, sentence: { steps } }) {
+  return [...(attendsToWords ? ["look"] : []), ...(steps.length && steps.every((step) => step.top.length > 1) ? ["word"] : [])];
+}
 function startQuiz(kind) {
   Object.assign(quizScore, { right: 0, asked: 0, answer: null, isDone: false });
   play(false);
@@ -42,7 +46,7 @@ function showQuizBar(node, head) {
   const other = state.quiz === "look" ? "word" : "look";
   fill(node, null, [el("span", null, el("bdi", { text: question })), el("small", { text: quizScore.asked ? t("quiz-score", quizScore.right, quizScore.asked) : "" }),
     quizScore.isDone ? button(t("again"), () => startQuiz(state.quiz), { "data-key": "again" }) : quizScore.answer ? button(`${t("next-question")} \u203a`, nextQuestion, { "data-key": "next-question" }) : null,
-    context.recording.attendsToWords ? button(t("quiz-" + other + "-name"), () => startQuiz(other), { "data-key": "other-quiz" }) : null, button(t("exit"), () => startQuiz(""), { "data-key": "exit-quiz" })]);
+    quizKinds(context.recording).includes(other) ? button(t("quiz-" + other + "-name"), () => startQuiz(other), { "data-key": "other-quiz" }) : null, button(t("exit"), () => startQuiz(""), { "data-key": "exit-quiz" })]);
 }
 
 // What stands in the place of the tabs during a quiz.

@@ -158,7 +158,8 @@ function stage() {
     if (!hasLinks || state.quiz) return [];
     const { side, at } = state.hover ?? { side: "target", at: state.step }, label = pieceLabel(side === "target" ? rows : columns, at);
     const best = strongest(side, at).flatMap(([text, weight], index) => [index ? ", " : "", el("b", null, el("bdi", { text: brief(text, 20) })), ` ${percent(weight)}`]);
-    return [t(side === "target" ? (place === "encoder" ? "reading-it" : "saying") : "seen-by", ""), " ", el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "target" ? "looks-at" : "in")} `, ...best];
+    const subject = side === "source" ? "" : `${t(place === "encoder" ? "reading-it" : "saying")} `;
+    return [subject, el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "source" ? "looked-at-by" : "looks-at")} `, ...best];
   };
   return {
     node,

@@ -40,7 +40,7 @@ function topBar() {
     : el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text, 200) })));
   return el("header", null, el("div", { class: "brand" }, mark(), title, languages?.length === 2 && el("small", { text: languages.join(" \u2192 ") })), chooser,
     el("div", { class: "tools" },
-      sentence && button(t("quiz"), () => startQuiz(state.quiz ? "" : recording.attendsToWords ? "look" : "word"), { "aria-pressed": String(Boolean(state.quiz)), "data-key": "quiz" }),
+      sentence && quizKinds(recording).length > 0 && button(t("quiz"), () => startQuiz(state.quiz ? "" : quizKinds(recording)[0]), { "aria-pressed": String(Boolean(state.quiz)), "data-key": "quiz" }),
       sentence && button(t("lecture"), () => openSlide(0), { "data-key": "lecture" }),
       radios(t("language"), LANGUAGES.map((code) => [code, code.toUpperCase()]), state.lang, (lang) => set({ lang })),
       radios(t("look"), THEMES.map((theme) => [theme, THEME_ICONS[theme], t(theme)]), state.theme, (theme) => set({ theme })),
