@@ -378,7 +378,7 @@ STATE_PATTERNS: dict[str, tuple[str, str]] = {  # pattern, and how a message des
     **dict.fromkeys(("sentence", "step", "slot", "frame", "take"), ("[1-9][0-9]{0,4}", "a number from 1 on")),
     "scene": (r"[0-4](\.[0-9]{1,4})?|5", "a number from 0 to 5"),
     "head": (r"[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}|mean", "layer.head, such as 3.2, or mean"),
-    "least": (r"0|1|0\.[0-9]{1,20}", "a number between 0 and 1, such as 0.1"),
+    "threshold": (r"0|1|0\.[0-9]{1,20}", "a number between 0 and 1, such as 0.1"),
 }
 
 

@@ -183,7 +183,7 @@ def test_a_wrong_file_is_answered_in_words(text, message):
         ("step", "`step` is '': write a number from 1 on"),
         ("step=2 & head=3.2", "`step` is '2 ': write a number from 1 on"),
         ("head=3", "`head` is '3': write layer.head, such as 3.2, or mean"),
-        ("least=2", "`least` is '2': write a number between 0 and 1, such as 0.1"),
+        ("threshold=2", "`threshold` is '2': write a number between 0 and 1, such as 0.1"),
         ("place=crss", "`place` is 'crss'; did you mean `cross`?"),
         ("lang=fr", "`lang` is 'fr'; known: en, pt, ru"),
     ],

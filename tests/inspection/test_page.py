@@ -474,8 +474,8 @@ def test_an_address_keeps_the_first_slot(chromium, tmp_path):
 
 
 BROKEN = (
-    "#step=999&head=0.1&place=nowhere&lang=xx&slot=0&sentence=9&least=x&scene=NaN&x=%",
-    "#step=-4&slot=99999999999999999999&head=9.9&place=encoder&tab=&scene=1e9&least=Infinity",
+    "#step=999&head=0.1&place=nowhere&lang=xx&slot=0&sentence=9&threshold=x&scene=NaN&x=%",
+    "#step=-4&slot=99999999999999999999&head=9.9&place=encoder&tab=&scene=1e9&threshold=Infinity",
     "#slide=99&lang=en",
     "#frame=99&take=7&tab=film",
     "#=&&==&%E0%A4%A&__proto__=1&constructor=2&step",
@@ -637,7 +637,7 @@ def test_arrow_keys_work_in_every_group(chromium, tmp_path):
 
 def test_keys_do_what_the_help_says(chromium, tmp_path):
     sentence = recorded("transformer")
-    with opened(chromium, save_page(tmp_path, sentence), "#lang=en&theme=light&step=1&head=1.1&least=0.2") as tab:
+    with opened(chromium, save_page(tmp_path, sentence), "#lang=en&theme=light&step=1&head=1.1&threshold=0.2") as tab:
 
         def state(key):
             settled(tab, ADDRESS)

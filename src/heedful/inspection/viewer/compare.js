@@ -17,12 +17,16 @@ function comparePanel() {
     const other = await engine.answer(chosen()), from = firstDifference(recording, other);
     const same = from >= recording.pieces.target.length && from >= other.pieces.target.length, comparable = rule(recording) === rule(other);  // scores by different rules are not
     const summary = same ? t("same-answer") : t("they-part", from + 1);
-    const column = (answer, title) => [el("div", { class: "panel-head" }, el("h3", { text: brief(title, 40) }), el("small", { text: `log p ${number(answer.sentence.logp)}${comparable ? ` \u00b7 ${t("score")} ${number(answer.sentence.score, 3)}` : ""}` })), answerOf(answer, from),
-      answer.attendsToWords ? labeledMap(answer.wordMap("cross", sameShape(answer) ? (state.place === "cross" ? state.head : recording.openingHead) : answer.openingHead, state.reading), Math.max(200, (body.clientHeight || 330) - 11 * rootSize())) : el("p", { class: "remark", text: t("blind") })];
-    const sameShape = (answer) => String(answer.maps.cross?.shape.slice(0, 2)) === String(recording.maps.cross?.shape.slice(0, 2));
-    body.replaceChildren(el("p", { class: "summary", text: summary }), el("div", { class: "stacked" }, ...column(recording, recording.sentence.name)), el("div", { class: "stacked" }, ...column(other, other.sentence.name)));
+    const hasSameHeads = (answer) => String(answer.maps.cross?.shape.slice(0, 2)) === String(recording.maps.cross?.shape.slice(0, 2));
+    const headOf = (answer) => (!hasSameHeads(answer) ? answer.openingHead : state.place === "cross" ? state.head : recording.openingHead);
+    const room = Math.max(200, (body.clientHeight || 330) - 11 * rootSize());
+    const column = (answer) => [
+      el("div", { class: "panel-head" }, el("h3", { text: brief(answer.sentence.name, 40) }), answer.attendsToWords ? el("span", { class: "tag", text: `${t("at-cross")} ${headName(headOf(answer))}` }) : null,
+        el("small", { text: `log p ${number(answer.sentence.logp)}${comparable ? ` \u00b7 ${t("score")} ${number(answer.sentence.score, 3)}` : ""}` })),
+      answerOf(answer, from), answer.attendsToWords ? labeledMap(answer.wordMap("cross", headOf(answer), state.reading), room) : el("p", { class: "remark", text: t(answer.maps.cross ? "blind" : "no-heads") })];
+    body.replaceChildren(el("p", { class: "summary", text: summary }), el("div", { class: "stacked" }, ...column(recording)), el("div", { class: "stacked" }, ...column(other)));
   };
-  return { node, update(changed) { if (["other", "all", "head", "reading"].some((key) => changed.has(key))) draw(); } };
+  return { node, update(changed) { if (["other", "all", "head", "place", "reading"].some((key) => changed.has(key))) draw(); } };
 }
 
 // Both texts as one: what is only in the first is struck out, what is only in the second is marked.

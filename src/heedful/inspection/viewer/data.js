@@ -23,7 +23,7 @@ function half(bits) {
 }
 
 // What is invisible, or would reverse the text around it, is written as an escape sequence.
-const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu;
+const hidden = /(?![\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}]/gu;  // joiners belong to the spelling of some scripts
 const plain = (text) => text.replace(hidden, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
 function brief(text, most = 28) {
   if (!text.trim()) return "\u2423";
@@ -167,7 +167,7 @@ class Recording {
     else if (place !== "cross" && (place === "encoder" ? before : own) / rows > 0.5) facts.label = "previous";  // column t of a decoder is piece t - 1
     else if (place === "encoder" && own / rows > 0.5) facts.label = "itself";
     else if (place === "encoder" && next / rows > 0.5) facts.label = "next";
-    else if (place !== "decoder" && last / rows > 0.5) facts.label = "end";
+    else if (place !== "decoder" && last / rows > 0.5 && isSpecial(this.columnPieces(place)[columns - 1])) facts.label = "end";
     else if (facts.entropy > 0.85) facts.label = "broad";
     this.cache.set(key, facts);
     return facts;
@@ -197,6 +197,9 @@ class Recording {
     const mean = this.map(place, null), strongest = Array.from({ length: mean.rows }, (_, row) => argmax(mean.row(row))), heads = this.heads(place);
     return heads[argmax(heads.map((head) => strongest.reduce((sum, slot, row) => sum + this.map(place, head).at(row, slot), 0)))];
   }
+  defaultHead(place) { return place === "cross" || !this.maps.cross ? this.openingHead : [0, 0]; }
+  // What the rows of a map are named after: the piece that a step outputs or, with shifted reading, the one that it reads.
+  rowNames(place, reading) { return place === "cross" && reading === "shifted" ? this.pieces.input : this.rowPieces(place); }
   // The step whose strongest source piece lies farthest after that of the next word: there the order of words changes.
   findReordering(words, { head, reading }) {
     const map = this.map("cross", isNumber(this.sentence.reading?.head) ? head : null), best = words.map((at) => argmax(map.row(alignedRow("cross", reading, at, map.rows))));

@@ -77,6 +77,12 @@ function keepInView(scroller, node, covered = [0, 0]) {
   if (inner.left < outer.left + covered[1] || inner.right > outer.right) scroller.scrollLeft += inner.left - outer.left - outer.width / 2;
 }
 
+// Replace the content of a live region only if its text changes, so that screen readers do not repeat it.
+function setContent(node, children) {
+  const text = children.map((child) => (typeof child === "string" ? child : child.textContent)).join("");
+  if (node.textContent !== text) node.replaceChildren(...children);
+}
+
 function save(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });
   document.body.append(link);

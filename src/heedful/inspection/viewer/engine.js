@@ -1,5 +1,5 @@
-// What computes. Panels ask an engine for answers and never read the trace themselves. This engine has recorded answers;
-// another one could run the model, and would say yes to more actions.
+// What computes: an engine answers with recordings, the film and the lecture. This engine has them in a trace; another one
+// could run the model.
 
 class TraceEngine {
   constructor(trace) {
@@ -11,8 +11,6 @@ class TraceEngine {
   get film() { return this.trace.film; }
   get lecture() { return this.trace.lecture; }
   get sentences() { return this.trace.sentences ?? []; }
-  // Whether this engine can run, force, silence or steer: a recording cannot.
-  can() { return false; }
   async answer(at) {
     this.recordings[at] ??= new Recording(this.sentences[at]).open();
     return this.recordings[at];

@@ -13,7 +13,7 @@ const card = (title, note, shape, ...children) => el("section", { class: `stacke
 function contributionsTable() {
   const { recording } = context, source = recording.pieces.source;
   const methods = ["erasure", "gradients"].filter((method) => recording.contributions[method]);
-  const body = el("tbody"), table = el("table", { class: "contributions" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("source") }), ...(recording.attendsToWords ? [el("th", { scope: "col", text: t("method-attention-now") })] : []), ...methods.map((method) => el("th", { scope: "col", text: t("method-" + method), title: t(`method-${method}-note`) })))), body);
+  const attentionName = el("th", { scope: "col" }), body = el("tbody"), table = el("table", { class: "contributions" }, el("thead", null, el("tr", null, el("th", { scope: "col", text: t("source") }), ...(recording.attendsToWords ? [attentionName] : []), ...methods.map((method) => el("th", { scope: "col", text: t("method-" + method), title: t(`method-${method}-note`) })))), body);
   const signed = (value, most) => el("td", null, el("span", { class: "signed" }, el("b", { class: value < 0 ? "negative" : "", style: { width: `${Math.min(50, (50 * Math.abs(value)) / most)}%` } })), el("span", { class: "number", text: number(value) }));
   return {
     node: card(t("contributions"), t("contributions-note"), "tall", el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("contributions") }, table)),
@@ -21,7 +21,9 @@ function contributionsTable() {
       const step = stepOfTarget(), row = (method) => { const { shape: [, columns], numbers } = recording.contributions[method]; return numbers.subarray(step * columns, (step + 1) * columns); };
       const values = methods.map(row), most = values.map((numbers) => Math.max(1e-6, ...numbers.map(Math.abs)));
       const head = state.place === "cross" ? state.head : recording.openingHead, attention = recording.attendsToWords ? recording.map("cross", head).row(alignedRow("cross", state.reading, step, recording.pieces.target.length)) : null;
-      body.replaceChildren(...source.map((_, slot) => el("tr", { class: slot === state.slot && state.place !== "decoder" ? "now" : "" }, el("th", { scope: "row" }, el("bdi", { text: pieceLabel(source, slot, 14) })),
+      attentionName.textContent = `${t("method-attention-now")} ${headName(head)}`;
+      const isSelected = (slot) => slot === state.slot && state.place !== "decoder" && recording.attendsToWords;
+      body.replaceChildren(...source.map((_, slot) => el("tr", { class: isSelected(slot) ? "now" : "" }, el("th", { scope: "row" }, el("bdi", { text: pieceLabel(source, slot, 14) })),
         ...(attention ? [el("td", null, el("span", { class: "track" }, el("b", { style: { transform: `scaleX(${attention[slot].toFixed(4)})` } })), el("span", { class: "number", text: percent(attention[slot]) }))] : []),
         ...values.map((numbers, index) => signed(numbers[slot], most[index])))));
     },
@@ -35,14 +37,15 @@ function deletionCurves(deletion) {
   const width = 340, height = 230, left = 44, right = 150, top = 10, bottom = 34, plotWidth = width - left - right, plotHeight = height - top - bottom;
   const x = (at) => left + (plotWidth * at) / (count - 1), y = (value) => top + (plotHeight * (high - value)) / (high - low || 1);
   const area = (curve) => curve.reduce((sum, value) => sum + value, 0) / curve.length, best = methods.filter((method) => method !== "random").sort((a, b) => area(deletion[a]) - area(deletion[b]))[0];
+  const isBetter = best && (!deletion.random || area(deletion[best]) < area(deletion.random));
   const order = [...methods].sort((a, b) => area(deletion[a]) - area(deletion[b])), legendAt = left + plotWidth + 10;
   const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": t("deletion") },
     svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: top + plotHeight }), svg("line", { class: "axis", x1: left, x2: left + plotWidth, y1: top + plotHeight, y2: top + plotHeight }),
     ...[high, (high + low) / 2, low].map((value) => svg("text", { x: left - 5, y: y(value) + 4, class: "end quiet", text: number(value, 1) })),
     ...[0, Math.round((count - 1) / 2), count - 1].map((at) => svg("text", { x: x(at), y: top + plotHeight + 14, class: "middle quiet", text: String(at) })), svg("text", { x: left + plotWidth / 2, y: height - 5, class: "middle quiet", text: t("deletion-axis") }),
     ...methods.map((method) => svg("polyline", { class: `curve ${method}`, points: deletion[method].map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
-    ...order.flatMap((method, at) => [svg("line", { class: `curve ${method}`, x1: legendAt, x2: legendAt + 18, y1: top + 12 + 16 * at, y2: top + 12 + 16 * at }), svg("text", { x: legendAt + 23, y: top + 16 + 16 * at, class: method === best ? "now" : "", text: t("method-" + method) })]));
-  return { node: card(t("deletion"), t("deletion-note"), "tall", chart, best ? el("p", { class: "why", text: t("deletion-best", t("method-" + best)) }) : null), update() {} };
+    ...order.flatMap((method, at) => [svg("line", { class: `curve ${method}`, x1: legendAt, x2: legendAt + 18, y1: top + 12 + 16 * at, y2: top + 12 + 16 * at }), svg("text", { x: legendAt + 23, y: top + 16 + 16 * at, class: isBetter && method === best ? "now" : "", text: t("method-" + method) })]));
+  return { node: card(t("deletion"), t("deletion-note"), "tall", chart, best ? el("p", { class: "why", text: isBetter ? t("deletion-best", t("method-" + best)) : t("deletion-none") }) : null), update() {} };
 }
 
 function lensTable(lens) {
@@ -66,7 +69,7 @@ function neighborLists(neighbors) {
   return {
     node: card(t("neighbors"), t("neighbors-note"), "", body),
     update() {
-      const sides = [["source", state.place === "decoder" ? null : state.slot], ["target", stepOfTarget()]].filter(([side, at]) => at !== null && neighbors[side]?.[at]);
+      const sides = [["source", state.place === "decoder" || !recording.attendsToWords ? null : state.slot], ["target", stepOfTarget()]].filter(([side, at]) => at !== null && neighbors[side]?.[at]);
       body.replaceChildren(...sides.flatMap(([side, at]) => [el("dt", null, el("bdi", { text: pieceLabel(recording.pieces[side], at) })), el("dd", null, ...neighbors[side][at].flatMap(([text, cosine]) => [el("bdi", { text: candidateLabel(text) }), el("small", { text: ` ${number(cosine)}  ` })]))]));
     },
   };

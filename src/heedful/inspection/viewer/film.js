@@ -22,7 +22,7 @@ function film(reel, reading) {
     playButton.textContent = running ? "\u2016" : "\u25b6";
   }, { "aria-label": t("play") });
   const metric = frames.some((frame) => isNumber(frame.chrf)) ? "chrf" : "bleu", values = frames.map((frame) => frame[metric] ?? 0), top = Math.max(1, ...values);
-  const left = 34, bottom = 76, x = (at) => left + (at * (392 - left)) / Math.max(1, frames.length - 1), y = (value) => bottom - (value / top) * 66;
+  const left = 34, bottom = 76, firstStep = frames[0].step, lastStep = frames[frames.length - 1].step, x = (at) => left + ((frames[at].step - firstStep) * (392 - left)) / Math.max(1, lastStep - firstStep), y = (value) => bottom - (value / top) * 66;
   const dot = svg("circle", { r: 4, class: "now" }), axisText = (at, height, content, anchor) => svg("text", { x: at, y: height, class: `axis-text ${anchor}`, text: content });
   const curve = svg("svg", { viewBox: "0 0 400 100", class: "film-curve", role: "img", "aria-label": metric === "chrf" ? "chrF" : "BLEU" },
     svg("path", { class: "axis", d: `M${left} 6V${bottom}H396` }), svg("polyline", { points: values.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }), dot,
@@ -38,7 +38,7 @@ function film(reel, reading) {
     dot.setAttribute("cy", y(values[at]));
     const key = `${at} ${state.take}`;
     if (take.attention && !opened.has(key)) opened.set(key, await new Recording({ source, target: take.target, steps: [], attention: { cross: take.attention } }).open());
-    if (at !== Math.min(state.frame, frames.length - 1)) return;
+    if (key !== `${Math.min(state.frame, frames.length - 1)} ${state.take}`) return;  // changed meanwhile
     const recording = opened.get(key);
     const parts = [el("p", { class: "readout", text: `${t("training-step")} ${frame.step}${isNumber(frame.chrf) ? `, chrF ${number(frame.chrf, 1)}` : ""}${isNumber(frame.bleu) ? `, BLEU ${number(frame.bleu, 1)}` : ""}` }),
       el("p", { class: "film-source" }, el("bdi", { text: plain(source.text).slice(0, 300) })), el("p", { class: "film-answer" }, el("bdi", { text: plain(take.target.text).slice(0, 300) || "\u2423" }))];

@@ -27,6 +27,7 @@ function headsGrid() {
     return node;
   });
   cards.forEach((node, at) => node.addEventListener("keydown", (event) => {
+    if (state.slide !== null) return;  // arrow keys belong to the lecture
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (event.key === "Enter" && node.getAttribute("aria-pressed") === "true") { event.preventDefault(); set({ tab: "map" }); }
     if (!by) return;
@@ -38,7 +39,7 @@ function headsGrid() {
   }));
   const perRow = isNarrow() ? 2 : cards.length > 24 ? 12 : cards.length > 12 ? 8 : Math.max(2, Math.min(6, cards.length));
   const controls = el("div", { class: "panel-head" },
-    radios(t("place"), recording.places.map((place) => [place, t("at-" + place)]), state.place, (place) => set({ place, head: place === "cross" ? recording.openingHead : [0, 0] })),
+    radios(t("place"), recording.places.map((place) => [place, t("at-" + place)]), state.place, (place) => set({ place, head: recording.defaultHead(place) })),
     choice(t("sort"), ["layer", "entropy", "diagonality", ...(hasImportance ? ["importance"] : [])].map((key) => [key, t("by-" + key)]), state.sort, (sort) => set({ sort })),
     el("small", { class: "note", text: t(state.sort === "entropy" || state.sort === "diagonality" ? `${state.sort}-note` : hasImportance ? "worth-note" : "heads-note-plain") }));
   const node = el("div", { class: "stacked" }, controls, el("div", { class: "cards scroller", role: "group", tabindex: "0", "aria-label": t("heads"), style: { "--columns": String(perRow) } }, ...cards), el("p", { class: "caveat" }, t("caveat")));

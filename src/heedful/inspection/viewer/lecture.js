@@ -1,6 +1,6 @@
 // Lecture: a list of states, each with one panel on the whole screen and notes for the speaker.
 
-// If the trace has no lecture of its own, the opening state is told in six slides.
+// If the trace has no lecture of its own, the opening state becomes up to seven slides.
 function slides() {
   const { engine, recording } = context;
   if (engine.lecture?.slides?.length) return engine.lecture.slides;

@@ -4,7 +4,7 @@ const glossary = readJson("glossary");
 const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t("no-film") }), update() {} };
 const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
 // The keys of the state that a panel cannot show by an update.
-const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
+const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place", "reading"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
 const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 7", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
 const panels = {};  // by name: strip, stage, dock
 let dockName = "", renderCount = 0;
@@ -43,6 +43,8 @@ function helpDialog() {
 completeState = (change) => {
   const { recording } = context;
   if (!recording || "sentence" in change) return change;
+  const leavesEncoder = state.place === "encoder" && TARGET_TABS.includes(change.tab) && !("place" in change) && recording.maps.cross;
+  if (leavesEncoder) return completeState({ ...change, place: "cross", head: recording.openingHead });
   const wanted = clampState({ ...state, ...change }, context.engine.sentences.length, recording), moved = ["place", "head", "step", "reading", "quiz"].some((key) => key in change && JSON.stringify(change[key]) !== JSON.stringify(state[key]));
   if (wanted.quiz) wanted.slot = 0;  // the strongest slot is the answer
   else if (moved && !("slot" in change)) wanted.slot = strongestSlot(recording, wanted);
@@ -127,12 +129,12 @@ listeners.push((changed) => {
 function resizePanels() { forgetRootSize(); for (const panel of Object.values(panels)) panel.resize?.(); }
 document.addEventListener("keydown", (event) => {
   const onSlider = event.target.closest("input[type=range]"), isTyping = event.target.closest("select, input") && !onSlider;
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.target.closest("dialog") || (onSlider && /^(Arrow|Home|End|Page)/.test(event.key))) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.target.closest("dialog") || (onSlider && state.slide === null && /^(Arrow|Home|End|Page)/.test(event.key))) return;
   const cycle = (list, now) => list[(list.indexOf(now) + 1) % list.length], onButton = event.target.closest("button, a, summary");
   const always = { t: () => set({ theme: cycle(THEMES, state.theme) }), g: () => set({ lang: cycle(LANGUAGES, state.lang) }), "?": () => document.querySelector("dialog").showModal() };
   const inLecture = { ArrowRight: () => openSlide(state.slide + 1), PageDown: () => openSlide(state.slide + 1), " ": onButton ? null : () => openSlide(state.slide + 1), ArrowLeft: () => openSlide(state.slide - 1), PageUp: () => openSlide(state.slide - 1), Escape: () => openSlide(null), n: () => document.querySelector("[data-key=notes]").click() };
   const inQuiz = { Enter: onButton ? null : () => document.querySelector("[data-key=next-question]")?.click(), ArrowRight: () => document.querySelector("[data-key=next-question]")?.click(), Escape: () => startQuiz(""), q: () => startQuiz("") };
-  const normal = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing), ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1), m: () => set({ head: state.head ? null : context.recording.openingHead }),
+  const normal = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing), ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1), m: () => set({ head: state.head ? null : context.recording.defaultHead(state.place) }),
     n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(quizKinds(context.recording)[0] ?? ""), l: () => openSlide(0) };
   const tab = /^[1-7]$/.test(event.key) && !state.quiz && state.slide === null ? availableTabs()[event.key - 1] : null;
   const act = tab ? () => set({ tab }) : always[event.key] ?? (context.recording ? (state.slide !== null ? inLecture : state.quiz ? inQuiz : normal)[event.key] : null);

@@ -7,8 +7,9 @@ function mapPanel() {
   const tag = el("span", { class: "tag" }), cellText = el("bdi"), weight = el("b", { class: "now number" }), note = el("small", { class: "note", text: t("map-note") });
   const sheetPlace = el("div", { class: "sheet" }), marker = el("div", { class: "row-marker" }), chosen = el("div", { class: "cell-marker" });
   const board = el("div", { class: "map-board", tabindex: "0", role: "application", "aria-label": t("map-label"), "aria-describedby": "cell-readout", "data-key": "map" }, sheetPlace, marker, chosen);
+  const names = recording.rowNames(state.place, state.reading);
   const label = (pieces, at) => el("span", { class: "label", title: plain(pieces[at].text.trim()).slice(0, 200) }, el("bdi", { text: pieceLabel(pieces, at, 14) }));
-  const top = el("div", { class: "top", "aria-hidden": "true" }, ...columns.map((_, at) => label(columns, at))), left = el("div", { class: "left", "aria-hidden": "true" }, ...rows.map((_, at) => label(rows, at)));
+  const top = el("div", { class: "top", "aria-hidden": "true" }, ...columns.map((_, at) => label(columns, at))), left = el("div", { class: "left", "aria-hidden": "true" }, ...rows.map((_, at) => label(names, at)));
   const grid = el("div", { class: "map" }, el("span"), top, left, board), scroller = el("div", { class: "map-scroller scroller" }, grid);
   const sums = arithmetic();
   const node = el("div", { class: "two lens" }, el("div", { class: "stacked" }, el("div", { class: "panel-head", id: "cell-readout", "aria-live": "polite" }, tag, el("span", { class: "cell-name" }, cellText), weight), scroller, note), sums.node);
@@ -45,19 +46,19 @@ function mapPanel() {
   };
   const cellAt = (event) => { const box = sheet.getBoundingClientRect(); return [Math.floor((event.clientY - box.top) / size.height), Math.floor((event.clientX - box.left) / size.width)]; };
   // The step whose row in the map this is: with shifted reading, the row below belongs to it.
-  const stepOfRow = (row) => Math.max(0, row - (state.place === "cross" && state.reading === "shifted" && row < rows.length ? 1 : 0));
+  const stepOfRow = (row) => Math.max(0, row - (state.place === "cross" && state.reading === "shifted" ? 1 : 0));
   board.addEventListener("click", (event) => { const [row, column] = cellAt(event); if (row >= 0 && column >= 0 && row < rows.length && column < columns.length) set({ step: stepOfRow(row), slot: column }); });
   board.addEventListener("pointermove", (event) => { const [row, column] = cellAt(event); if (row >= 0 && column >= 0 && row < rows.length && column < columns.length) showCell(row, column); });
   board.addEventListener("pointerleave", () => showCell(currentRow(), state.slot));
   board.addEventListener("keydown", (event) => {
     const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (!by) return;
+    if (!by || state.slide !== null) return;
     event.preventDefault();
     event.stopPropagation();
     set({ step: Math.max(0, Math.min(rows.length - 1, state.step + by[0])), slot: Math.max(0, Math.min(columns.length - 1, state.slot + by[1])) });
   });
   const showCell = (row, column) => {
-    cellText.textContent = `${pieceLabel(rows, row)} \u2192 ${pieceLabel(columns, column)}`;
+    cellText.textContent = `${pieceLabel(names, row)} \u2192 ${pieceLabel(columns, column)}`;
     weight.textContent = percent(currentMap().at(row, column));
     weight.dataset.weight = currentMap().at(row, column).toFixed(5);
   };
@@ -110,7 +111,7 @@ function cellNumbers(recording) {
 
 function arithmetic() {
   const { recording } = context, body = el("div", { class: "arithmetic" });
-  const columns = recording.columnPieces(state.place), rows = recording.rowPieces(state.place);
+  const columns = recording.columnPieces(state.place), rows = recording.rowNames(state.place, state.reading);
   let shown = "", room = null, frame = () => {};
   const stop = () => { cancelAnimationFrame(sceneTimer); sceneTimer = null; };
   const playScenes = () => {
@@ -143,7 +144,7 @@ function arithmetic() {
         if (index === at) element.setAttribute("aria-current", "step"); else element.removeAttribute("aria-current");
       });
       scrub.show(state.scene);
-      sentence.replaceChildren(...sceneSentence(at, numbers));
+      setContent(sentence, sceneSentence(at, numbers));
       room ??= { width: Math.max(280, drawing.clientWidth || 500), height: Math.max(150, drawing.clientHeight || 220), unit: rootSize() };
       drawing.replaceChildren(drawScene(at, share, numbers, { ...room, columns, rows }));
       sentence.dataset.score = String(numbers.score);
@@ -207,10 +208,10 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
         rect(from + (j + 0.12) * each, values[j] >= 0 ? middle - size : middle, each * 0.76, size, { class: share < 1 && Math.abs(j - live + 0.5) < 0.6 ? "now" : sign(values[j]), opacity: index < 2 && j > live ? 0.45 : null });
       }
     });
-    const whole = numbers.terms.reduce((sum, term) => sum + term, 0), so_far = numbers.terms.reduce((sum, term, j) => sum + term * Math.max(0, Math.min(1, live - j)), 0);
+    const whole = numbers.terms.reduce((sum, term) => sum + term, 0), soFar = numbers.terms.reduce((sum, term, j) => sum + term * Math.max(0, Math.min(1, live - j)), 0);
     const isMasked = numbers.score === -Infinity, exact = isMasked ? whole : numbers.score * numbers.divisor;  // the recorded score is more precise than the recorded vectors
     text(to + 0.9 * unit, high * 2.5 - 0.2 * unit, "\u03a3", { class: "formula", "font-size": 1.2 * unit });
-    text(to + 0.9 * unit, high * 2.5 + 1.5 * unit, number(share >= 1 ? exact : so_far), { class: "word now", "font-size": 1.6 * unit });
+    text(to + 0.9 * unit, high * 2.5 + 1.5 * unit, number(share >= 1 ? exact : soFar), { class: "word now", "font-size": 1.6 * unit });
   }
 
   function bars(values, zero, scaleOf, { ghost = null, ghostScale = 1, format = number, masked = () => 0 }) {
@@ -243,7 +244,7 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
     const isHard = layer.normalizer === "hard";
     const values = finite.map((value, slot) => (scores[slot] === -Infinity ? 0 : mix(mix(value, isHard ? weights[slot] : exponentials[slot], moved), weights[slot], divided)));
     bars(values, mix(zero, height - 2.2 * unit, moved), mix(factor, height - 4.2 * unit, moved), { format: (value) => (divided > 0.5 ? percent(value) : number(value)) });
-    const sum = values.reduce((total, value) => total + value, 0), isRight = argmax(weights) >= weights.length / 2;  // the sum stands where no bar is high
+    const sum = values.reduce((total, value) => total + value, 0), isRight = argmax(weights) >= weights.length / 2;  // the sum is where no bar is high
     text(isRight ? 0.6 * unit : width - 0.6 * unit, 1.1 * unit, `\u03a3 = ${number(sum)}`, { class: isRight ? "quiet" : "quiet end", "font-size": unit });
   }
   function mixture() {

@@ -20,6 +20,12 @@ function bar() {
 // "probability of “black” 10 %": a fact with its name above it.
 const fact = (name, value) => el("div", null, el("dt", { text: name }), el("dd", { text: value }));
 
+// Why a word was chosen that is not the most probable one.
+function whyChosen({ tree, score }) {
+  if (tree?.kind === "sample") return "why-sampled";
+  return tree?.kind === "beam" && isNumber(tree.greedy_score) && score > tree.greedy_score ? "why-rescued" : "why-unlikely";
+}
+
 function nextWord() {
   const { recording } = context, { steps, target } = recording.sentence;
   const totals = steps.reduce((sums, step) => [...sums, (sums[sums.length - 1] ?? 0) + step.logp], []);
@@ -53,7 +59,7 @@ function nextWord() {
       height ||= list.parentElement.clientHeight;
       const said = pieceLabel(target.pieces, at), chosen = recording.chosenIndex(at), share = recording.probability(at);
       facts.replaceChildren(fact(t("probability-of", quoted(said)), percent(share)), ...(isNumber(step.entropy) ? [fact(t("undecided"), t("count-words", number(Math.exp(step.entropy), 1)))] : []), fact(t("total"), number(totals[at])));
-      why.textContent = step.forced ? t("why-forced") : chosen !== 0 && step.top.length ? t(recording.sentence.tree?.kind === "sample" ? "why-sampled" : "why-rescued") : "";
+      why.textContent = step.forced ? t("why-forced") : chosen !== 0 && step.top.length ? t(whyChosen(recording.sentence)) : "";
       why.hidden = !why.textContent;
       const room = isNarrow() ? 8 : Math.max(4, Math.min(MAX_BARS, Math.floor((height / rootSize() - (why.hidden ? 4.2 : 6)) / 1.75)));
       const shown = step.top.slice(0, room).map(([text, logp], index) => [candidateLabel(text), Math.exp(logp), index === chosen]);

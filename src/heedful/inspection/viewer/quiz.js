@@ -4,26 +4,38 @@ const quizScore = { right: 0, asked: 0, answer: null, isDone: false };
 // The first step that is still hidden.
 const hiddenFrom = () => (!state.quiz ? Infinity : quizScore.answer || quizScore.isDone ? state.step + 1 : state.step);
 // The kinds of questions that a recording can ask; a word needs at least two candidates.
-function quizKinds({ attendsToWords, sentence: { steps } }) {
+function quizKinds({ attendsToWords, maps, sentence: { steps } }) {
+  if (maps.encoder && !maps.cross && !maps.decoder) return [];  // its steps are source words
   return [...(attendsToWords ? ["look"] : []), ...(steps.length && steps.every((step) => step.top.length > 1) ? ["word"] : [])];
 }
 function startQuiz(kind) {
   Object.assign(quizScore, { right: 0, asked: 0, answer: null, isDone: false });
   play(false);
-  set(kind ? { quiz: kind, step: 0, place: context.recording.maps.cross ? "cross" : state.place, head: context.recording.openingHead, slide: null } : { quiz: "" });
+  set(kind ? { quiz: kind, step: 0, place: ["cross", "decoder"].find((place) => context.recording.maps[place]) ?? state.place, reading: "naive", head: context.recording.openingHead, slide: null } : { quiz: "" });
   refreshQuiz();
 }
 const refreshQuiz = () => { for (const listen of listeners) listen(new Set(["quiz", "answered", "step"])); };
 
+// The possible answers: the source pieces, or the most probable candidates and the word that was chosen, alphabetically.
+function quizChoices() {
+  const { recording } = context;
+  if (state.quiz === "look") {
+    const pieces = recording.columnPieces(state.place), weights = currentMap().row(currentRow()), best = argmax(weights);
+    const isRight = (at) => at === best || (!isSpecial(pieces[at]) && pieces[at].word === pieces[best].word);  // any piece of the right word counts
+    return pieces.map((_, at) => ({ name: pieceLabel(pieces, at), share: weights[at], isBest: at === best, isRight: isRight(at) }));
+  }
+  const { top } = recording.sentence.steps[state.step], chosen = recording.chosenIndex(state.step);
+  const shown = top.slice(0, 4).map(([text, logp], at) => ({ name: candidateLabel(text), share: Math.exp(logp), isBest: at === chosen, isRight: at === chosen }));
+  if (chosen < 0 || chosen >= shown.length) shown.splice(-1, 1, { name: pieceLabel(recording.pieces.target, state.step), share: recording.probability(state.step), isBest: true, isRight: true });
+  return shown.sort((first, second) => (first.name < second.name ? -1 : 1));
+}
 function answerQuiz(at) {
   if (quizScore.answer || quizScore.isDone) return;
-  const { recording } = context, isLook = state.quiz === "look";
-  const shares = isLook ? Array.from(recording.attendsToWords ? currentMap().row(currentRow()) : []) : quizOptions().map(([, share]) => share);
-  const pieces = recording.columnPieces(state.place), best = argmax(shares), name = (index) => quoted(isLook ? pieceLabel(pieces, index) : candidateLabel(quizOptions()[index][0]));
-  const isRight = at === best || (isLook && !isSpecial(pieces[at]) && pieces[at].word === pieces[best].word);  // any piece of the right word counts
+  const choices = quizChoices(), best = choices.find((choice) => choice.isBest), picked = choices[at];
+  const describe = ({ name, share }) => t("gets", quoted(name), percent(share));
   quizScore.asked += 1;
-  quizScore.right += Number(isRight);
-  quizScore.answer = `${t(isRight ? "right" : "wrong")} ${t("gets", name(best), percent(shares[best]))}${at === best ? "" : `, ${t("gets", name(at), percent(shares[at]))}`}.`;
+  quizScore.right += Number(picked.isRight);
+  quizScore.answer = `${t(picked.isRight ? "right" : "wrong")} ${describe(best)}${picked === best ? "" : `, ${describe(picked)}`}.`;
   refreshQuiz();
 }
 function nextQuestion() {
@@ -33,8 +45,6 @@ function nextQuestion() {
   refreshQuiz();
   if (isFocused) document.querySelector(".options button, [data-key=again]")?.focus();
 }
-// Four candidates in alphabetical order; the most probable one is right.
-const quizOptions = () => context.recording.sentence.steps[state.step].top.slice(0, 4).map(([text, logp]) => [text, Math.exp(logp)]).sort((a, b) => (a[0] < b[0] ? -1 : 1));
 
 function showQuizBar(node, head) {
   document.body.classList.toggle("in-quiz", Boolean(state.quiz));
@@ -49,21 +59,20 @@ function showQuizBar(node, head) {
     quizKinds(context.recording).includes(other) ? button(t("quiz-" + other + "-name"), () => startQuiz(other), { "data-key": "other-quiz" }) : null, button(t("exit"), () => startQuiz(""), { "data-key": "exit-quiz" })]);
 }
 
-// What stands in the place of the tabs during a quiz.
+// The panel that replaces the tabs during a quiz.
 function quizPanel() {
   const node = el("div", { class: "quiz-options" });
   return {
     node,
     update() {
-      const { recording } = context, pieces = recording.columnPieces(state.place), isAnswered = Boolean(quizScore.answer);
+      const { recording } = context, isAnswered = Boolean(quizScore.answer);
       if (quizScore.isDone) { node.replaceChildren(el("p", { class: "result" }, el("b", { text: `${quizScore.right} / ${quizScore.asked}` }), el("bdi", { text: plain(recording.sentence.target.text).slice(0, 400) }))); return; }
-      const shares = state.quiz === "look" ? Array.from(currentMap().row(currentRow())) : quizOptions().map(([, share]) => share), best = argmax(shares);
-      const names = state.quiz === "look" ? pieces.map((_, at) => pieceLabel(pieces, at)) : quizOptions().map(([text]) => candidateLabel(text));
-      node.classList.toggle("many", names.length > 4);
+      const choices = quizChoices();
+      node.classList.toggle("many", choices.length > 4);
       const focused = node.contains(document.activeElement) ? [...node.querySelectorAll("button")].indexOf(document.activeElement) : -1;
-      node.replaceChildren(el("p", { text: t(isAnswered ? "quiz-after" : "quiz-before") }), el("div", { class: "options" }, ...names.map((name, at) => {
-        const option = button("", () => answerQuiz(at), { class: isAnswered && at === best ? "right" : "", disabled: isAnswered });
-        option.append(el("bdi", { text: name }), el("small", { text: isAnswered ? percent(shares[at]) : "?" }));
+      node.replaceChildren(el("p", { text: t(isAnswered ? "quiz-after" : "quiz-before") }), el("div", { class: "options" }, ...choices.map(({ name, share, isBest }, at) => {
+        const option = button("", () => answerQuiz(at), { class: isAnswered && isBest ? "right" : "", disabled: isAnswered });
+        option.append(el("bdi", { text: name }), el("small", { text: isAnswered ? percent(share) : "?" }));
         return option;
       })));
       if (focused >= 0) (isAnswered ? document.querySelector("[data-key=next-question]") : node.querySelectorAll("button")[focused])?.focus();

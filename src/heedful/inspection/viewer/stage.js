@@ -36,7 +36,7 @@ const narrowPage = matchMedia("(max-width: 860px)"), isNarrow = () => narrowPage
 function stage() {
   const { recording } = context, { place } = state, rows = recording.rowPieces(place), columns = recording.columnPieces(place);
   const hasLinks = Boolean(recording.maps[place]) && (place !== "cross" || recording.attendsToWords);
-  const capsules = (pieces, side, makePiece) => groupWords(pieces).map((group) => el("span", { class: "word" + (group.special ? " special" : "") }, ...group.members.map((at) => makePiece(at))));
+  const capsules = (pieces, makePiece) => groupWords(pieces).map((group) => el("span", { class: "word" + (group.special ? " special" : "") }, ...group.members.map((at) => makePiece(at))));
   const piece = (side, at, act) => {
     const pieces = side === "source" ? columns : rows, bar = el("i"), share = side === "source" ? el("span", { class: "share", dir: "ltr", "aria-hidden": "true" }) : null;
     const node = button("", act, { class: "piece", title: plain(pieces[at].text.trim()).slice(0, 200), tabindex: "-1", "data-side": side, "data-at": at,
@@ -49,7 +49,7 @@ function stage() {
   const target = rows.map((_, at) => piece("target", at, () => !state.quiz && set({ step: at })));
   const { sentence } = recording, texts = { source: place === "decoder" ? sentence.target : sentence.source, target: place === "encoder" ? sentence.source : sentence.target };
   const line = (side, pieces, nodes) => el("div", { class: `words ${side}`, role: "group", "aria-label": t(side), lang: texts[side].language || null, dir: rightToLeft(texts[side].text) ? "rtl" : "ltr" },
-    ...capsules(pieces, side, (at) => nodes[at].node));
+    ...capsules(pieces, (at) => nodes[at].node));
   const drawing = el("div", { class: "links", "aria-hidden": "true" });
   const board = el("div", { class: "board" }, drawing, line("source", columns, source), line("target", rows, target));
   board.dataset.size = Math.max(rows.length, columns.length) > 34 ? "small" : Math.max(rows.length, columns.length) > 17 ? "medium" : "large";
@@ -65,10 +65,11 @@ function stage() {
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
   for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: element }, at) => element.addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by || !nodes[at + by]) return;
+    const forward = rightToLeft(texts[side].text) ? -1 : 1, by = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
+    if (!by || state.slide !== null) return;
     event.preventDefault();
     event.stopPropagation();
+    if (!nodes[at + by]) return;
     nodes[at + by].node.focus();
     set(state.quiz ? {} : side === "source" ? { slot: at + by } : { step: at + by });
   }));
@@ -106,14 +107,14 @@ function stage() {
       for (let slot = 0; slot < weights.length; slot++) {
         const isSelected = column >= 0 ? slot === column : at === row;
         if (isSelected !== isNow || (best >= 0 && slot !== best)) continue;
-        if (weights[slot] > (isNow ? 0.02 : Math.max(0.01, state.least))) stroke(at, slot, weights[slot], isNow);
+        if (weights[slot] > (isNow ? 0.02 : Math.max(0.01, state.threshold))) stroke(at, slot, weights[slot], isNow);
       }
     }
     pen.globalAlpha = 1;
   };
   // Coverage: how much attention each source piece has received up to each step; every step counts once.
   const coverage = () => {
-    const key = `${state.place} ${state.head} ${state.reading}`;
+    const key = `${state.place} ${state.head}`;
     if (covered?.key === key) return covered.sums;
     const map = currentMap(), sums = [new Float32Array(map.columns)];
     for (let step = 0; step < map.rows; step++) sums.push(sums[step].map((sum, slot) => sum + map.at(step, slot)));
@@ -132,7 +133,7 @@ function stage() {
       put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
       const text = weight >= 0.03 ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
-      element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && state.slot === at && !isHidden);
+      element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && !state.quiz && state.slot === at);
       element.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
       element.tabIndex = at === state.slot ? 0 : -1;
     });
@@ -158,8 +159,8 @@ function stage() {
     if (!hasLinks || state.quiz) return [];
     const { side, at } = state.hover ?? { side: "target", at: state.step }, label = pieceLabel(side === "target" ? rows : columns, at);
     const best = strongest(side, at).flatMap(([text, weight], index) => [index ? ", " : "", el("b", null, el("bdi", { text: brief(text, 20) })), ` ${percent(weight)}`]);
-    const subject = side === "source" ? "" : `${t(place === "encoder" ? "reading-it" : "saying")} `;
-    return [subject, el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "source" ? "looked-at-by" : "looks-at")} `, ...best];
+    const subject = side === "source" ? "" : `${t(place === "encoder" || (place === "cross" && state.reading === "shifted") ? "reading-it" : "saying")} `;
+    return [subject, el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "source" ? "looked-at-by" : "looks-at")} `.replace(/^ (?=,)/, ""), ...best];
   };
   return {
     node,
@@ -174,7 +175,7 @@ function stage() {
       count.textContent = `${t("step")} ${state.step + 1}/${rows.length}`;
       tag.textContent = hasLinks ? cellName() : "";
       tag.hidden = !hasLinks;
-      readout.replaceChildren(...describe());
+      setContent(readout, describe());
       const shownText = state.quiz ? `${sentence.target.pieces.slice(0, Math.min(state.step + 1, hiddenFrom())).map((element) => (isSpecial(element) ? "" : element.text)).join("").trim()} \u2026` : sentence.target.text;
       answer.firstChild.textContent = plain(shownText).slice(0, 600) || "\u2423";
       if (changed.has("quiz") || changed.has("step") || changed.has("all") || changed.has("answered")) showQuizBar(quizBar, head);
@@ -186,15 +187,20 @@ function stage() {
 
 function linkMenu() {
   const explained = (key) => el("small", { text: t(`${key}-note`) });
-  const threshold = el("output", { text: percent(state.least) });
+  const thresholdText = el("output", { text: percent(state.threshold) });
   const menu = el("details", { class: "menu" }, el("summary", { class: "button", "aria-label": t("more"), title: t("more"), "data-key": "menu" }, "\u22ef"));
   const fillMenu = () => {
-    const keep = (change) => { set(change); requestAnimationFrame(fillMenu); };
+    const keep = (change) => { set(change); requestAnimationFrame(refill); };
     const row = (name, options, key) => [el("div", null, el("span", { text: t(name) }), radios(t(name), options.map((option) => [option, t(option)]), state[key], (value) => keep({ [key]: value }))), explained(state[key])];
     menu.replaceChildren(menu.firstChild, el("div", { class: "pop panel" },
       ...(state.place === "cross" ? row("reading", ["naive", "shifted"], "reading") : []), ...row("link", ["soft", "hard"], "link"),
-      el("label", null, el("span", { text: t("least") }), threshold, slider(t("least"), 0, 0.6, 0.01, state.least, (least) => { threshold.textContent = percent(least); set({ least }); })),
+      el("label", null, el("span", { text: t("threshold") }), thresholdText, slider(t("threshold"), 0, 0.6, 0.01, state.threshold, (threshold) => { thresholdText.textContent = percent(threshold); set({ threshold }); })),
       el("div", { class: "buttons" }, button(t("copy-links"), copyLinks), button("SVG", () => save("map.svg", new Blob([figureText()], { type: "image/svg+xml" }))), button("PNG", savePng))));
+  };
+  const refill = () => {
+    const key = menu.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    fillMenu();
+    if (key) menu.querySelector(`[data-key="${key}"]`)?.focus();
   };
   menu.addEventListener("toggle", () => menu.open && fillMenu());
   menu.addEventListener("keydown", (event) => { if (event.key === "Escape") { menu.open = false; menu.firstChild.focus(); event.stopPropagation(); } });
@@ -207,7 +213,7 @@ function pharaohLinks() {
   const links = [];
   map.rows.forEach((row, y) => map.columns.forEach((column, x) => {
     const isBest = map.columns.every((_, other) => map.at(y, other) <= map.at(y, x));
-    if (!row.special && !column.special && map.at(y, x) >= Math.max(0.01, state.least) && (state.link === "soft" || isBest)) links.push([position(map.columns, x), position(map.rows, y)]);
+    if (!row.special && !column.special && map.at(y, x) >= Math.max(0.01, state.threshold) && (state.link === "soft" || isBest)) links.push([position(map.columns, x), position(map.rows, y)]);
   }));
   return links.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair.join("-")).join(" ");
 }

@@ -2,8 +2,9 @@
 // place, head, step and slot are the selected cell, which all panels share.
 
 const TABS = ["next", "heads", "map", "search", "evidence", "compare", "film"];
+const TARGET_TABS = ["next", "search", "evidence"];  // about a step of the target: the encoder has none
 const DEFAULT_STATE = {
-  sentence: 0, place: "cross", head: null, step: 0, slot: 0, tab: "next", reading: "naive", link: "soft", least: 0.15, sort: "layer", scene: 1,
+  sentence: 0, place: "cross", head: null, step: 0, slot: 0, tab: "next", reading: "naive", link: "soft", threshold: 0.15, sort: "layer", scene: 1,
   node: null, other: null, frame: 0, take: 0, theme: "", lang: "", hover: null, quiz: "", slide: null,
 };
 let state = { ...DEFAULT_STATE };
@@ -38,9 +39,9 @@ const formatters = {
 const parseIndex = (text) => Math.max(0, (Number.parseInt(text, 10) || 1) - 1);
 const parsers = {
   head: (text) => { const match = /^(\d+)\.(\d+)$/.exec(text); return match && match[1] > 0 && match[2] > 0 ? [match[1] - 1, match[2] - 1] : null; },
-  step: parseIndex, slot: parseIndex, sentence: parseIndex, frame: parseIndex, take: parseIndex, slide: parseIndex, least: Number, scene: Number,
+  step: parseIndex, slot: parseIndex, sentence: parseIndex, frame: parseIndex, take: parseIndex, slide: parseIndex, threshold: Number, scene: Number,
 };
-const ADDRESS_KEYS = ["sentence", "step", "slot", "place", "head", "tab", "reading", "link", "least", "sort", "scene", "frame", "take", "slide", "theme", "lang"];
+const ADDRESS_KEYS = ["sentence", "step", "slot", "place", "head", "tab", "reading", "link", "threshold", "sort", "scene", "frame", "take", "slide", "theme", "lang"];
 const ALLOWED = {
   place: PLACES, tab: TABS, reading: ["naive", "shifted"], link: ["soft", "hard"], sort: ["layer", "entropy", "diagonality", "importance"],
   theme: ["light", "dark", "projector"], lang: ["en", "pt", "ru"],
@@ -62,7 +63,7 @@ function parseState(text) {
     try { parsed[key] = (parsers[key] ?? String)(decodeURIComponent(value)); } catch { /* not ours */ }
   }
   for (const [key, values] of Object.entries(ALLOWED)) if (key in parsed && !values.includes(parsed[key])) delete parsed[key];
-  for (const key of ["least", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
+  for (const key of ["threshold", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
   return parsed;
 }
 const stateFromAddress = () => parseState(location.hash.slice(1));
@@ -70,11 +71,12 @@ const stateFromAddress = () => parseState(location.hash.slice(1));
 // The nearest state that exists for a recording: an address can contain anything.
 function clampState(wanted, count, recording) {
   const most = (value, length) => Math.max(0, Math.min(value, length - 1)), clamped = { ...wanted };
-  clamped.least = Math.max(0, Math.min(0.6, clamped.least));
+  clamped.threshold = Math.max(0, Math.min(0.6, clamped.threshold));
   clamped.scene = Math.max(0, Math.min(5, clamped.scene));
   clamped.sentence = most(clamped.sentence, count);
   if (!recording) return clamped;
   if (!recording.places.includes(clamped.place)) clamped.place = recording.maps.cross ? "cross" : recording.places[0] ?? "cross";
+  if (clamped.place === "encoder" && recording.maps.cross && TARGET_TABS.includes(clamped.tab)) clamped.tab = "map";
   clamped.step = most(clamped.step, recording.rowPieces(clamped.place).length);
   if (!recording.maps[clamped.place]) return { ...clamped, head: null, slot: 0 };
   const [layers, heads, , columns] = recording.maps[clamped.place].shape;

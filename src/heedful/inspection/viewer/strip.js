@@ -7,7 +7,6 @@ const headName = (head) => (head ? `${head[0] + 1}.${head[1] + 1}` : t("mean-sho
 const sameHead = (a, b) => String(a) === String(b);
 const currentMap = () => context.recording.map(state.place, state.head);
 const currentRow = (step = state.step) => alignedRow(state.place, state.reading, step, context.recording.maps[state.place]?.shape[2] ?? 1);
-const weightAt = (step, slot) => currentMap().at(currentRow(step), slot);
 // "cross 3.2, shifted": what the stage and the map show.
 const cellName = () => `${t("at-" + state.place)} ${headName(state.head)}${state.reading === "shifted" && state.place === "cross" ? `, ${t("shifted")}` : ""}`;
 
@@ -95,7 +94,7 @@ function strip() {
     ...(at < layersOf("decoder") ? [el("span", { class: "kind", text: t("self") }), group("decoder", at)] : []),
     ...(at < layersOf("cross") ? [el("span", { class: "kind", text: t("cross") }), group("cross", at)] : []))) : [el("small", { class: "plain", text: t("no-heads") })]));
   const said = el("small", { class: "said" }), what = el("p", { class: "what" }), worth = el("small", { class: "worth" });
-  const all = button(t("all-heads"), () => set({ head: state.head ? null : recording.openingHead }), { "data-key": "mean" });
+  const all = button(t("all-heads"), () => set({ head: state.head ? null : recording.defaultHead(state.place) }), { "data-key": "mean" });
   const card = el("div", { class: "showing", role: "status" }, worth, what, recording.places.some((place) => recording.heads(place).length > 1) ? el("div", { class: "buttons" }, all) : null);
   const node = el("nav", { class: "strip panel", "aria-label": t("architecture") },
     el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t("tokens", sentence.source.pieces.length) })), arrow(), encoder, arrow(), decoder, arrow(),
@@ -133,6 +132,7 @@ function strip() {
     node,
     resize() { fitHeads(); },
     update(changed) {
+      node.inert = Boolean(state.quiz);  // its maps would tell the answers
       if (!isFitted) { fitHeads(); isFitted = true; }
       if (changed.has("place") || changed.has("head") || changed.has("all")) {
         for (const entry of buttons) {
