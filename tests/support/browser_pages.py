@@ -84,13 +84,13 @@ def settled(tab, after=0):
     tab.evaluate(f"() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, {after})))")
 
 
-def serious_violations(tab, axe, root="document"):
-    """What axe-core reports as serious or critical: (rule, the first elements)."""
+def axe_violations(tab, axe, root="document", impacts=("minor", "moderate", "serious", "critical")):
+    """What axe-core reports: (rule, the first elements)."""
     if not tab.evaluate("typeof axe !== 'undefined'"):
         tab.evaluate(axe.read_text(encoding="utf-8"))
     report = tab.evaluate(f"axe.run({root}, {{ resultTypes: ['violations'] }})")
     return [
         (violation["id"], [node["html"][:160] for node in violation["nodes"]][:3])
         for violation in report["violations"]
-        if violation["impact"] in ("serious", "critical")
+        if violation["impact"] in impacts
     ]

@@ -8,7 +8,7 @@ function evidencePanel() {
   if (!parts.length) return { node: el("p", { class: "remark", text: t("no-evidence") }), update() {} };
   return { node: el("div", { class: "evidence" }, ...parts.map((part) => part.node)), update(changed) { for (const part of parts) part.update(changed); } };
 }
-const card = (title, note, shape, ...children) => el("section", { class: `stacked ${shape}` }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
+const card = (title, note, shape, ...children) => el("section", { class: `stacked ${shape}`, tabindex: "0", "aria-label": title }, el("h3", { text: title }), note ? el("small", { text: note }) : null, ...children);
 
 function contributionsTable() {
   const { recording } = context, source = recording.pieces.source;

@@ -31,7 +31,7 @@ function showNotes(node) {
   const key = focusKey(node);
   if (!slide) { node.replaceChildren(); return; }
   const text = slide.notes?.[state.lang] ?? slide.notes?.en ?? Object.values(slide.notes ?? {})[0] ?? "";
-  node.replaceChildren(el("b", { text: `${state.slide + 1} / ${all.length}` }), el("p", { class: notesShown ? "" : "concealed", text: plain(text.replace(/\s+/g, " ")).slice(0, 2000) }), el("div", { class: "buttons" },
+  node.replaceChildren(el("h1", { text: `${state.slide + 1} / ${all.length}` }), el("p", { class: notesShown ? "" : "concealed", text: plain(text.replace(/\s+/g, " ")).slice(0, 2000) }), el("div", { class: "buttons" },
     button("\u2190", () => openSlide(state.slide - 1), { "aria-label": t("previous-slide"), "data-key": "previous-slide" }), button("\u2192", () => openSlide(state.slide + 1), { "aria-label": t("next-slide"), "data-key": "next-slide" }),
     button(t("notes"), () => { notesShown = !notesShown; showNotes(node); }, { "aria-pressed": String(notesShown), "data-key": "notes" }), button(t("exit"), () => openSlide(null), { "data-key": "exit-lecture" })));
   if (key) node.querySelector(key)?.focus();
