@@ -51,18 +51,23 @@ def render_page(trace: TraceDocument) -> str:
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = escape(trace.title or "heedful inspect")
-    data = json.dumps(pack_trees(json.loads(dump_trace(trace))), ensure_ascii=False, separators=(",", ":"))
+    tree = json.loads(dump_trace(trace), parse_float=lambda digits: round(float(digits), 5))  # the page shows fewer
+    data = json.dumps(shorten(tree), ensure_ascii=False, separators=(",", ":"))
     return TEMPLATE.format(
         policy=policy, title=title, style=style, script=script, glossary=glossary, trace=escape_json(data)
     )
 
 
-def pack_trees(tree: dict[str, Any]) -> dict[str, Any]:
-    """The trace with each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes, which is shorter."""
+def shorten(tree: dict[str, Any]) -> dict[str, Any]:
+    """The trace with fewer digits, and each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes."""
     for sentence in tree.get("sentences", ()):
+        for pieces in sentence.get("neighbors", {}).values():
+            pieces[:] = [[[text, round(cosine, 3)] for text, cosine in nearest] for nearest in pieces]
         if nodes := sentence.get("tree", {}).get("nodes"):
             keys = sorted({key for node in nodes for key in node})
             columns: dict[str, Any] = {key: [node.get(key) for node in nodes] for key in keys}
+            for key in columns.keys() & {"logp", "total", "score"}:
+                columns[key] = [None if value is None else round(value, 4) for value in columns[key]]
             for key in columns.keys() & {"fate", "why"}:  # few different texts: each once, then their positions
                 texts = sorted(set(columns[key]), key=str)
                 columns[key] = {"texts": texts, "at": [texts.index(text) for text in columns[key]]}
