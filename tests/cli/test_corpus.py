@@ -71,6 +71,23 @@ def test_check_of_files_and_of_a_configuration(corpus):
         assert "Next: " in shown.stdout
 
 
+def test_the_next_command_trains_on_the_same_files(corpus):
+    files = ["train.en", "train.de", "--validation", "valid.en", "--validation", "valid.de"]
+    shown = run(app, ["check", *files, "--set", "clean.max_words=90"])
+    following = shown.stdout.splitlines()[-1].partition("Next: ")[2]
+    assert following == f"heedful train {' '.join(files)} --set clean.max_words=90 --out my-model --time 40m"
+
+
+def test_a_fixed_copy_says_how_many_lines_are_missing(corpus):
+    lines = Path("train.de").read_bytes().splitlines(keepends=True)
+    Path("train.de").write_bytes(b"".join([b"n\xe3o\n"] * 20 + lines[20:]))
+    shown = run(app, ["check", "train.en", "train.de", "--fix"])
+    assert "380 of 380 pairs written to train.clean.en and train.clean.de; 20 unreadable lines are not in it" in (
+        shown.stdout
+    )
+    assert shown.stdout.splitlines()[-1].endswith("Next: check the cleaned files and train on them")
+
+
 def test_json_is_json(corpus):
     report = json.loads(run(app, ["check", "train.en", "train.de", "--json"]).stdout)
     assert report["pairs"] == {"train": 400}

@@ -147,6 +147,10 @@ def test_the_forecast():
     assert describe_event(unlimited, folded([unlimited]), NOW).endswith("; 8,000 steps left; 61 epochs")
     assert describe_event(STEPPED, folded([STEPPED]), NOW).endswith("  60 min left")
     assert describe_event(Refitted(410, 4000), folded([STEPPED, Refitted(410, 4000)]), NOW).endswith("30 epochs")
+    early = folded([BEGAN, Refitted(3, 4000)])  # before the first line about steps
+    assert describe_event(Refitted(3, 4000), early, NOW).endswith("; 31 epochs")
+    continued = folded([Refitted(400, 4000)])  # a run that becomes longer says so before it begins
+    assert describe_event(Refitted(400, 4000), continued, NOW) == "the last step is now 4,000"
     never = replace(STEPPED, remaining=1e15)
     assert "left" not in describe_event(never, folded([never]), NOW)
 

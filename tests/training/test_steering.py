@@ -20,6 +20,7 @@ from heedful.training.checkpoint import checkpoint_folders
 from heedful.training.clock import Clock
 from heedful.training.data import split_validation
 from heedful.training.finetune import OLD_VALIDATION
+from heedful.training.history import METRICS
 from heedful.training.loop import Interrupted
 from heedful.training.resolve import REQUESTED, RESOLVED
 from support.training_runs import WORDS, events, on_step, outcome, settings_of
@@ -124,6 +125,17 @@ def test_a_run_cannot_be_made_shorter_than_it_is(corpus, tmp_path, length):
     assert ((run / RESOLVED).read_text(), (run / REQUESTED).read_text()) == before
 
 
+def test_scoring_counts_as_time_of_a_run(corpus, tmp_path):
+    run = tmp_path / "run"
+    train(settings_of(corpus, run, **SHORT))
+    lines = (run / METRICS).read_text().splitlines()
+    ended = json.loads(lines[-1])
+    assert ended["event"] == "ended"
+    (run / METRICS).write_text("\n".join([*lines[:-1], json.dumps(ended | {"elapsed": 100.0})]) + "\n")
+    with pytest.raises(ConfigError, match=r"has already taken 12 steps in 2m"):
+        train(settings_of(corpus, run, **SHORT | {"steps": None, "time": "99s"}))
+
+
 def test_the_directory_of_a_run_stands_for_its_settings(corpus, tmp_path):
     run = tmp_path / "run"
     train(settings_of(corpus, run, **SHORT))
@@ -167,6 +179,7 @@ def test_a_stopped_run_can_be_finished_and_continued(corpus, tmp_path):
     code, output = run_heedful("train", stopped, "--finish")
     assert code == 0, output
     assert "finished on request, of 12 steps" in output
+    assert " 0 steps left" in output
     model = open_bundle(stopped / "model")
     assert model.scores["validation"]
     assert [event["step"] for event in events(stopped, "ended")] == [8]

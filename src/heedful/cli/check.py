@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,23 +91,37 @@ def check(
         print_report(console, settings, corpus_report)
         for name, (before, after, paths) in repaired.items():
             where = escape(" and ".join(map(str, paths)))
-            console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}", soft_wrap=True)
+            rejected = sum(
+                finding.count
+                for finding in corpus_report.findings
+                if finding.kind == "rejected" and finding.corpus == name
+            )
+            missing = f"; {rejected:,} unreadable lines are not in it" if rejected else ""
+            console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}{missing}", soft_wrap=True)
         levels = [finding.level for finding in corpus_report.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in LEVEL_MARKS)
-        following = escape(next_step(files, corpus_report.has_errors, bool(repaired)))
+        chosen = {"--pair": [pair], "--columns": [columns], "--sheet": [sheet], "--validation": validation}
+        options = list_options({**chosen, "--test": test, "--set": sets})
+        following = escape(next_step(files, options, corpus_report.has_errors, bool(repaired)))
         console.print(f"[bold]{counts}.[/] Next: {following}", soft_wrap=True)
     if corpus_report.has_errors:
         raise typer.Exit(3)
 
 
-def next_step(files: list[str], has_errors: bool, is_fixed: bool) -> str:
+def list_options(values: Mapping[str, Sequence[str | None]]) -> list[str]:
+    """{"--pair": ["en-de"], "--sheet": [None]} -> ["--pair", "en-de"]"""
+    return [word for option, chosen in values.items() for value in chosen if value for word in (option, value)]
+
+
+def next_step(files: list[str], options: list[str], has_errors: bool, is_fixed: bool) -> str:
+    is_toml = files[0].endswith(".toml")
     if is_fixed:
-        return "check the cleaned files and list them in your heedful.toml"
+        return "check the cleaned files and " + ("list them in your heedful.toml" if is_toml else "train on them")
     if has_errors:
         return f"fix the errors, or run: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
-    if files[0].endswith(".toml"):
+    if is_toml:
         return shlex.join(["heedful", "prepare", files[0]])
-    return "list the files in a heedful.toml, then: heedful prepare heedful.toml"
+    return shlex.join(["heedful", "train", *files, *options, "--out", "my-model", "--time", "40m"])
 
 
 def print_report(console: "Console", settings: "Settings", report: "Report") -> None:

@@ -117,7 +117,7 @@ class DisplayState:
     def total_epochs(self) -> float:
         if self.stepped:
             return self.stepped.epoch * self.steps / self.stepped.step
-        return self.began.passes if self.began else 0.0
+        return self.began.passes * self.steps / max(1, self.began.steps) if self.began else 0.0
 
 
 # ---------------------------------------------------------------------------------------------------- text
@@ -156,8 +156,9 @@ def format_perplexity(value: float) -> str:
 
 def forecast(state: DisplayState, now: datetime) -> str:
     """58 min left; 61 epochs"""
-    end = f"{format_remaining(state.end_time, now)}; " if state.end_time else ""
-    return f"{end}{state.total_epochs:.{0 if state.total_epochs >= 10 else 1}f} epochs"
+    end = format_remaining(state.end_time, now) if state.end_time else ""
+    epochs = f"{state.total_epochs:.{0 if state.total_epochs >= 10 else 1}f} epochs" if state.total_epochs else ""
+    return "; ".join(filter(None, (end, epochs)))
 
 
 def shorten(text: str) -> str:
@@ -194,7 +195,7 @@ def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
         case Saved():
             return f"saved {event.name}"
         case Refitted():
-            return f"the last step is now {event.steps:,}; {forecast(state, now)}"
+            return "; ".join(filter(None, (f"the last step is now {event.steps:,}", forecast(state, now))))
         case Skipped():
             lines = ", ".join(f"{name}:{number}" for name, number in event.lines[:MAX_SHOWN_LINES])
             more = ", ..." if len(event.lines) > MAX_SHOWN_LINES else ""
@@ -392,7 +393,7 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
     run = path_from_here(settings.train.output_dir)
     figures = ended.figures if ended else None
     if ended is None:
-        print_line("This run is already finished; use another --out to start a new one.")
+        print_line("This run is already finished; train it longer with a larger --time or --steps.")
         figures = read_figures(History.load(run))
     else:
         duration = format_elapsed(ended.elapsed)

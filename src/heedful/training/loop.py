@@ -223,12 +223,13 @@ class Trainer:
 
     def log_start(self) -> None:
         corpora = self.data.stored_corpora
+        last_step = self.state.clock.end if self.state.end_reason is None else self.state.step
         # Unregularized: the tokens of later epochs are not sampled yet.
-        passes = mean_epoch(self.make_plan(corpora).epoch_positions(self.state.clock.end), corpora, self.data.num_pairs)
+        passes = mean_epoch(self.make_plan(corpora).epoch_positions(last_step), corpora, self.data.num_pairs)
         self.log(
             Began(
                 step=self.state.step,
-                steps=self.state.clock.end,
+                steps=last_step,
                 parameters=sum(weight.numel() for weight in self.model_state.model.parameters()),
                 pairs=self.data.num_pairs,
                 passes=passes,

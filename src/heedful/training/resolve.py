@@ -35,6 +35,7 @@ from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
 from heedful.training.flat_settings import LENGTH_KEYS, describe_changes, flatten
+from heedful.training.history import METRICS
 from heedful.training.machine import (
     BUSY_SHARE,
     CoreMeter,
@@ -43,6 +44,7 @@ from heedful.training.machine import (
     measure_tokens_per_second,
     use_threads,
 )
+from heedful.training.metrics_log import seconds_at_end
 from heedful.training.optimizer import make_optimizer, set_learning_rate
 from heedful.training.weights import initialize_model
 
@@ -157,7 +159,8 @@ def change_length(settings: Settings, train: config.TrainSettings) -> Settings |
 def check_is_longer(run: Path, train: config.TrainSettings) -> None:
     """Raise a ConfigError if a run has already taken as many steps, or as much time."""
     state = read_state(next(iter(checkpoint_folders(run)), run))
-    steps, seconds = state.get("step", 0), state.get("elapsed", 0.0)
+    steps = state.get("step", 0)
+    seconds = max(state.get("elapsed", 0.0), seconds_at_end(run / METRICS, steps))  # with the final scoring
     is_too_short = steps >= (train.steps or 0) if train.time is None else seconds >= parse_duration(train.time)
     if steps and is_too_short:
         raise ConfigError(
