@@ -114,6 +114,8 @@ def test_a_changed_keys_file_is_read_again(exported, tmp_path):
         assert post(port, body, bob)[0] == 401
     text = log.read_text()
     assert "warning: keeping the old keys: " in text
+    assert "again: it has 2 keys\n" in text
+    assert "again: it has 1 key\n" in text
     assert "expected NAME:SHA256" in text
     assert "contains no keys" in text
     assert "there is no such file" in text

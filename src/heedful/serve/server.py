@@ -256,7 +256,7 @@ async def watch_keys(state: ServerState, keys_file: Path) -> None:
             else:
                 if keys != state.keys:
                     state.keys = keys
-                    print_status(f"read {keys_file} again: it has {len(keys):,} keys")
+                    print_status(f"read {keys_file} again: it has {len(keys):,} key{'s' * (len(keys) != 1)}")
         await asyncio.sleep(KEYS_POLL_SECONDS)
 
 
