@@ -150,7 +150,10 @@ def test_every_panel_shows_every_model(kind, chromium, tmp_path):
             assert tab.get_attribute(f"#tab-{name}", "aria-selected") == "true"
             until(tab, "document.querySelector('#tab-body').innerText.trim() !== ''")
         until(tab, "document.querySelector('.film .readout')?.textContent.includes('300')")
+        filled = "document.querySelector('.film input').style.getPropertyValue('--filled')"
+        assert tab.evaluate(filled) == "100%"
         tab.fill(".film input[type=range]", "1")
+        until(tab, f"{filled} === '50%'")
         until(tab, "document.querySelector('.film .readout').textContent.includes('200')")
         press(tab, "6")
         until(
@@ -1111,6 +1114,15 @@ def test_the_page_is_small(chromium, tmp_path):
     assert len(source.pieces) == 25
     print(f"{len(render_page(TraceDocument(sentences=(sentence,))).encode()):,} bytes")
     assert len(render_page(TraceDocument(sentences=(sentence,))).encode()) <= 283_000
+    (real,) = inspect(
+        "pt-en",
+        "Ontem \u00e0 noite o meu irm\u00e3o mais velho disse \u00e0 minha m\u00e3e que queria comprar um carro vermelho, "
+        "mas n\u00e3o tinha dinheiro.",
+    ).trace.sentences
+    assert (len(real.source.pieces), len(real.target.pieces)) == (25, 27)
+    assert real.vectors
+    assert real.contributions
+    assert len(render_page(TraceDocument(sentences=(real,))).encode()) <= 280_000  # 179,501 before the redesign
     path = save_page(tmp_path, *[synthetic.LENGTHS["40"]] * 20)
     with opened(chromium, path, "#lang=en") as tab:
         milliseconds = float(tab.get_attribute("html", "data-ready"))

@@ -35,6 +35,7 @@ function film(reel, reading) {
   const draw = async () => {
     const at = Math.min(state.frame, frames.length - 1), frame = frames[at], source = reel.sources[state.take] ?? reel.sources[0], take = frame.takes[state.take] ?? frame.takes[0];
     control.value = at;
+    control.style.setProperty("--filled", `${(100 * at) / Math.max(1, frames.length - 1)}%`);
     dot.setAttribute("cx", x(at));
     dot.setAttribute("cy", y(values[at]));
     const key = `${at} ${state.take}`;

@@ -101,7 +101,7 @@ async function renderPage() {
   }
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
-  words = { ...glossary.en, ...glossary[state.lang] };
+  words = Object.fromEntries(Object.entries(glossary).map(([key, texts]) => [key, texts[LANGUAGES.indexOf(state.lang)]]));
   rescale();
   const app = document.getElementById("app"), key = focusKey(app);
   for (const name of Object.keys(panels)) delete panels[name];
