@@ -145,6 +145,39 @@ class TokenizerSettings(Section):
     files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
 
 
+class TextInputSettings(Section):
+    """Sources are text."""
+
+    kind: Literal["text"] = "text"
+
+
+class NoInputSettings(Section):
+    """There are no sources: the model is a language model."""
+
+    kind: Literal["none"]
+
+
+class ImageInputSettings(Section):
+    """Sources are pictures, scaled to fit and cut into square patches; each patch is a slot."""
+
+    kind: Literal["image"]
+    height: PositiveInt = 32  # pixels
+    width: PositiveInt = 32
+    patch: PositiveInt = 4  # pixels per side of a patch
+    shift: Annotated[int, Field(ge=0)] = 0  # in training, pictures are shifted by up to this many pixels
+    crop: Annotated[float, Field(ge=0, lt=1)] = 0.0  # and enlarged, so that up to this share of each side is cut off
+    color: Annotated[float, Field(ge=0, lt=1)] = 0.0  # and brightness, contrast and saturation vary by up to this share
+
+    @model_validator(mode="after")
+    def _check_patches(self) -> Self:
+        if self.height % self.patch or self.width % self.patch:
+            raise ValueError(f"`height` and `width` must be multiples of `patch`, which is {self.patch}")
+        return self
+
+
+InputSettings = TextInputSettings | NoInputSettings | ImageInputSettings
+
+
 class TransformerSettings(Section):
     """A stack of Transformer layers; encoder and decoder take the same keys."""
 
@@ -276,6 +309,7 @@ class Settings(Section):
     seed: Annotated[int, Field(ge=0)] = 1
     data: DataSettings
     clean: CleanSettings = CleanSettings()
+    input: Annotated[InputSettings, Field(discriminator="kind")] = TextInputSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings | None = None
     train: TrainSettings = TrainSettings()
