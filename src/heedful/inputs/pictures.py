@@ -30,7 +30,7 @@ Floats: TypeAlias = NDArray[np.float32]
 Box: TypeAlias = tuple[float, float, float, float]
 
 MAX_FILE_BYTES = 1 << 25
-MAX_PIXELS = 1 << 24  # to decode: 64 MB; photos (JPEG) may have more, because they are scaled down while decoding
+MAX_PIXELS = 13_000_000  # to decode, in up to 270 MB (WebP); most photos (JPEG) are scaled down while decoding
 MAX_JPEG_SCANS = 200  # a progressive JPEG has about ten; each scan costs time for the whole picture
 FORMATS = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "GIF": (".gif",), "WEBP": (".webp",), "BMP": (".bmp",)}
 ORIENTATION_TAG = 0x0112  # of EXIF
@@ -140,10 +140,20 @@ def _open_bytes(content: bytes, height: int, width: int) -> "Image.Image":
         image.format = "JPEG"  # also if it contains several pictures (MPO)
         if content.count(b"\xff\xda") > MAX_JPEG_SCANS:
             raise PictureError(f"more than {MAX_JPEG_SCANS} scans")
-        if "progressive" not in image.info:  # otherwise, the decoder keeps all coefficients in memory
+        if "progressive" not in image.info and _has_single_scan(content, image.layers):
             side = 2 * max(height, width)
             image.draft(None, (side, side))
     return image
+
+
+def _has_single_scan(content: bytes, components: int) -> bool:
+    """Whether the first scan of a JPEG has all components; otherwise, the decoder keeps all coefficients in memory."""
+    position = 2
+    while content[position : position + 1] == b"\xff":
+        if content[position + 1 : position + 2] == b"\xda":
+            return content[position + 4] == components
+        position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+    return False
 
 
 def _as_bytes(array: NDArray[Any]) -> Pixels:
