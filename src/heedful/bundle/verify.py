@@ -51,7 +51,7 @@ from heedful.bundle.format import (
     tokenizer_kind,
 )
 from heedful.config.renamed import find_key, rename_keys_
-from heedful.data.store import MANIFEST, SIDES
+from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256
 from heedful.text.tokenizer import SPECIAL, Tokenizer, load
@@ -131,7 +131,7 @@ def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
         check_sizes(folder, description, read_shapes(folder / WEIGHTS_FILE, description.dtype))
     if not set(description.files.values()) <= contents.keys() - REQUIRED_FILES:
         raise bundle_error(folder / MANIFEST, "does not list the tokenizers")
-    tokenizers = {side: load_tokenizer(folder, description, side) for side in SIDES}
+    tokenizers = {side: load_tokenizer(folder, description, side) for side in description.text_sides}
     if contents[VOCABULARY_FILE] != dump_json(piece_ids(tokenizers)):
         raise bundle_error(folder / VOCABULARY_FILE, "its pieces differ from those of the tokenizers")
     return Bundle(folder, description, tokenizers, generation, statistics, scores)
@@ -207,7 +207,10 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
 def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that config.json fits the weights and does not describe a larger model."""
     model, aliases = description.model, tied_names(description.model)
-    for name, side in ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target")):
+    tables = ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target"))
+    for name, side in ((name, side) for name, side in tables if name is not None):
+        if side not in description.vocabulary:
+            raise bundle_error(folder / CONFIG_FILE, f"the encoder reads text, but the input is {description.input.kind}")
         expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
         if shape != expected:
             raise bundle_error(folder / WEIGHTS_FILE, f"{name} has shape {shape}, but {CONFIG_FILE} says {expected}")
@@ -252,7 +255,8 @@ def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> To
             tokenizer.tag_id(tag)
     except (HeedfulError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise bundle_error(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
-    expected_kind = description.tokenizer if side == "source" else kind  # the target may have another kind
+    first_side = min(description.text_sides)  # the target may have another kind
+    expected_kind = description.tokenizer if side == first_side else kind
     if (kind, len(pieces), len(set(pieces))) != (expected_kind, size, size):
         raise bundle_error(
             path,
