@@ -220,25 +220,30 @@ def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str
             folder / WEIGHTS_FILE, f"has {total:,} numbers, but {CONFIG_FILE} says {description.parameters:,}"
         )
     position_numbers = model.max_positions * model.width if model.positions else 0
-    if min_parameters(model) > total or position_numbers > MAX_POSITION_NUMBERS:
+    if min_parameters(model, description.input) > total or position_numbers > MAX_POSITION_NUMBERS:
         raise bundle_error(
             folder / CONFIG_FILE,
             f"`model` describes a model with far more weights than the {total:,} in {WEIGHTS_FILE}",
         )
 
 
-def min_parameters(model: config.ModelSettings) -> int:
+def min_parameters(model: config.ModelSettings, input: config.InputSettings) -> int:
     """Return a lower bound of the number of weights, from the largest matrices, without building them."""
     width, encoder, decoder = model.width, model.encoder, model.decoder
     total = 0
+    if isinstance(input, config.ImageInputSettings):  # a vector of each patch, and the weights of the pixels of one
+        total += (input.height // input.patch) * (input.width // input.patch) * width + 3 * input.patch**2
     for part in (encoder, decoder):
-        if isinstance(part, config.TransformerSettings):
+        if isinstance(part, config.NothingSettings):
+            continue
+        if isinstance(part, config.TransformerSettings | config.PatchesSettings):
             heads = part.heads if part.combine == "average" else 1
             total += part.layers * width * (width * heads + part.feedforward_size)
         else:
             total += part.width * width + part.layers * part.width**2 // 2  # each of two directions has half the width
     if isinstance(decoder, config.RecurrentDecoderSettings):
-        memory_width = width if isinstance(encoder, config.TransformerSettings) else encoder.width
+        memory_width = encoder.width if isinstance(encoder, config.RecurrentSettings) else width
+        memory_width *= not isinstance(encoder, config.NothingSettings)
         attention = decoder.attention
         heads = attention.heads or 0 if attention is not None and attention.combine == "average" else 0
         total += decoder.width * memory_width * (decoder.layers * decoder.bridge + heads)
