@@ -20,7 +20,14 @@ def initialize_model(settings: Settings, prepared: PreparedData, device: torch.d
     torch.manual_seed(settings.seed)
     vocab_sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
     train = settings.train
-    model = build(settings.model, *vocab_sizes, label_smoothing=train.label_smoothing, r_drop=train.r_drop)
+    model = build(
+        settings.model,
+        *vocab_sizes,
+        input=settings.input,
+        label_smoothing=train.label_smoothing,
+        r_drop=train.r_drop,
+        coverage_penalty=train.coverage_penalty,
+    )
     return model.to(device).train()
 
 
