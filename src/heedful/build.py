@@ -28,7 +28,7 @@ from heedful.nn.positions import POSITIONS  # noqa: E402
 
 def build(
     model: config.ModelSettings,
-    source_size: int,
+    source_size: int | None,
     target_size: int,
     *,
     input: config.InputSettings = config.TextInputSettings(),  # noqa: B008  # the section's name; immutable

@@ -161,7 +161,8 @@ class TokenizerSettings(Section):
     training_pairs: PositiveInt = 1_000_000  # maximum number of pairs to train it on
     reserved_pieces: Annotated[int, Field(ge=0)] = 0  # unused pieces <reserved_0>, ...: for tags added by fine-tuning
     subword_regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's alpha
-    files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
+    # existing tokenizers of source and target (of the target alone, if the sources are not text); none is trained
+    files: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=2)] | None = None
 
 
 class TextInputSettings(Section):
@@ -345,7 +346,7 @@ class TrainSettings(Section):
 
 
 class Settings(Section):
-    """heedful.toml."""
+    """heedful.toml. If the sources are not text, `source` is the kind of the input: "image" or "none"."""
 
     newer_keys: ClassVar[frozenset[str]] = frozenset({"input"})
 
@@ -360,3 +361,30 @@ class Settings(Section):
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings | None = None
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_input_defaults(cls, tree: Any) -> Any:
+        kind = tree["input"].get("kind", "text") if isinstance(tree, dict) and isinstance(tree.get("input"), dict) else ""
+        if kind not in ("image", "none"):
+            return tree
+        if tree.get("source", kind) != kind:
+            raise ValueError(f"the sources are not text (input.kind is {kind!r}): remove `source`")
+        tree = {"source": kind, **tree}
+        if kind == "none":  # there is nothing to translate, so nothing that BLEU or chrF could compare
+            tree["train"] = {"best_by": "loss", **tree.get("train", {})}
+        return tree
+
+    @model_validator(mode="after")
+    def _check_input(self) -> Self:
+        kind = self.input.kind
+        if kind == "none" and self.train.best_by != "loss":
+            raise ValueError('a language model has no translations to score: set train.best_by = "loss"')
+        if self.tokenizer.files is not None and len(self.tokenizer.files) != (2 if kind == "text" else 1):
+            raise ValueError("`tokenizer.files` needs one file for each side that is text")
+        if kind != "text" and self.tokenizer.subword_regularization:
+            raise ValueError("`tokenizer.subword_regularization` is for models that translate text: remove it")
+        tagged = [corpus.tag for corpus in self.data.train if corpus.tag]
+        if kind != "text" and tagged:
+            raise ValueError(f"a tag is put before source text, but the sources are not text: remove {tagged[0]}")
+        return self
