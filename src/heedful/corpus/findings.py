@@ -132,7 +132,7 @@ PICTURE_RULES: dict[str, Rule] = {
     ),
     "duplicate_picture": Rule(
         "pictures that are also stored under another name",
-        "collections that overlap; copies in several sizes or formats",
+        "collections that overlap; copies in another format",
         "remove the copies; captions of one picture should name the same file",
     ),
     "picture_overlap": Rule(
