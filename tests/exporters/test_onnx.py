@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import cycle, product
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.exporters.api import export
 from heedful.exporters.onnx import trace_graphs, write
+from heedful.inputs.kinds import make_input
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
@@ -102,9 +104,9 @@ def modeled(kind):
     return drawn(config.ModelSettings.model_validate(MODELS[kind]), WORDS, seed=sum(map(ord, kind)))
 
 
-def drawn(settings, words, seed=1):
+def drawn(settings, words, seed=1, **options):
     torch.manual_seed(seed)
-    model = build(settings, words, words).eval()
+    model = build(settings, words, words, **options).eval()
     for weight in model.parameters():  # large enough to matter, and no larger: recurrence makes chaos of rounding
         nn.init.normal_(weight, std=weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.3)
     return model
@@ -141,11 +143,64 @@ def test_every_table_has_all_its_entries_here():
 @pytest.mark.parametrize("kind", MODELS)
 def test_graphs_say_what_the_model_says(kind, capfd):
     model = modeled(kind)
-    made = trace_graphs(model)
-    ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER_FILE]), session(made[STEP_FILE]))
+    compare_graphs(model, trace_graphs(model), QUESTIONS)
+    assert capfd.readouterr() == ("", "")
+
+
+TRANSFORMER_LAYERS = {"layers": 2, "heads": 2, "feedforward_size": 12}
+WITHOUT_ATTENTION = next(decoder for decoder in DECODERS.values() if not decoder["input_feeding"])
+IMAGE, NONE = config.ImageInputSettings(kind="image", height=8, width=12, patch=4), config.NoInputSettings(kind="none")
+OTHER_DECODERS = {
+    "transformer": {"kind": "transformer", **TRANSFORMER_LAYERS},
+    "plain": WITHOUT_ATTENTION,
+    "gated": {
+        "kind": "recurrent", "width": WIDTH, "query_from": "previous", "gated_context": True,
+        "attention": {"score": "additive"},
+    },
+}  # fmt: skip
+OTHER_SOURCES = {
+    "/".join(names): (encoder, OTHER_DECODERS[names[1]], kind)
+    for names, encoder, kind in [
+        (("convolution", "gated"), {"kind": "patches"}, IMAGE),
+        (("linear", "transformer"), {"kind": "patches", "stem": "linear", **TRANSFORMER_LAYERS}, IMAGE),
+        (("pool", "gated"), {"kind": "patches", "pool": True}, IMAGE),
+        (("pool", "plain"), {"kind": "patches", "pool": True}, IMAGE),
+        (("none", "transformer"), {"kind": "nothing"}, NONE),
+        (("none", "plain"), {"kind": "nothing"}, NONE),
+    ]
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_SOURCES)
+def test_sources_that_are_not_text(kind, capfd):
+    encoder, decoder, settings = OTHER_SOURCES[kind]
+    model = config.ModelSettings.model_validate(
+        {
+            "width": WIDTH,
+            "positions": "learned" if decoder["kind"] == "transformer" else None,
+            "encoder": encoder,
+            "decoder": decoder,
+        }
+    )
+    inputs = make_input(settings)
+    shape = (len(QUESTIONS), 6, 48) if settings is IMAGE else (len(QUESTIONS), 0)
+    rows = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    questions = [replace(question, row=row) for question, row in zip(QUESTIONS, rows, strict=True)]
+    torch_model = drawn(model, WORDS, input=settings)
+    graphs = trace_graphs(torch_model, inputs)
+    compare_graphs(torch_model, graphs, questions)
+    names = [graph_input.name for graph_input in onnx.load_from_string(graphs[ENCODER_FILE]).graph.input]
+    assert names == (["features", "mask"] if settings is IMAGE else ["mask"])
+    for graph in graphs.values():
+        onnx.checker.check_model(onnx.load_from_string(graph), full_check=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def compare_graphs(model, graphs, questions):
+    ours, theirs = TorchEngine(model), OnnxEngine(session(graphs[ENCODER_FILE]), session(graphs[STEP_FILE]))
     close(
-        ours.score_targets(QUESTIONS, TARGETS, attention=True),
-        theirs.score_targets(QUESTIONS, TARGETS, attention=True),
+        ours.score_targets(questions, TARGETS, attention=True),
+        theirs.score_targets(questions, TARGETS, attention=True),
         True,
     )
     for search in (
@@ -153,11 +208,10 @@ def test_graphs_say_what_the_model_says(kind, capfd):
         SearchOptions(beam=5, num_best=5, attention=True),
         SearchOptions(beam=3, stopping="exact"),
     ):
-        for some in (QUESTIONS, QUESTIONS[1:2]):  # the other has one row and one slot
+        for some in (questions, questions[1:2]):  # the other has one row and one slot
             found = zip(ours.translate(some, search), theirs.translate(some, search), strict=True)
             for one, other in found:
                 close(one, other, search.attention)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", [next(iter(RECURRENT)), next(iter(TRANSFORMERS))])
