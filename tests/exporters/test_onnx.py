@@ -16,12 +16,13 @@ from torch import nn
 import heedful
 from heedful import config
 from heedful.build import build
+from heedful.bundle import GenerationSettings, write_bundle
 from heedful.bundle.format import MAX_FILE_BYTES
 from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
 from heedful.engines.onnx import ENCODER_FILE, STEP_FILE, OnnxEngine, open_engine
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
-from heedful.exporters.api import export
+from heedful.exporters.api import FORMATS, Probes, export
 from heedful.exporters.onnx import trace_graphs, write
 from heedful.inputs.kinds import make_input
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES
@@ -270,6 +271,51 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
     assert run.returncode == 0, run.stderr
     ours = heedful.load(tmp_path / "model")
     assert run.stdout.splitlines() == ["|".join(one.text for one in ours(texts, beam=beam)) for beam in (1, 4)]
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import heedful
+import numpy as np
+translator = heedful.load({folder!r}, threads=1)
+sources = [np.full((8, 12, 3), shade, np.uint8) for shade in (0, 99)] if {kind!r} == "image" else ["the old", ""]
+for beam in (1, 4):
+    print(*(translation.text for translation in translator(sources, beam=beam)), sep="|")
+"""
+
+
+@pytest.mark.parametrize("kind", ["convolution/gated", "none/transformer", "none/plain"])
+def test_other_sources_are_proven_too_and_refused_by_other_formats(kind, tmp_path):
+    encoder, decoder, settings = OTHER_SOURCES[kind]
+    model = config.ModelSettings.model_validate({"width": WIDTH, "encoder": encoder, "decoder": decoder})
+    weights = drawn(model, MADE["bpe"].size, input=settings).state_dict()
+    write_bundle(
+        tmp_path / "model",
+        model=model,
+        weights={name: weight.numpy() for name, weight in weights.items()},
+        tokenizers={"target": MADE["bpe"]},
+        languages=(settings.kind, "en"),
+        input=settings,
+        generation=GenerationSettings(max_length=20),
+        card="# A model",
+    )
+    pictures = list(np.random.default_rng(1).integers(0, 256, (5, 8, 12, 3), np.uint8))
+    probes = Probes(pictures, TEXTS[:5]) if settings is IMAGE else TEXTS[:5]
+    proof = export(tmp_path / "model", tmp_path / "out", to="onnx", probes=probes)
+    assert (proof.same, proof.largest < 1e-5) == (5, True)
+    assert (proof.bleu is not None) == (settings is IMAGE)
+    code = WITHOUT_TORCH.format(folder=str(tmp_path / "out"), kind=settings.kind)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    sources = [np.full((8, 12, 3), shade, np.uint8) for shade in (0, 99)] if settings is IMAGE else ["the old", ""]
+    ours = heedful.load(tmp_path / "model")
+    lines = ["|".join(translation.text for translation in ours(sources, beam=beam)) for beam in (1, 4)]
+    assert run.stdout.split("\n") == [*lines, ""]  # not splitlines: drawn models write control characters
+    content = "models of pictures" if settings is IMAGE else "language models"
+    for name in ("ctranslate2", "hugging_face", "argos"):
+        with pytest.raises(HeedfulError, match=f"supports models that translate text, not {content}: .* --to onnx"):
+            export(tmp_path / "model", tmp_path / f"out{name}{FORMATS[name].suffix}", to=name, probes=probes)
 
 
 def test_what_is_drawn_is_scored_as_given():
