@@ -15,8 +15,9 @@ from heedful.inspection.lecture import arithmetic_places, attach_lecture, parse_
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
 from heedful.trace import SNAPSHOTS, Lecture, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
+from heedful.translation.loading import load
 from heedful.translation.suppression import MASK
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy
@@ -219,7 +220,7 @@ def trace_text(
         )
     for segment in segments:
         source = InspectedSource(
-            segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
+            segment.source.row, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
         )
         filtered = suppress_words(inspected, model, segment.source, search_options)
         yield mask_words(record_sentence(filtered, source, search, reference=reference_ids, **options), model)
@@ -301,7 +302,7 @@ def model_name(translator: Translator) -> str:
 
 def describe_model(translator: Translator) -> str:
     model, count = translator.bundle.model, translator.bundle.description.parameters
-    parts = [f"{part.kind} {part.layers}" for part in (model.encoder, model.decoder)]
+    parts = [f"{part.kind} {getattr(part, 'layers', '')}".strip() for part in (model.encoder, model.decoder)]
     return f"{' + '.join(parts)}, width {model.width}, {count:,} weights"
 
 

@@ -30,7 +30,7 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.training.autopilot import run_autopilot
 from heedful.training.checkpoint import checkpoint_folders, read_state, refuse_old_format
 from heedful.training.clock import format_duration
-from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
+from heedful.training.data import TrainingData, count_micro_batches, load_data, make_plan
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
@@ -96,6 +96,7 @@ def resolve(
         validate_pairs=complete.train.validate_pairs,
         regularization=complete.tokenizer.subword_regularization,
         seed=complete.seed,
+        inputs=complete.input,
     )
     if world.is_first:
         write_resolved(run, complete, data, world, device, on_event)
@@ -198,7 +199,7 @@ def measure_open_settings(
     sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
     plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
     steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
-    batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    batches = [data.load_batch(micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
     cores = CoreMeter()
     with use_threads(threads):
         model = initialize_model(settings, data.prepared, device)
