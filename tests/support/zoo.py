@@ -12,7 +12,7 @@ from torch import nn
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
-from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
+from heedful.nn.decoders import CTCDecoder, RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import QUERY_FROM
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
 from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, TransformerLayerOptions, output_layer
@@ -119,11 +119,14 @@ TRANSFORMER_CASES = {
         itertools.cycle(NORMS), POSITIONS, itertools.cycle(ACTIVATIONS), strict=False
     )
 }
-DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
+CTC_CASES = {"ctc": 1, "ctc-upsample": 2}
+DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES, *CTC_CASES)
 
 
 def decoder(kind: str, heads: str, score: str, normalizer: str, vocab_size: int = V) -> nn.Module:
     output = output_layer(WIDTH, vocab_size, bias=True)
+    if kind in CTC_CASES:
+        return CTCDecoder(output, WIDTH, upsample=CTC_CASES[kind], bos=BOS, eos=EOS)
     if kind in RECURRENT_CASES:
         options = RECURRENT_CASES[kind]
         words = embed(vocab_size)
@@ -169,10 +172,12 @@ class Case:
 
     @property
     def exists(self) -> bool:
-        """False for what cannot be: some scores need a recurrent decoder, and a Transformer needs attention."""
-        recurrent = self.decoder in RECURRENT_CASES
-        if self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
-            return recurrent and self.score == "dot" and self.normalizer == "soft"
+        """False for what cannot be: a score in the wrong decoder, a Transformer without attention, CTC with it."""
+        recurrent, ctc = self.decoder in RECURRENT_CASES, self.decoder in CTC_CASES
+        if ctc and self.encoder.startswith("bottleneck"):  # one slot: no law could see a difference
+            return False
+        if ctc or self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
+            return (recurrent or ctc) and self.heads == "none" and self.score == "dot" and self.normalizer == "soft"
         return recurrent or not SCORES[self.score].needs_past_weights
 
     def __str__(self) -> str:
