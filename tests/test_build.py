@@ -10,7 +10,16 @@ from heedful import config
 from heedful.build import DECODERS, ENCODERS, build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
-from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
+from heedful.nn.attention import (
+    COMBINE_MODES,
+    ESTIMATORS,
+    NORMALIZERS,
+    SCORES,
+    SLOT_DECODING,
+    Attention,
+    MultiHead,
+    Sampled,
+)
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
@@ -22,7 +31,7 @@ TABLES = [
     (config.TransformerSettings, "norm", NORMS),
     (config.TransformerSettings, "activation", ACTIVATIONS),
     (config.TransformerSettings, "score", SCORES),
-    (config.TransformerSettings, "normalizer", NORMALIZERS),
+    (config.TransformerSettings, "normalizer", set(NORMALIZERS) - {"sampled"}),
     (config.TransformerSettings, "combine", COMBINE_MODES),
     (config.RecurrentSettings, "cell", CELLS),
     (config.RecurrentDecoderSettings, "cell", CELLS),
@@ -31,6 +40,8 @@ TABLES = [
     (config.AttentionSettings, "score", SCORES),
     (config.AttentionSettings, "normalizer", NORMALIZERS),
     (config.AttentionSettings, "combine", COMBINE_MODES),
+    (config.SampledSettings, "estimator", ESTIMATORS),
+    (config.SampledSettings, "decode", SLOT_DECODING),
 ]
 
 
@@ -45,6 +56,7 @@ NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention
         (config.TransformerSettings, (TransformerDecoder, TransformerLayerOptions)),
         (config.RecurrentSettings, (RecurrentEncoder,)),
         (config.RecurrentDecoderSettings, (RecurrentDecoder,)),
+        (config.SampledSettings, (Sampled,)),
     ],
 )
 def test_keys_are_parameters_with_the_same_defaults(section, classes):

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402  # after the check that it is installed
 
 from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
-from heedful.nn.attention import SCORES, Attention, MultiHead  # noqa: E402
+from heedful.nn.attention import SCORES, Attention, MultiHead, Normalizer, Sampled  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder  # noqa: E402
 from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, make_head_score, output_layer  # noqa: E402
@@ -46,9 +46,9 @@ def build(
         tied_to = None if model.tie_embeddings == "none" else target
         output = output_layer(model.width, target_size, tied_to=tied_to, bias=model.output_bias)
         decoder = build_decoder(model.decoder, build_embed(model, target), output, encoder.width)
+        seq2seq = Seq2Seq(encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop)
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
-    seq2seq = Seq2Seq(encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop)
     initialize(seq2seq)
     return seq2seq
 
@@ -102,12 +102,13 @@ def recurrent_decoder(
 
 def build_attention(section: config.AttentionSettings, width: int, memory_width: int) -> Attention | MultiHead:
     """The attention of a recurrent decoder: one distribution over the annotation vectors, or several heads."""
+    normalizer: str | Normalizer = section.normalizer
+    if section.normalizer == "sampled":
+        normalizer = Sampled(**dict(section.sampled or config.SampledSettings()))
     if section.heads is None:
-        return Attention(SCORES[section.score](width, memory_width), memory_width, section.normalizer)
+        return Attention(SCORES[section.score](width, memory_width), memory_width, normalizer)
     score = make_head_score(section.score, width, section.heads)
-    return MultiHead(
-        width, section.heads, memory_width, score=score, normalizer=section.normalizer, combine=section.combine
-    )
+    return MultiHead(width, section.heads, memory_width, score=score, normalizer=normalizer, combine=section.combine)
 
 
 class Component(NamedTuple):

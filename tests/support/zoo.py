@@ -47,6 +47,7 @@ def transformer_encoder(norm: str, positions: str | None, activation: str, score
 
 
 # Options that do not matter to each other take turns, so that every one is run and the product stays small.
+SELF_NORMALIZERS = [normalizer for normalizer in NORMALIZERS if normalizer != "sampled"]
 SELF_SCORES = [score for score in SCORES if not SCORES[score].needs_past_weights]
 
 ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
@@ -74,7 +75,7 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
                 (*POSITIONS, None),
                 itertools.cycle(ACTIVATIONS),
                 SELF_SCORES,
-                itertools.cycle(NORMALIZERS),
+                itertools.cycle(SELF_NORMALIZERS),
                 itertools.cycle(COMBINE_MODES),
                 strict=False,
             ),
@@ -178,7 +179,7 @@ class Case:
             return False
         if ctc or self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
             return (recurrent or ctc) and self.heads == "none" and self.score == "dot" and self.normalizer == "soft"
-        return recurrent or not SCORES[self.score].needs_past_weights
+        return recurrent or (not SCORES[self.score].needs_past_weights and self.normalizer in SELF_NORMALIZERS)
 
     def __str__(self) -> str:
         return "/".join((self.encoder, self.decoder, self.heads, self.score, self.normalizer, self.search))

@@ -172,13 +172,31 @@ class RecurrentSettings(Section):
     dropout: Dropout = 0.0  # on the output of each layer, including the last
 
 
+class SampledSettings(Section):
+    """Attention to one slot that is drawn: how it is trained, and how it is decoded."""
+
+    estimator: Literal["reinforce", "marginal", "straight_through"] = "reinforce"
+    decode: Literal["best", "expected"] = "best"  # the most probable slot, or the expected context
+    soft_share: Share = 0.5  # of the queries in training that attend softly
+    reward_weight: Annotated[float, Field(ge=0)] = 1.0
+    entropy_weight: Annotated[float, Field(ge=0)] = 0.01
+    baseline_decay: Share = 0.9  # of the moving average of the log-likelihood
+
+
 class AttentionSettings(Section):
     """The attention of a recurrent decoder; without `heads`, directly over the annotation vectors."""
 
     score: ScoreName
-    normalizer: NormalizerName = "soft"
+    normalizer: Literal["soft", "hard", "sampled"] = "soft"
+    sampled: SampledSettings | None = None  # for normalizer = "sampled"
     heads: PositiveInt | None = None
     combine: CombineName = "concat"
+
+    @model_validator(mode="after")
+    def _check_normalizer(self) -> Self:
+        if self.sampled is not None and self.normalizer != "sampled":
+            raise ValueError('`sampled` has the options of normalizer = "sampled": set that, or remove them')
+        return self
 
 
 class RecurrentDecoderSettings(Section):
@@ -279,3 +297,10 @@ class Settings(Section):
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings | None = None
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _check_exact(self) -> Self:
+        attention = getattr(self.model and self.model.decoder, "attention", None)
+        if self.train.exact and attention is not None and attention.normalizer == "sampled":
+            raise ValueError("`train.exact` cannot be used with sampled attention: every process has its own baseline")
+        return self

@@ -14,14 +14,15 @@ from torch import Tensor, nn
 
 from heedful.inspection.evidence import AnswerScorer, ignore_progress, measure_evidence
 from heedful.nn.attention import (
-    NORMALIZERS,
     SCORES,
     Additive,
     Attention,
     ContentLocation,
     Location,
     MultiHead,
+    Sampled,
     SelfAttention,
+    hard,
 )
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
@@ -305,6 +306,11 @@ def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vecto
     )
 
 
+def is_hard(normalizer: Any) -> bool:
+    """Whether evaluation attends to one slot."""
+    return normalizer is hard or (isinstance(normalizer, Sampled) and normalizer.decode == "best")
+
+
 def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
     """The vectors of one layer, [heads, T or S, width]."""
     recorded = (layer.weights, layer.scores, layer.queries, layer.keys, layer.values)
@@ -320,14 +326,13 @@ def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalizer]
 
     def blob(tensor: Tensor, fraction_bits: int = 7) -> Any:
         return numbers_blob(tensor.float().cpu().numpy(), fraction_bits)
 
     return Vectors(
         score=score_name,  # type: ignore[arg-type]
-        normalizer=normalizer,  # type: ignore[arg-type]
+        normalizer="hard" if is_hard(module.normalizer) else "soft",
         queries=blob(queries),
         keys=blob(keys),
         values=blob(values, 5),  # only shown as colors and in sums

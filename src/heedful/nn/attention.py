@@ -200,7 +200,69 @@ def hard(scores: Tensor) -> Tensor:
     return choice + (weights - weights.detach())
 
 
-NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard}
+class Sampled(nn.Module):
+    """a = one-hot vector of a slot s drawn from p(s = i) = softmax(e)_i            (Xu et al. 2015, "hard" attention)
+
+    A drawn slot has no gradient. `estimator` says how training replaces it (see `heedful.model.latent`):
+
+        reinforce           the log-likelihood of the sentence rewards the slots that were drawn for it
+        marginal            no slot is drawn: p(y_t) = sum_i a_ti p(y_t | s_t = i), exactly
+        straight_through    the gradient of softmax, as of `hard`
+
+    In training, a share `soft_share` of the queries attends softly. In evaluation, `decode` selects the most probable
+    slot ("best") or the expected context ("expected"), whose output approximates the expected distribution (NWGM).
+    """
+
+    def __init__(
+        self,
+        *,
+        estimator: str = "reinforce",
+        decode: str = "best",
+        soft_share: float = 0.5,
+        reward_weight: float = 1.0,
+        entropy_weight: float = 0.01,
+        baseline_decay: float = 0.9,
+    ) -> None:
+        super().__init__()
+        for name, value, choices in (("estimator", estimator, ESTIMATORS), ("decode", decode, SLOT_DECODING)):
+            if value not in choices:
+                raise ValueError(f"{name} {value!r} is unknown; choose from {', '.join(choices)}")
+        self.estimator, self.decode, self.soft_share = estimator, decode, soft_share
+        self.reward_weight, self.entropy_weight, self.baseline_decay = reward_weight, entropy_weight, baseline_decay
+        # A moving average, not trained; a parameter, so that checkpoints contain it.
+        self.baseline = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[..., T, S] -> weights [..., T, S]"""
+        if not self.training:
+            return soft(scores) if self.decode == "expected" else hard(scores)
+        # argmax_i(e_i - log(-log u_i)) with uniform u_i is a draw from softmax(e).
+        noise = torch.rand_like(scores).clamp(torch.finfo(scores.dtype).tiny, 1 - torch.finfo(scores.dtype).eps)
+        slots = (scores - (-noise.log()).log()).argmax(-1, keepdim=True)
+        expected = soft(scores)
+        drawn = torch.zeros_like(scores).scatter_(-1, slots, 1.0)
+        if self.estimator == "straight_through":
+            drawn = drawn + (expected - expected.detach())
+        is_soft = torch.rand_like(scores[..., :1]) < self.soft_share
+        return torch.where(is_soft, expected, drawn)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+ESTIMATORS = ("reinforce", "marginal", "straight_through")
+SLOT_DECODING = ("best", "expected")
+
+Normalizer = Callable[[Tensor], Tensor]
+NORMALIZERS: dict[str, Normalizer | type[Sampled]] = {"soft": soft, "hard": hard, "sampled": Sampled}
+
+
+def make_normalizer(normalizer: str | Normalizer) -> Normalizer:
+    """The normalizer of this name, with default options; a function or module is returned unchanged."""
+    if not isinstance(normalizer, str):
+        return normalizer
+    entry = NORMALIZERS[normalizer]
+    return entry() if isinstance(entry, type) else entry
 
 
 # -------------------------------------------------------------------------------------------------------------- attend
@@ -216,7 +278,7 @@ class Attended(NamedTuple):
 
 def attend(
     score: ScoreFunction,
-    normalizer: Callable[[Tensor], Tensor],
+    normalizer: Normalizer,
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -306,11 +368,11 @@ class Attention(nn.Module):
 
     heads = 1
 
-    def __init__(self, score: ScoreFunction, memory_width: int, normalizer: str = "soft") -> None:
+    def __init__(self, score: ScoreFunction, memory_width: int, normalizer: str | Normalizer = "soft") -> None:
         super().__init__()
         self.score = score
         self.width = memory_width
-        self.normalizer = NORMALIZERS[normalizer]
+        self.normalizer = make_normalizer(normalizer)
         self.needs_past_weights = score.needs_past_weights
 
     def prepare(self, memory: Memory) -> PreparedSource:
@@ -356,7 +418,9 @@ class _MultiHeadBase(nn.Module):
     average:  (1 / H) sum_h head_h, each head as wide as the output
     """
 
-    def __init__(self, width: int, heads: int, score: ScoreFunction | None, normalizer: str, combine: str) -> None:
+    def __init__(
+        self, width: int, heads: int, score: ScoreFunction | None, normalizer: str | Normalizer, combine: str
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
@@ -366,7 +430,7 @@ class _MultiHeadBase(nn.Module):
         self.heads = heads
         self.score: ScoreFunction = score or ScaledDot(width // heads, width // heads)
         self.needs_past_weights = self.score.needs_past_weights
-        self.normalizer = NORMALIZERS[normalizer]
+        self.normalizer = make_normalizer(normalizer)
         self.average = combine == "average"
         self.value_width = heads * width if self.average else width  # of all heads together
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
@@ -430,7 +494,7 @@ class MultiHead(_MultiHeadBase):
         memory_width: int,
         *,
         score: ScoreFunction | None = None,
-        normalizer: str = "soft",
+        normalizer: str | Normalizer = "soft",
         combine: str = "concat",
     ) -> None:
         super().__init__(width, heads, score, normalizer, combine)
@@ -476,6 +540,8 @@ class SelfAttention(_MultiHeadBase):
             raise ValueError(
                 "self-attention has no weights of a previous step: content_location is for recurrent decoders"
             )
+        if isinstance(self.normalizer, Sampled):
+            raise ValueError("sampled attention is for recurrent decoders: use normalizer 'soft' or 'hard'")
         self.project = nn.Linear(width, 2 * width + self.value_width)
 
     def forward(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful import performance
-from heedful.nn.attention import Attended, Attention, MultiHead, PreparedSource
+from heedful.nn.attention import Attended, Attention, MultiHead, PreparedSource, Sampled
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance_if_any
 from heedful.nn.dropout import Dropout
@@ -91,6 +91,13 @@ class RecurrentDecoder(nn.Module):
         # If no step needs the attention of the step before, one RNN call runs all steps.
         needs_past_weights = attention is not None and attention.needs_past_weights
         self.runs_all_at_once = not (self.attends_first or input_feeding or needs_past_weights)
+        normalizer = None if attention is None else attention.normalizer
+        is_marginal = isinstance(normalizer, Sampled) and normalizer.estimator == "marginal"
+        if is_marginal and not (self.runs_all_at_once and isinstance(attention, Attention)):
+            raise ValueError(
+                "the estimator 'marginal' needs a context that only the readout reads, of one head: set "
+                "query_from='current', no input_feeding, no heads and a score without state, or another estimator"
+            )
 
     def start(self, memory: Memory) -> State:
         """Prepared keys and values, and the initial state."""
@@ -130,6 +137,20 @@ class RecurrentDecoder(nn.Module):
     def project(self, states: Tensor) -> Tensor:
         """[..., E] -> [..., V]"""
         return self.plain_projection(states)  # type: ignore[no-any-return]
+
+    def read_each_slot(self, tokens: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """o_t for the context v_i of every slot i, [B, T, S, E], and log p(s_t = i), [B, T, S]
+
+        Only for decoders whose context is read by nothing but the readout.
+        """
+        outputs, _, _ = self._run_rnn(self.embed(tokens), state.past)
+        recorded = self._attend(outputs, state.source, None, Glance(frozenset({"scores"}))).map
+        assert recorded is not None
+        assert recorded.scores is not None
+        values = state.source.values
+        steps, slots = outputs.size(1), values.size(1)
+        pairs = (outputs.unsqueeze(2).expand(-1, -1, slots, -1), values.unsqueeze(1).expand(-1, steps, -1, -1))
+        return self._read_out(torch.cat(pairs, -1)), recorded.scores[:, 0].log_softmax(-1)
 
     def _run_all_at_once(
         self, words: Tensor, source: PreparedSource | None, past: _Past, glance: Glance | None
