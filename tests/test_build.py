@@ -20,7 +20,7 @@ from heedful.nn.attention import (
     MultiHead,
     Sampled,
 )
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, RESETS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.encoders import RecurrentEncoder, TransformerEncoder
@@ -35,6 +35,8 @@ TABLES = [
     (config.TransformerSettings, "combine", COMBINE_MODES),
     (config.RecurrentSettings, "cell", CELLS),
     (config.RecurrentDecoderSettings, "cell", CELLS),
+    (config.RecurrentSettings, "reset", RESETS),
+    (config.RecurrentDecoderSettings, "reset", RESETS),
     (config.RecurrentDecoderSettings, "query_from", QUERY_FROM),
     (config.RecurrentDecoderSettings, "initial_state", INITIAL_STATES),
     (config.AttentionSettings, "score", SCORES),

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402  # after the check that it is installed
 
 from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
-from heedful.nn.attention import SCORES, Attention, MultiHead, Normalizer, Sampled  # noqa: E402
+from heedful.nn.attention import Attention, MultiHead, Normalizer, Sampled, make_score  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder  # noqa: E402
 from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, make_head_score, output_layer  # noqa: E402
@@ -106,9 +106,17 @@ def build_attention(section: config.AttentionSettings, width: int, memory_width:
     if section.normalizer == "sampled":
         normalizer = Sampled(**dict(section.sampled or config.SampledSettings()))
     if section.heads is None:
-        return Attention(SCORES[section.score](width, memory_width), memory_width, normalizer)
-    score = make_head_score(section.score, width, section.heads)
-    return MultiHead(width, section.heads, memory_width, score=score, normalizer=normalizer, combine=section.combine)
+        score = make_score(section.score, width, memory_width, section.location_slots)
+        return Attention(score, memory_width, normalizer)
+    return MultiHead(
+        width,
+        section.heads,
+        memory_width,
+        score=make_head_score(section.score, width, section.heads, section.location_slots),
+        normalizer=normalizer,
+        combine=section.combine,
+        tie_keys_values=section.tie_keys_values,
+    )
 
 
 class Component(NamedTuple):

@@ -48,7 +48,7 @@ def transformer_encoder(norm: str, positions: str | None, activation: str, score
 
 # Options that do not matter to each other take turns, so that every one is run and the product stays small.
 SELF_NORMALIZERS = [normalizer for normalizer in NORMALIZERS if normalizer != "sampled"]
-SELF_SCORES = [score for score in SCORES if not SCORES[score].needs_past_weights]
+SELF_SCORES = [score for score in SCORES if not SCORES[score].has_state]
 
 ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
     **{
@@ -59,6 +59,7 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
             itertools.product(CELLS, (False, True)), itertools.cycle((1, 2, 2, 1)), strict=False
         )
     },
+    "gru-before-2": lambda: RecurrentEncoder(embed(), WIDTH, cell="gru", reset="before", layers=2),
     **{
         f"bottleneck-{'bi' if two else 'uni'}": lambda two=two: Bottleneck(
             RecurrentEncoder(embed(), WIDTH, cell="gru", bidirectional=two)
@@ -90,10 +91,12 @@ def attention(heads: str, score: str, normalizer: str) -> Attention | MultiHead 
     if heads == "single":
         return Attention(SCORES[score](WIDTH, WIDTH), WIDTH, normalizer)
     small = SCORES[score](WIDTH // 2, WIDTH // 2)
-    return MultiHead(WIDTH, 2, WIDTH, score=small, normalizer=normalizer, combine=heads)
+    tie = heads == "tied"
+    combine = "concat" if tie else heads
+    return MultiHead(WIDTH, 2, WIDTH, score=small, normalizer=normalizer, combine=combine, tie_keys_values=tie)
 
 
-HEADS = ("none", "single", *COMBINE_MODES)
+HEADS = ("none", "single", *COMBINE_MODES, "tied")
 
 RECURRENT_CASES = {
     f"{cell}-{query_from}{'-feeds' if input_feeding else ''}-{layers}": {
@@ -112,6 +115,7 @@ RECURRENT_CASES = {
         strict=False,
     )
 }
+RECURRENT_CASES["gru-before-previous-2"] = {"cell": "gru", "reset": "before", "query_from": "previous", "layers": 2}
 # The norm, the positions and the activation of a Transformer decoder. None has no positions: equal tokens would then be
 # equal slots, and which of two equals hard attention picks is not defined.
 TRANSFORMER_CASES = {
@@ -179,7 +183,9 @@ class Case:
             return False
         if ctc or self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
             return (recurrent or ctc) and self.heads == "none" and self.score == "dot" and self.normalizer == "soft"
-        return recurrent or (not SCORES[self.score].needs_past_weights and self.normalizer in SELF_NORMALIZERS)
+        if self.heads == "tied" and not recurrent:
+            return False
+        return recurrent or (not SCORES[self.score].has_state and self.normalizer in SELF_NORMALIZERS)
 
     def __str__(self) -> str:
         return "/".join((self.encoder, self.decoder, self.heads, self.score, self.normalizer, self.search))

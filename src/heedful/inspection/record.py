@@ -18,6 +18,7 @@ from heedful.nn.attention import (
     Additive,
     Attention,
     ContentLocation,
+    GaussianWindow,
     Location,
     MultiHead,
     Sampled,
@@ -296,7 +297,7 @@ def find_attentions(model: InspectedModel, place: Place) -> list[Any]:
 
 def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vectors, ...]:
     """The vectors of a place's scores, by layer; empty for a custom score function."""
-    names = {kind: name for name, kind in SCORES.items()}
+    names = {kind: name for name, kind in SCORES.items() if kind is not GaussianWindow}  # its scores need a state
     layers, modules = getattr(maps, place), find_attentions(model, place)
     if len(layers) != len(modules) or any(type(module.score) not in names for module in modules):
         return ()
