@@ -36,6 +36,7 @@ NEEDS_TORCH = (
     "model",
     "search.attribute_cache",
     "search.beam",
+    "search.ctc",
     "search.decoding",
     "search.filters",
     "search.generation",

@@ -11,8 +11,17 @@ from heedful import config
 from heedful.build import DECODERS, ENCODERS, build
 from heedful.data.batch import collate
 from heedful.errors import ConfigError
-from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
-from heedful.nn.cells import CELLS
+from heedful.nn.attention import (
+    COMBINE_MODES,
+    ESTIMATORS,
+    NORMALIZERS,
+    SCORES,
+    SLOT_DECODING,
+    Attention,
+    MultiHead,
+    Sampled,
+)
+from heedful.nn.cells import CELLS, RESETS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.encoders import Nothing, Patches, RecurrentEncoder, TransformerEncoder
@@ -24,16 +33,20 @@ TABLES = [
     (config.TransformerSettings, "norm", NORMS),
     (config.TransformerSettings, "activation", ACTIVATIONS),
     (config.TransformerSettings, "score", SCORES),
-    (config.TransformerSettings, "normalizer", NORMALIZERS),
+    (config.TransformerSettings, "normalizer", set(NORMALIZERS) - {"sampled"}),
     (config.TransformerSettings, "combine", COMBINE_MODES),
     (config.PatchesSettings, "stem", STEMS),
     (config.RecurrentSettings, "cell", CELLS),
     (config.RecurrentDecoderSettings, "cell", CELLS),
+    (config.RecurrentSettings, "reset", RESETS),
+    (config.RecurrentDecoderSettings, "reset", RESETS),
     (config.RecurrentDecoderSettings, "query_from", QUERY_FROM),
     (config.RecurrentDecoderSettings, "initial_state", INITIAL_STATES),
     (config.AttentionSettings, "score", SCORES),
     (config.AttentionSettings, "normalizer", NORMALIZERS),
     (config.AttentionSettings, "combine", COMBINE_MODES),
+    (config.SampledSettings, "estimator", ESTIMATORS),
+    (config.SampledSettings, "decode", SLOT_DECODING),
 ]
 
 
@@ -50,6 +63,7 @@ NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention
         (config.RecurrentDecoderSettings, (RecurrentDecoder,)),
         (config.NothingSettings, (Nothing,)),
         (config.PatchesSettings, (Patches, TransformerLayerOptions)),
+        (config.SampledSettings, (Sampled,)),
     ],
 )
 def test_keys_are_parameters_with_the_same_defaults(section, classes):

@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from heedful.model.loss import chunked_loss
-from heedful.nn.attention import SCORES, Additive, Dot, MultiHead, ScaledDot, SelfAttention, attend, soft
+from heedful.nn.attention import (
+    SCORES,
+    Additive,
+    Dot,
+    GaussianWindow,
+    MultiHead,
+    ScaledDot,
+    SelfAttention,
+    attend,
+    soft,
+)
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Look, Memory
 from heedful.nn.encoders import TransformerEncoder
@@ -204,3 +214,20 @@ def test_J6_top_p_is_the_smallest_set_that_reaches_p(p, count):
         assert int(shaped.isfinite().sum()) == count
     if p == 0.9:
         close(shaped.softmax(-1)[0], (0.5556, 0.2778, 0.1667, 0, 0))
+
+
+def test_a_gaussian_window_moves_forward_and_is_normalized():
+    """Graves 2013: phi_i = sum_m alpha_m exp(-beta_m (kappa_m - i)^2), the centers advance by exp(step)."""
+    window = GaussianWindow(2, 2, components=1).double()
+    with torch.no_grad():
+        window.window.weight.zero_()
+        window.window.bias.copy_(torch.tensor([0.3, 0.0, math.log(1.5)]))  # log alpha, log beta, log of the step
+    keys, query = torch.randn(1, 5, 2).double(), torch.zeros(1, 1, 2).double()
+    state = window.start(keys)
+    for step in (1, 2, 3):
+        center = -1.0 + 1.5 * step
+        phi = torch.exp(0.3 - (center - torch.arange(5.0).double()) ** 2)
+        attended = attend(window, soft, query, keys, keys, state=state, glance=Look().glance_at("cross", 0))
+        torch.testing.assert_close(attended.map.weights[0, 0], phi / phi.sum())
+        state = attended.state
+        assert float(state.detach()) == pytest.approx(center)

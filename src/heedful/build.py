@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402  # after the check that it is installed
 
 from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
-from heedful.nn.attention import SCORES, Attention, MultiHead  # noqa: E402
+from heedful.nn.attention import Attention, MultiHead, Normalizer, Sampled, make_score  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, Nothing, Patches, RecurrentEncoder, TransformerEncoder  # noqa: E402
 from heedful.nn.encoders.patches import PatchEmbed, PatchGrid  # noqa: E402
@@ -54,11 +54,11 @@ def build(
         tied_to = None if model.tie_embeddings == "none" else target
         output = output_layer(model.width, target_size, tied_to=tied_to, bias=model.output_bias)
         decoder = build_decoder(model.decoder, build_embed(model, target), output, encoder.width)
+        seq2seq = Seq2Seq(
+            encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop, coverage_penalty=coverage_penalty
+        )
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
-    seq2seq = Seq2Seq(
-        encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop, coverage_penalty=coverage_penalty
-    )
     initialize(seq2seq)
     return seq2seq
 
@@ -159,11 +159,20 @@ def recurrent_decoder(
 
 def build_attention(section: config.AttentionSettings, width: int, memory_width: int) -> Attention | MultiHead:
     """The attention of a recurrent decoder: one distribution over the annotation vectors, or several heads."""
+    normalizer: str | Normalizer = section.normalizer
+    if section.normalizer == "sampled":
+        normalizer = Sampled(**dict(section.sampled or config.SampledSettings()))
     if section.heads is None:
-        return Attention(SCORES[section.score](width, memory_width), memory_width, section.normalizer)
-    score = make_head_score(section.score, width, section.heads)
+        score = make_score(section.score, width, memory_width, section.location_slots)
+        return Attention(score, memory_width, normalizer)
     return MultiHead(
-        width, section.heads, memory_width, score=score, normalizer=section.normalizer, combine=section.combine
+        width,
+        section.heads,
+        memory_width,
+        score=make_head_score(section.score, width, section.heads, section.location_slots),
+        normalizer=normalizer,
+        combine=section.combine,
+        tie_keys_values=section.tie_keys_values,
     )
 
 

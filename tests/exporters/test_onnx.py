@@ -84,7 +84,7 @@ TRANSFORMERS = {
         cycle(NORMS),
         ("sinusoidal", "sinusoidal_halves", None, "learned", "learned"),
         cycle(ACTIVATIONS),
-        [score for score in SCORES if not SCORES[score].needs_past_weights],
+        [score for score in SCORES if not SCORES[score].has_state],
         ("soft", "soft", "soft", "hard", "soft"),  # not where there are no positions: equal slots are ties
         cycle(COMBINE_MODES),
         strict=False,

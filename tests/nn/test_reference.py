@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.nn.attention import MultiHead, SelfAttention
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, make_rnn
 from heedful.nn.contract import Look, Memory
 from heedful.nn.decoders.transformer import DecoderLayer
 from heedful.nn.encoders import RecurrentEncoder
@@ -165,6 +165,28 @@ def test_a_recurrent_encoder_drops_of_what_it_hands_over_and_in_training_only(ma
     dropped = encoder(tokens, mask).states[mask] == 0
     assert 0.2 < dropped.double().mean() < 0.8
     assert (encoder.eval()(tokens, mask).states[mask] != 0).all()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_gru_that_resets_before_the_product_is_the_formula(dtype, layers):
+    """Equal to nn.GRU where U of the candidate is diagonal: then r * (U h) = U (r * h)."""
+    theirs = shake(nn.GRU(5, 8, layers, batch_first=True))
+    with torch.no_grad():
+        for layer in range(layers):
+            candidate = getattr(theirs, f"weight_hh_l{layer}")[16:]
+            candidate.copy_(torch.diag(torch.diagonal(candidate)))
+            getattr(theirs, f"bias_hh_l{layer}")[16:] = 0.0  # nn.GRU also resets this bias
+    mine = make_rnn("gru", "before", 5, 8, layers)
+    mine.load_state_dict(theirs.state_dict())
+    x, start = torch.randn(3, 7, 5), torch.randn(layers, 3, 8)
+    for ours, expected in zip(mine(x, start), theirs(x, start), strict=True):
+        close(ours, expected)
+    step = run_single_step(mine, x[:, 0], start.transpose(0, 1), None)
+    close(step[0], mine(x[:, :1], start)[0][:, 0])
+    with torch.no_grad():
+        mine.weight_hh_l0[16:] += 0.5
+        theirs.weight_hh_l0[16:] += 0.5
+    assert not torch.allclose(mine(x, start)[0], theirs(x, start)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize(("cell", "layers"), list(itertools.product(CELLS, (1, 2, 3))), ids=str)

@@ -14,7 +14,7 @@ from heedful.model.ensemble import EnsembleEncoder
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
-from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
+from heedful.nn.decoders import CTCDecoder, RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import QUERY_FROM
 from heedful.nn.encoders import Bottleneck, Nothing, Patches, RecurrentEncoder, TransformerEncoder
 from heedful.nn.encoders.patches import STEMS, PatchEmbed, PatchGrid
@@ -56,7 +56,8 @@ def patches(stem: str, layers: int, pool: bool) -> Patches:
 
 
 # Options that do not matter to each other take turns, so that every one is run and the product stays small.
-SELF_SCORES = [score for score in SCORES if not SCORES[score].needs_past_weights]
+SELF_NORMALIZERS = [normalizer for normalizer in NORMALIZERS if normalizer != "sampled"]
+SELF_SCORES = [score for score in SCORES if not SCORES[score].has_state]
 
 ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
     **{
@@ -67,6 +68,7 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
             itertools.product(CELLS, (False, True)), itertools.cycle((1, 2, 2, 1)), strict=False
         )
     },
+    "gru-before-2": lambda: RecurrentEncoder(embed(), WIDTH, cell="gru", reset="before", layers=2),
     **{
         f"bottleneck-{'bi' if two else 'uni'}": lambda two=two: Bottleneck(
             RecurrentEncoder(embed(), WIDTH, cell="gru", bidirectional=two)
@@ -83,7 +85,7 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
                 (*POSITIONS, None),
                 itertools.cycle(ACTIVATIONS),
                 SELF_SCORES,
-                itertools.cycle(NORMALIZERS),
+                itertools.cycle(SELF_NORMALIZERS),
                 itertools.cycle(COMBINE_MODES),
                 strict=False,
             ),
@@ -128,10 +130,12 @@ def attention(heads: str, score: str, normalizer: str) -> Attention | MultiHead 
     if heads == "single":
         return Attention(SCORES[score](WIDTH, WIDTH), WIDTH, normalizer)
     small = SCORES[score](WIDTH // 2, WIDTH // 2)
-    return MultiHead(WIDTH, 2, WIDTH, score=small, normalizer=normalizer, combine=heads)
+    tie = heads == "tied"
+    combine = "concat" if tie else heads
+    return MultiHead(WIDTH, 2, WIDTH, score=small, normalizer=normalizer, combine=combine, tie_keys_values=tie)
 
 
-HEADS = ("none", "single", *COMBINE_MODES)
+HEADS = ("none", "single", *COMBINE_MODES, "tied")
 
 RECURRENT_CASES = {
     f"{cell}-{query_from}{'-feeds' if input_feeding else ''}-{layers}": {
@@ -152,6 +156,7 @@ RECURRENT_CASES = {
         strict=False,
     )
 }
+RECURRENT_CASES["gru-before-previous-2"] = {"cell": "gru", "reset": "before", "query_from": "previous", "layers": 2}
 # The norm, the positions and the activation of a Transformer decoder. None has no positions: equal tokens would then be
 # equal slots, and which of two equals hard attention picks is not defined.
 TRANSFORMER_CASES = {
@@ -160,13 +165,16 @@ TRANSFORMER_CASES = {
         itertools.cycle(NORMS), POSITIONS, itertools.cycle(ACTIVATIONS), strict=False
     )
 }
-DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
+CTC_CASES = {"ctc": 1, "ctc-upsample": 2}
+DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES, *CTC_CASES)
 
 
 def decoder(
     kind: str, heads: str, score: str, normalizer: str, vocab_size: int = V, memory_width: int = WIDTH
 ) -> nn.Module:
     output = output_layer(WIDTH, vocab_size, bias=True)
+    if kind in CTC_CASES:
+        return CTCDecoder(output, WIDTH, upsample=CTC_CASES[kind], bos=BOS, eos=EOS)
     if kind in RECURRENT_CASES:
         options = RECURRENT_CASES[kind] | ({"gated_context": False} if heads == "none" else {})
         words = embed(vocab_size)
@@ -214,15 +222,19 @@ class Case:
     def exists(self) -> bool:
         """False for what cannot be.
 
-        Some scores need a recurrent decoder, a Transformer needs attention, and a recurrent decoder without a source
-        has none.
+        Some scores need a recurrent decoder, a Transformer needs attention, a recurrent decoder without a source has
+        none, and CTC has none either.
         """
-        recurrent = self.decoder in RECURRENT_CASES
-        if self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
-            return recurrent and self.score == "dot" and self.normalizer == "soft"
+        recurrent, ctc = self.decoder in RECURRENT_CASES, self.decoder in CTC_CASES
+        if ctc and (self.encoder == "nothing" or self.encoder.startswith("bottleneck")):
+            return False  # no slot, or one: no law could see a difference
+        if ctc or self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
+            return (recurrent or ctc) and self.heads == "none" and self.score == "dot" and self.normalizer == "soft"
         if recurrent and self.encoder == "nothing":
             return False
-        return recurrent or not SCORES[self.score].needs_past_weights
+        if self.heads == "tied" and not recurrent:
+            return False
+        return recurrent or (not SCORES[self.score].has_state and self.normalizer in SELF_NORMALIZERS)
 
     def __str__(self) -> str:
         return "/".join((self.encoder, self.decoder, self.heads, self.score, self.normalizer, self.search))

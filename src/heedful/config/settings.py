@@ -76,7 +76,7 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Duration = Annotated[str, BeforeValidator(str), AfterValidator(_check_duration)]
 Off = Literal[False]  # `clip_norm = false` disables what a recipe enables
 Dropout = Annotated[float, Field(ge=0, lt=1)]
-ScoreName = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location"]
+ScoreName = Literal["dot", "scaled_dot", "bilinear", "additive", "location", "content_location", "gaussian"]
 NormalizerName = Literal["soft", "hard"]
 CombineName = Literal["concat", "average"]
 CellName = Literal["rnn", "lstm", "gru"]
@@ -210,6 +210,7 @@ class TransformerSettings(Section):
     dropout: Dropout = 0.0
     feedforward_dropout: Dropout | None = None  # between the two feed-forward layers; default: `dropout`
     score: ScoreName = "scaled_dot"
+    location_slots: PositiveInt = 256  # of the longest source or target, for score = "location"
     normalizer: NormalizerName = "soft"
     combine: CombineName = "concat"
 
@@ -220,6 +221,7 @@ class RecurrentSettings(Section):
     kind: Literal["recurrent", "bottleneck"]
     width: PositiveInt
     cell: CellName = "lstm"
+    reset: Literal["before", "after"] = "after"  # of a GRU: whether the state is reset before the matrix product
     layers: PositiveInt = 1
     bidirectional: bool = True
     dropout: Dropout = 0.0  # on the output of each layer, including the last
@@ -242,13 +244,37 @@ class PatchesSettings(TransformerSettings):
     feedforward_size: PositiveInt = 512
 
 
+class SampledSettings(Section):
+    """Attention to one slot that is drawn: how it is trained, and how it is decoded."""
+
+    estimator: Literal["reinforce", "marginal", "straight_through"] = "reinforce"
+    decode: Literal["best", "expected"] = "best"  # the most probable slot, or the expected context
+    soft_share: Share = 0.5  # of the queries in training that attend softly
+    reward_weight: Annotated[float, Field(ge=0)] = 1.0
+    entropy_weight: Annotated[float, Field(ge=0)] = 0.01
+    baseline_decay: Share = 0.9  # of the moving average of the log-likelihood
+
+
 class AttentionSettings(Section):
     """The attention of a recurrent decoder; without `heads`, directly over the annotation vectors."""
 
     score: ScoreName
-    normalizer: NormalizerName = "soft"
+    location_slots: PositiveInt = 256  # of the longest source, for score = "location"
+    normalizer: Literal["soft", "hard", "sampled"] = "soft"
+    sampled: SampledSettings | None = None  # for normalizer = "sampled"
     heads: PositiveInt | None = None
     combine: CombineName = "concat"
+    tie_keys_values: bool = False  # one projection for the keys and values of the heads
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.tie_keys_values and self.heads is None:
+            raise ValueError(
+                "`tie_keys_values` needs `heads`: without them, keys and values are the annotation vectors"
+            )
+        if self.sampled is not None and self.normalizer != "sampled":
+            raise ValueError('`sampled` has the options of normalizer = "sampled": set that, or remove them')
+        return self
 
 
 class RecurrentDecoderSettings(Section):
@@ -259,6 +285,7 @@ class RecurrentDecoderSettings(Section):
     kind: Literal["recurrent"]
     width: PositiveInt
     cell: CellName = "lstm"
+    reset: Literal["before", "after"] = "after"  # of a GRU: whether the state is reset before the matrix product
     layers: PositiveInt = 1
     query_from: Literal["previous", "current"] = "current"  # the state that is the query
     input_feeding: bool = False
@@ -389,4 +416,11 @@ class Settings(Section):
         tagged = [corpus.tag for corpus in self.data.train if corpus.tag]
         if kind != "text" and tagged:
             raise ValueError(f"a tag is put before source text, but the sources are not text: remove {tagged[0]}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_exact(self) -> Self:
+        attention = getattr(self.model and self.model.decoder, "attention", None)
+        if self.train.exact and attention is not None and attention.normalizer == "sampled":
+            raise ValueError("`train.exact` cannot be used with sampled attention: every process has its own baseline")
         return self

@@ -14,14 +14,16 @@ from torch import Tensor, nn
 
 from heedful.inspection.evidence import AnswerScorer, ignore_progress, measure_evidence
 from heedful.nn.attention import (
-    NORMALIZERS,
     SCORES,
     Additive,
     Attention,
     ContentLocation,
+    GaussianWindow,
     Location,
     MultiHead,
+    Sampled,
     SelfAttention,
+    hard,
 )
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
@@ -295,7 +297,7 @@ def find_attentions(model: InspectedModel, place: Place) -> list[Any]:
 
 def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vectors, ...]:
     """The vectors of a place's scores, by layer; empty for a custom score function."""
-    names = {kind: name for name, kind in SCORES.items()}
+    names = {kind: name for name, kind in SCORES.items() if kind is not GaussianWindow}  # its scores need a state
     layers, modules = getattr(maps, place), find_attentions(model, place)
     if len(layers) != len(modules) or any(type(module.score) not in names for module in modules):
         return ()
@@ -303,6 +305,11 @@ def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vecto
         make_layer_vectors(names[type(module.score)], module, layer)
         for module, layer in zip(modules, layers, strict=True)
     )
+
+
+def is_hard(normalizer: Any) -> bool:
+    """Whether evaluation attends to one slot."""
+    return normalizer is hard or (isinstance(normalizer, Sampled) and normalizer.decode == "best")
 
 
 def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
@@ -320,14 +327,13 @@ def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalizer]
 
     def blob(tensor: Tensor, fraction_bits: int = 7) -> Any:
         return numbers_blob(tensor.float().cpu().numpy(), fraction_bits)
 
     return Vectors(
         score=score_name,  # type: ignore[arg-type]
-        normalizer=normalizer,  # type: ignore[arg-type]
+        normalizer="hard" if is_hard(module.normalizer) else "soft",
         queries=blob(queries),
         keys=blob(keys),
         values=blob(values, 5),  # only shown as colors and in sums

@@ -82,6 +82,25 @@ def chunked_loss(
     return Loss(torch.stack([s for s, _ in parts]).sum(), torch.stack([n for _, n in parts]).sum(), len(targets))
 
 
+def token_losses(
+    project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The smoothed loss and -log p of every target, [N] each, the second without a gradient; by chunks of tokens."""
+    parts = [
+        checkpoint(_explicit_token_losses, project, chunk, gold, label_smoothing, use_reentrant=False)
+        for chunk, gold in zip(states.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True)
+    ]
+    return torch.cat([smoothed for smoothed, _ in parts]), torch.cat([nll for _, nll in parts])
+
+
+def _explicit_token_losses(
+    project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    logits = promote_to_fp32(project(states))
+    smoothed = F.cross_entropy(logits, targets, label_smoothing=label_smoothing, reduction="none")
+    return smoothed, F.cross_entropy(logits.detach(), targets, reduction="none")
+
+
 def explicit_loss(
     project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.model.latent import find_sampled, latent_loss
 from heedful.model.loss import Loss, chunked_loss, uncovered_attention
 from heedful.nn.contract import Decoder, Encoder, Look
 
@@ -28,6 +29,10 @@ class Seq2Seq(nn.Module):
         coverage_penalty: float = 0.0,
     ) -> None:
         super().__init__()
+        if r_drop and find_sampled(decoder) is not None:
+            raise ValueError("r_drop needs the same loss for both passes: use it without sampled attention")
+        if coverage_penalty and find_sampled(decoder) is not None:
+            raise ValueError("coverage_penalty needs the weights of soft attention: use it without sampled attention")
         self.encoder = encoder
         self.decoder = decoder
         self.label_smoothing, self.r_drop, self.coverage_penalty = label_smoothing, r_drop, coverage_penalty
@@ -40,6 +45,9 @@ class Seq2Seq(nn.Module):
         label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
         batch = batch.repeat_rows() if r_drop else batch
         memory = self.encoder(*batch.source)
+        sampled = find_sampled(self.decoder) if self.training else None
+        if sampled is not None:
+            return latent_loss(self.decoder, sampled, memory, batch, label_smoothing)
         penalty = self.coverage_penalty if self.training else 0.0
         decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory), Look() if penalty else None)
         states = decoded.states.flatten(0, 1).index_select(0, batch.target_positions)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful import performance
-from heedful.nn.attention import Attended, Attention, MultiHead, PreparedSource
-from heedful.nn.cells import CELLS
+from heedful.nn.attention import Attended, Attention, MultiHead, PreparedSource, Sampled
+from heedful.nn.cells import make_rnn
 from heedful.nn.contract import Decoded, Glance, Look, Map, Maps, Memory, State, glance_if_any
 from heedful.nn.dropout import Dropout
 from heedful.nn.layers import Embed
@@ -27,7 +27,7 @@ class _Past(NamedTuple):
     hidden: Tensor  # [B, layers, D]
     cell: Tensor | None  # [B, layers, D], of an LSTM
     readout: Tensor | None  # [B, E] the last readout, with input feeding
-    weights: Tensor | None  # the last attention weights, for scores that need them
+    score: Tensor | None  # the state of the score, if it has one
 
 
 class RecurrentDecoder(nn.Module):
@@ -56,6 +56,7 @@ class RecurrentDecoder(nn.Module):
         attention: Attention | MultiHead | None,
         *,
         cell: str = "lstm",
+        reset: str = "after",
         layers: int = 1,
         query_from: str = "current",
         input_feeding: bool = False,
@@ -90,7 +91,7 @@ class RecurrentDecoder(nn.Module):
         context_width = 0 if attention is None else attention.width
         fed_width = embed.width if input_feeding else 0
         input_width = embed.width + (context_width if self.attends_first else 0) + fed_width
-        self.rnn = CELLS[cell](input_width, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.rnn = make_rnn(cell, reset, input_width, width, layers, dropout=dropout if layers > 1 else 0.0)
         bridge_width = (2 if self.is_lstm else 1) * layers * width
         self.bridge = nn.Linear(memory_width, bridge_width) if bridge and memory_width else None
         readout_width = width + context_width + (embed.width if self.attends_first else 0)
@@ -98,12 +99,19 @@ class RecurrentDecoder(nn.Module):
         self.gate = nn.Linear(width, 1) if gated_context else None
         self.dropout = Dropout(dropout)
         # If no step needs the attention of the step before, one RNN call runs all steps.
-        needs_past_weights = attention is not None and attention.needs_past_weights
-        self.runs_all_at_once = not (self.attends_first or input_feeding or needs_past_weights)
+        has_state = attention is not None and attention.has_state
+        self.runs_all_at_once = not (self.attends_first or input_feeding or has_state)
+        normalizer = None if attention is None else attention.normalizer
+        is_marginal = isinstance(normalizer, Sampled) and normalizer.estimator == "marginal"
+        if is_marginal and not (self.runs_all_at_once and isinstance(attention, Attention)):
+            raise ValueError(
+                "the estimator 'marginal' needs a context that only the readout reads, of one head: set "
+                "query_from='current', no input_feeding, no heads and a score without state, or another estimator"
+            )
 
     def start(self, memory: Memory) -> State:
         """Prepared keys and values, and the initial state."""
-        rows, slots = memory.mask.shape
+        rows = memory.mask.size(0)
         hidden = self.summarize_memory(memory)
         cell: Tensor | None = None
         if self.bridge is not None:
@@ -115,12 +123,9 @@ class RecurrentDecoder(nn.Module):
             hidden = hidden.unsqueeze(1).expand(-1, self.layers, -1)
             cell = torch.zeros_like(hidden) if self.is_lstm else None
         readout = hidden.new_zeros(rows, self.embed.width) if self.input_feeding else None
-        weights: Tensor | None = None
-        if self.attention is not None and self.attention.needs_past_weights:
-            heads = (self.attention.heads,) if isinstance(self.attention, MultiHead) else ()
-            weights = hidden.new_zeros(rows, *heads, 1, slots)
         prepared = None if self.attention is None else self.attention.prepare(memory)
-        return State(prepared, _Past(hidden, cell, readout, weights), shared=True)
+        score = None if self.attention is None or prepared is None else self.attention.start_score(prepared)
+        return State(prepared, _Past(hidden, cell, readout, score), shared=True)
 
     def forward(self, tokens: Tensor, state: State, look: Look | None = None) -> tuple[Decoded, State]:
         """[B, T] -> states [B, T, E], and the state after the last token"""
@@ -140,6 +145,20 @@ class RecurrentDecoder(nn.Module):
         """[..., E] -> [..., V]"""
         return self.plain_projection(states)  # type: ignore[no-any-return]
 
+    def read_each_slot(self, tokens: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """o_t for the context v_i of every slot i, [B, T, S, E], and log p(s_t = i), [B, T, S]
+
+        Only for decoders whose context is read by nothing but the readout.
+        """
+        outputs, _, _ = self._run_rnn(self.embed(tokens), state.past)
+        recorded = self._attend(outputs, state.source, None, Glance(frozenset({"scores"}))).map
+        assert recorded is not None
+        assert recorded.scores is not None
+        values = state.source.values
+        steps, slots = outputs.size(1), values.size(1)
+        pairs = (outputs.unsqueeze(2).expand(-1, -1, slots, -1), values.unsqueeze(1).expand(-1, steps, -1, -1))
+        return self._read_out(torch.cat(pairs, -1)), recorded.scores[:, 0].log_softmax(-1)
+
     def _run_all_at_once(
         self, words: Tensor, source: PreparedSource | None, past: _Past, glance: Glance | None
     ) -> tuple[Tensor, _Past, Map | None]:
@@ -157,19 +176,19 @@ class RecurrentDecoder(nn.Module):
         for word in words.split(1, 1):  # [B, 1, E]
             fed = [] if past.readout is None else [past.readout.unsqueeze(1)]
             if self.attends_first:
-                context, weights, cross_map = self._attend(past.hidden[:, -1:], source, past.weights, glance)
+                context, score, cross_map = self._attend(past.hidden[:, -1:], source, past.score, glance)
                 output, hidden, cell = self._run_rnn(torch.cat([word, context, *fed], -1), past)
                 parts = [output, context, word]
             else:
                 output, hidden, cell = self._run_rnn(torch.cat([word, *fed], -1), past)
-                parts, weights, cross_map = [output], None, None
+                parts, score, cross_map = [output], None, None
                 if self.attention is not None:
-                    context, weights, cross_map = self._attend(output, source, past.weights, glance)
+                    context, score, cross_map = self._attend(output, source, past.score, glance)
                     parts.append(context)
             step = torch.cat(parts, -1)
             if self.input_feeding:  # the next step needs the readout; otherwise one call computes all
                 step = self._read_out(step)
-            past = _Past(hidden, cell, step.squeeze(1) if self.input_feeding else None, weights)
+            past = _Past(hidden, cell, step.squeeze(1) if self.input_feeding else None, score)
             steps.append(step)
             maps.append(cross_map)
         states = torch.cat(steps, 1)
@@ -187,11 +206,11 @@ class RecurrentDecoder(nn.Module):
         return outputs, hidden.transpose(0, 1), None
 
     def _attend(
-        self, query: Tensor, source: PreparedSource | None, past_weights: Tensor | None, glance: Glance | None
+        self, query: Tensor, source: PreparedSource | None, score: Tensor | None, glance: Glance | None
     ) -> Attended:
         assert self.attention is not None
         assert source is not None
-        attended = self.attention(query, source, past_weights, glance)
+        attended = self.attention(query, source, score, glance)
         if self.gate is None:
             return attended
         return attended._replace(context=attended.context * torch.sigmoid(self.gate(query)))

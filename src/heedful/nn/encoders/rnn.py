@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import make_rnn
 from heedful.nn.contract import Look, Maps, Memory
 from heedful.nn.dropout import Dropout
 from heedful.nn.layers import Embed
@@ -24,6 +24,7 @@ class RecurrentEncoder(nn.Module):
         width: int,
         *,
         cell: str = "lstm",
+        reset: str = "after",
         layers: int = 1,
         bidirectional: bool = True,
         dropout: float = 0.0,
@@ -35,8 +36,8 @@ class RecurrentEncoder(nn.Module):
         self.embed = embed
         self.width = width
         input_widths = [embed.width] + [width] * (layers - 1)
-        self.ahead = nn.ModuleList(_make_rnn(cell, size, width // self.directions) for size in input_widths)
-        self.back = nn.ModuleList(_make_rnn(cell, size, width // 2) for size in input_widths if bidirectional)
+        self.ahead = nn.ModuleList(make_rnn(cell, reset, size, width // self.directions) for size in input_widths)
+        self.back = nn.ModuleList(make_rnn(cell, reset, size, width // 2) for size in input_widths if bidirectional)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
@@ -56,10 +57,6 @@ class RecurrentEncoder(nn.Module):
 
     if TYPE_CHECKING:
         __call__ = forward
-
-
-def _make_rnn(cell: str, input_width: int, width: int) -> nn.RNNBase:
-    return CELLS[cell](input_width, width, batch_first=True)
 
 
 def reversal_order(mask: Tensor) -> Tensor:
