@@ -103,8 +103,8 @@ def check(
             console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}{missing}", soft_wrap=True)
         levels = [finding.level for finding in corpus_report.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in LEVEL_MARKS)
-        chosen = {"--pair": [pair], "--columns": [columns], "--sheet": [sheet], "--validation": validation}
-        options = list_options({**chosen, "--input": [input], "--test": test, "--set": sets})
+        chosen = {"--pair": [pair], "--columns": [columns], "--sheet": [sheet], "--input": [input]}
+        options = list_options(chosen) + list_options({"--validation": validation, "--test": test, "--set": sets})
         can_fix = settings.input.kind == "text"
         following = escape(next_step(files, options, corpus_report.has_errors, bool(repaired), can_fix))
         console.print(f"[bold]{counts}.[/] Next: {following}", soft_wrap=True)
