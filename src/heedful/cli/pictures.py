@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.cli.streams import FIRST_WINDOW_LINES, ProgressReporter, open_input, write_line
 from heedful.errors import DataError
@@ -30,7 +30,7 @@ def describe_pictures(
     """Print a line per picture; one that cannot be read is reported on standard error, and its line is empty."""
     size, num_failed, number = translator.bundle.description.input, 0, 0
     for window in list_pictures(files):
-        pictures = []
+        pictures: list[Any] = []
         for path in window:
             try:
                 pictures.append(read_picture(path, size.height, size.width))  # type: ignore[union-attr]

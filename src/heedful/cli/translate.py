@@ -224,7 +224,11 @@ def translate(
 
         options = replace(options, confidence=False)
         describe_pictures(
-            translator, files, options, reporter, lambda *result: format_translation(*result, nbest, as_json)
+            translator,
+            files,
+            options,
+            reporter,
+            lambda number, translation: format_translation(number, translation, nbest, as_json),
         )
         return
     if tmx:
