@@ -43,9 +43,12 @@ MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
 MAX_SLIDES = 200
 MAX_NOTES = 2000  # characters
+MAX_PICTURE_CHARS = 1 << 22  # of a PNG in base64
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
+Share = Annotated[float, Field(ge=0, le=1)]
 Place = Literal["encoder", "cross", "decoder"]
 Panel = Literal["stage", "next", "heads", "map", "search", "compare", "film", "evidence"]
 PageLanguage = Literal["en", "pt", "ru"]
@@ -137,14 +140,28 @@ class Piece(TracePart):
     end: NonNegativeInt = 0
     word: NonNegativeInt | None = None  # index of its word, from 0; None for a tag or an end token
     letter: NonNegativeInt | None = None  # pieces with the same number are bytes of one character, displayed together
+    # of a slot of a picture: left, top, right and bottom, in shares of its width and height
+    box: tuple[Share, Share, Share, Share] | None = None
 
 
 class Text(TracePart):
-    """A text and its pieces."""
+    """A text and its pieces; or a picture, whose text is its name and whose pieces have a `box`."""
 
     text: str
     pieces: Annotated[tuple[Piece, ...], Field(max_length=MAX_PIECES)]
     language: str = ""
+    picture: Annotated[str, Field(max_length=MAX_PICTURE_CHARS)] | None = None  # PNG in base64
+
+    @field_validator("picture")
+    @classmethod
+    def _check_picture(cls, picture: str | None) -> str | None:
+        try:
+            is_png = picture is None or b64decode(picture, validate=True).startswith(PNG_SIGNATURE)
+        except ValueError:
+            is_png = False
+        if not is_png:
+            raise ValueError("is not a PNG in base64")
+        return picture
 
 
 class TraceStep(TracePart):

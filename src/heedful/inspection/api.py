@@ -1,5 +1,6 @@
 """`heedful.inspect(...)`: a page that shows how a model translates sentences."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,12 +15,23 @@ from heedful.inspection.figure import render_svg
 from heedful.inspection.lecture import arithmetic_places, attach_lecture, parse_lecture
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
-from heedful.trace import SNAPSHOTS, Lecture, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
+from heedful.trace import (
+    SNAPSHOTS,
+    Lecture,
+    Piece,
+    Sentence,
+    SnapshotSeries,
+    Text,
+    TraceAlignment,
+    TraceDocument,
+    read_snapshots,
+)
+from heedful.translation.sources import SourceTranslator
 from heedful.translation.suppression import MASK
 from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
 
 if TYPE_CHECKING:
-    from heedful.inspection.record import InspectedModel, SearchStrategy
+    from heedful.inspection.record import InspectedModel, InspectedSource, SearchStrategy
 
 DEFAULT_BEAM = 5  # for models without generation settings
 MAX_DEFAULT_VECTOR_CHARS = 40_000  # of the page, for vectors that were not asked for
@@ -209,6 +221,12 @@ def trace_text(
         "alignment": TraceAlignment(**alignment) if alignment else None,
         "about": describe_model(model),
     }
+    if model.bundle.description.input.kind != "text":
+        if reference is not None:
+            raise HeedfulError("--reference is for models that translate text: remove it")
+        source = encode_source(model, text)
+        yield mask_words(record_sentence(inspected, source, search, **options), model)
+        return
     lines = [normalize(line)[0] for line in str(text).split("\n")]
     segments = [segment for line in model.make_segments(lines, TranslationOptions(), 0) for segment in line]
     reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
@@ -226,6 +244,25 @@ def trace_text(
         if reference_ids is not None:
             forced = replace(filtered, name=f"{inspected.name}, reference")
             yield mask_words(record_sentence(forced, source, search, forced_target=reference_ids, **options), model)
+
+
+def encode_source(translator: Translator, source: Any) -> "InspectedSource":
+    """A source that is not text: a picture with the boxes of its slots, or the beginning of a text to continue."""
+    from heedful.inputs.kinds import make_input
+    from heedful.inspection.record import InspectedSource
+
+    assert isinstance(translator, SourceTranslator)
+    encoded = translator.encode(source, TranslationOptions(), 0)
+    inputs = make_input(translator.bundle.description.input)
+    png = inputs.png(encoded.row)
+    shown = Text(
+        text=translator.name_source(source) if png else "",
+        pieces=tuple(Piece(text=f" {number}", word=number - 1, box=box) for number, box in enumerate(inputs.boxes, 1)),
+        picture=b64encode(png).decode() if png else None,
+    )
+    return InspectedSource(
+        encoded.row, shown.text, has_end=False, max_length=encoded.max_length, prefix=encoded.prefix, shown=shown
+    )
 
 
 def suppress_words(
@@ -279,12 +316,13 @@ def wrap_translator(translator: Translator) -> "InspectedModel":
     if not isinstance(translator.engine, TorchEngine):
         raise HeedfulError("only PyTorch models can be inspected: load the model directory, not an export")
     bundle, model = translator.bundle, translator.engine.model
+    source_tokenizer = bundle.tokenizers.get("source")
     return InspectedModel(
         model.encoder,
         model.decoder,
         BOS,
         EOS,
-        source_pieces=translator.source.pieces,
+        source_pieces=source_tokenizer.pieces if source_tokenizer else lambda _ids: [],
         target_pieces=translator.target.pieces,
         detokenize=lambda ids: translator.target.decode([list(ids)])[0].strip(),
         name=model_name(translator),
