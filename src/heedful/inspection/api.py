@@ -257,7 +257,7 @@ def encode_source(translator: Translator, source: Any) -> "InspectedSource":
     png = inputs.png(encoded.row)
     shown = Text(
         text=translator.name_source(source) if png else "",
-        pieces=tuple(Piece(text=f" {number}", word=number - 1, box=box) for number, box in enumerate(inputs.boxes, 1)),
+        pieces=tuple(Piece(text=f" {slot + 1}", word=slot, box=box) for slot, box in enumerate(inputs.boxes)),
         picture=b64encode(png).decode() if png else None,
     )
     return InspectedSource(

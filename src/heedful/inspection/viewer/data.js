@@ -71,9 +71,9 @@ const argmax = (numbers) => numbers.reduce((best, value, at) => (value > numbers
 
 // A text without pieces gets an end token, so that every sentence has a step.
 function completeSentence(sentence) {
-  const { source, target, steps } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
-  if (source.pieces.length && target.pieces.length) return sentence;
-  return { ...sentence, source: complete(source), target: complete(target), steps: target.pieces.length ? steps : [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
+  const { source, target } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
+  if (target.pieces.length) return sentence;  // without source pieces, it is of a language model
+  return { ...sentence, source: complete(source), target: complete(target), steps: [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
 }
 
 // One recorded translation. A map is { rows, columns, numbers }: weights of pieces, row by row.
