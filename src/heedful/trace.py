@@ -11,6 +11,7 @@ in base64, which a browser can read without a library.
 
 import json
 import re
+import struct
 import zlib
 from base64 import b64decode, b64encode
 from math import prod
@@ -44,7 +45,8 @@ MAX_SENTENCES = 1000
 MAX_SLIDES = 200
 MAX_NOTES = 2000  # characters
 MAX_PICTURE_CHARS = 1 << 22  # of a PNG in base64
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MAX_PICTURE_SIDE = 4096  # pixels
+PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"  # followed by width and height, four bytes each
 SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
@@ -143,6 +145,13 @@ class Piece(TracePart):
     # of a slot of a picture: left, top, right and bottom, in shares of its width and height
     box: tuple[Share, Share, Share, Share] | None = None
 
+    @field_validator("box")
+    @classmethod
+    def _check_box(cls, box: tuple[float, float, float, float] | None) -> tuple[float, float, float, float] | None:
+        if box and not (box[0] < box[2] and box[1] < box[3]):
+            raise ValueError("is left, top, right, bottom: left must be less than right, and top less than bottom")
+        return box
+
 
 class Text(TracePart):
     """A text and its pieces; or a picture, whose text is its name and whose pieces have a `box`."""
@@ -155,13 +164,27 @@ class Text(TracePart):
     @field_validator("picture")
     @classmethod
     def _check_picture(cls, picture: str | None) -> str | None:
+        if picture is None:
+            return None
         try:
-            is_png = picture is None or b64decode(picture, validate=True).startswith(PNG_SIGNATURE)
+            start = b64decode(picture, validate=True)[: len(PNG_START) + 8]
         except ValueError:
-            is_png = False
-        if not is_png:
+            start = b""
+        if not start.startswith(PNG_START) or len(start) != len(PNG_START) + 8:
             raise ValueError("is not a PNG in base64")
+        width, height = struct.unpack(">II", start[-8:])
+        if not (1 <= width <= MAX_PICTURE_SIDE and 1 <= height <= MAX_PICTURE_SIDE):
+            raise ValueError(f"has {width:,} x {height:,} pixels; the limit is {MAX_PICTURE_SIDE:,} per side")
         return picture
+
+    @model_validator(mode="after")
+    def _check_boxes(self) -> Self:
+        num_boxes = sum(piece.box is not None for piece in self.pieces)
+        if self.picture is None and num_boxes:
+            raise ValueError("the pieces of a text have no `box`: add the `picture` that they are parts of")
+        if self.picture is not None and not num_boxes == len(self.pieces) > 0:
+            raise ValueError("every piece of a picture has a `box`, and there is at least one piece")
+        return self
 
 
 class TraceStep(TracePart):

@@ -49,13 +49,13 @@ function stage() {
   const target = rows.map((_, at) => piece("target", at, () => !state.quiz && set({ step: at })));
   const { sentence } = recording, texts = { source: place === "decoder" ? sentence.target : sentence.source, target: place === "encoder" ? sentence.source : sentence.target };
   // A picture is shown with its slots in their places; slots that the step does not look at are veiled.
-  const isPicture = Boolean(texts.source.picture) && columns === recording.pieces.source;
+  const isPicture = Boolean(texts.source.picture), hasSlots = columns === recording.pieces.source;
   const picture = () => {
     const { picture: png, text } = texts.source, image = el("img", { src: `data:image/png;base64,${png}`, alt: plain(text) });
-    const frame = el("div", { class: "words source picture", role: "group", "aria-label": t("source") }, image, ...source.map(({ node: element }) => element));
+    const frame = el("div", { class: "words source picture", role: "group", "aria-label": t("source") }, image, ...(hasSlots ? source : []).map(({ node: element }) => element));
     const fit = () => frame.style.setProperty("--ratio", String(image.naturalWidth / image.naturalHeight || 1));
     image.addEventListener("load", () => { fit(); places = null; set({ loaded: png.length }); });
-    source.forEach(({ node: element, label }, at) => {
+    if (hasSlots) source.forEach(({ node: element, label }, at) => {
       const [left, top, right, bottom] = columns[at].box;
       for (const [name, share] of Object.entries({ left, top, width: right - left, height: bottom - top })) element.style.setProperty(name, `${100 * share}%`);
       label.hidden = true;
@@ -66,7 +66,7 @@ function stage() {
   const line = (side, pieces, nodes) => el("div", { class: `words ${side}`, role: "group", "aria-label": t(side), lang: texts[side].language || null, dir: rightToLeft(texts[side].text) ? "rtl" : "ltr" },
     ...capsules(pieces, (at) => nodes[at].node));
   const drawing = el("div", { class: "links", "aria-hidden": "true" });
-  const board = el("div", { class: "board" }, drawing, isPicture ? picture() : columns.length ? line("source", columns, source) : null, line("target", rows, target));
+  const board = el("div", { class: isPicture ? "board with-picture" : "board" }, drawing, isPicture ? picture() : columns.length ? line("source", columns, source) : null, line("target", rows, target));
   const longest = Math.max(rows.length, isPicture ? 0 : columns.length);
   board.dataset.size = longest > 34 ? "small" : longest > 17 ? "medium" : "large";
   const scroller = el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("links") }, board);
@@ -81,7 +81,8 @@ function stage() {
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
   for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: element }, at) => element.addEventListener("keydown", (event) => {
-    const forward = rightToLeft(texts[side].text) ? -1 : 1, by = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
+    const inPicture = side === "source" && isPicture, forward = !inPicture && rightToLeft(texts[side].text) ? -1 : 1, perLine = (inPicture && recording.grid?.columns) || 0;
+    const by = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: perLine, ArrowUp: -perLine }[event.key];
     if (!by || state.slide !== null) return;
     event.preventDefault();
     event.stopPropagation();

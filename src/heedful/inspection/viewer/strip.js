@@ -64,7 +64,7 @@ function shrink({ rows, columns, numbers }) {
   }
   return { rows: high, columns: wide, numbers: small };
 }
-const thumbnail = (place, head) => { const small = picture(shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
+const thumbnail = (place, head, map = context.recording.inPlaces(place, head)) => { const small = picture(map ?? shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
 const headLabel = (place, head) => {
   const worth = context.recording.importance(place, head);
   return `${t("at-" + place)}, ${t("layer")} ${head[0] + 1}, ${t("head")} ${head[1] + 1}${worth === null ? "" : `, ${t("worth", number(worth))}`}`;
