@@ -14,6 +14,7 @@ import re
 import struct
 import zlib
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -153,6 +154,16 @@ class Piece(TracePart):
         return box
 
 
+def read_png_size(text: str) -> tuple[int, int]:
+    """Width and height of a PNG in base64, in pixels; ValueError if it is not one."""
+    with suppress(ValueError):
+        start = b64decode(text, validate=True)[: len(PNG_START) + 8]
+        if start.startswith(PNG_START) and len(start) == len(PNG_START) + 8:
+            width, height = struct.unpack(">II", start[-8:])
+            return width, height
+    raise ValueError("is not a PNG in base64")
+
+
 class Text(TracePart):
     """A text and its pieces; or a picture, whose text is its name and whose pieces have a `box`."""
 
@@ -164,17 +175,10 @@ class Text(TracePart):
     @field_validator("picture")
     @classmethod
     def _check_picture(cls, picture: str | None) -> str | None:
-        if picture is None:
-            return None
-        try:
-            start = b64decode(picture, validate=True)[: len(PNG_START) + 8]
-        except ValueError:
-            start = b""
-        if not start.startswith(PNG_START) or len(start) != len(PNG_START) + 8:
-            raise ValueError("is not a PNG in base64")
-        width, height = struct.unpack(">II", start[-8:])
-        if not (1 <= width <= MAX_PICTURE_SIDE and 1 <= height <= MAX_PICTURE_SIDE):
-            raise ValueError(f"has {width:,} x {height:,} pixels; the limit is {MAX_PICTURE_SIDE:,} per side")
+        if picture is not None:
+            width, height = read_png_size(picture)
+            if not (1 <= width <= MAX_PICTURE_SIDE and 1 <= height <= MAX_PICTURE_SIDE):
+                raise ValueError(f"has {width:,} x {height:,} pixels; the limit is {MAX_PICTURE_SIDE:,} per side")
         return picture
 
     @model_validator(mode="after")
