@@ -11,8 +11,10 @@ in base64, which a browser can read without a library.
 
 import json
 import re
+import struct
 import zlib
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -43,9 +45,13 @@ MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
 MAX_SLIDES = 200
 MAX_NOTES = 2000  # characters
+MAX_PICTURE_CHARS = 1 << 22  # of a PNG in base64
+MAX_PICTURE_SIDE = 4096  # pixels
+PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"  # followed by width and height, four bytes each
 SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
+Share = Annotated[float, Field(ge=0, le=1)]
 Place = Literal["encoder", "cross", "decoder"]
 Panel = Literal["stage", "next", "heads", "map", "search", "compare", "film", "evidence"]
 PageLanguage = Literal["en", "pt", "ru"]
@@ -137,14 +143,52 @@ class Piece(TracePart):
     end: NonNegativeInt = 0
     word: NonNegativeInt | None = None  # index of its word, from 0; None for a tag or an end token
     letter: NonNegativeInt | None = None  # pieces with the same number are bytes of one character, displayed together
+    # of a slot of a picture: left, top, right and bottom, in shares of its width and height
+    box: tuple[Share, Share, Share, Share] | None = None
+
+    @field_validator("box")
+    @classmethod
+    def _check_box(cls, box: tuple[float, float, float, float] | None) -> tuple[float, float, float, float] | None:
+        if box and not (box[0] < box[2] and box[1] < box[3]):
+            raise ValueError("is left, top, right, bottom: left must be less than right, and top less than bottom")
+        return box
+
+
+def read_png_size(text: str) -> tuple[int, int]:
+    """Width and height of a PNG in base64, in pixels; ValueError if it is not one."""
+    with suppress(ValueError):
+        start = b64decode(text, validate=True)[: len(PNG_START) + 8]
+        if start.startswith(PNG_START) and len(start) == len(PNG_START) + 8:
+            width, height = struct.unpack(">II", start[-8:])
+            return width, height
+    raise ValueError("is not a PNG in base64")
 
 
 class Text(TracePart):
-    """A text and its pieces."""
+    """A text and its pieces; or a picture, whose text is its name and whose pieces have a `box`."""
 
     text: str
     pieces: Annotated[tuple[Piece, ...], Field(max_length=MAX_PIECES)]
     language: str = ""
+    picture: Annotated[str, Field(max_length=MAX_PICTURE_CHARS)] | None = None  # PNG in base64
+
+    @field_validator("picture")
+    @classmethod
+    def _check_picture(cls, picture: str | None) -> str | None:
+        if picture is not None:
+            width, height = read_png_size(picture)
+            if not (1 <= width <= MAX_PICTURE_SIDE and 1 <= height <= MAX_PICTURE_SIDE):
+                raise ValueError(f"has {width:,} x {height:,} pixels; the limit is {MAX_PICTURE_SIDE:,} per side")
+        return picture
+
+    @model_validator(mode="after")
+    def _check_boxes(self) -> Self:
+        num_boxes = sum(piece.box is not None for piece in self.pieces)
+        if self.picture is None and num_boxes:
+            raise ValueError("the pieces of a text have no `box`: add the `picture` that they are parts of")
+        if self.picture is not None and not num_boxes == len(self.pieces) > 0:
+            raise ValueError("every piece of a picture has a `box`, and there is at least one piece")
+        return self
 
 
 class TraceStep(TracePart):

@@ -10,13 +10,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import ImageInputSettings, InputSettings, NoInputSettings, Section, TextInputSettings
-from heedful.inputs.pictures import augment, from_patches, patch_boxes, read_picture, to_patches
+from heedful.inputs.pictures import augment, from_patches, patch_boxes, picture_png, read_picture, to_patches
 
 Row: TypeAlias = NDArray[Any]  # token ids [S], or features [S, F]
 Box: TypeAlias = tuple[float, float, float, float]  # left, top, right and bottom, in shares of the picture
@@ -50,6 +50,15 @@ class Input(Protocol):
         """A variation of a row, for training."""
         ...
 
+    @property
+    def boxes(self) -> Sequence[Box]:
+        """The place of every slot in a picture, in shares of its sides; empty if there is no picture."""
+        ...
+
+    def png(self, row: Row) -> bytes | None:
+        """The picture of a row as a PNG; None if there is none."""
+        ...
+
     def files_digest(self, sources: Iterable[str], folder: Path) -> str:
         """A hash that changes if one of the files that sources name changes; empty if they name none."""
         ...
@@ -62,6 +71,7 @@ class TextInput:
     settings: TextInputSettings
     text_sides = SIDES
     num_features = None
+    boxes: ClassVar[tuple[Box, ...]] = ()
     num_slots = None
 
     def read_row(self, source: Any, folder: Path | None = None) -> Row:  # noqa: ARG002  # one signature for all
@@ -69,6 +79,9 @@ class TextInput:
 
     def augment(self, row: Row, generator: np.random.Generator) -> Row:  # noqa: ARG002
         return row
+
+    def png(self, row: Row) -> bytes | None:  # noqa: ARG002
+        return None
 
     def files_digest(self, sources: Iterable[str], folder: Path) -> str:  # noqa: ARG002
         return ""
@@ -81,6 +94,7 @@ class NoInput:
     settings: NoInputSettings
     text_sides = ("target",)
     num_features = None
+    boxes: ClassVar[tuple[Box, ...]] = ()
     num_slots = 0
 
     def read_row(self, source: Any, folder: Path | None = None) -> Row:  # noqa: ARG002
@@ -88,6 +102,9 @@ class NoInput:
 
     def augment(self, row: Row, generator: np.random.Generator) -> Row:  # noqa: ARG002
         return row
+
+    def png(self, row: Row) -> bytes | None:  # noqa: ARG002
+        return None
 
     def files_digest(self, sources: Iterable[str], folder: Path) -> str:  # noqa: ARG002
         return ""
@@ -109,7 +126,7 @@ class ImageInput:
         return (self.settings.height // self.settings.patch) * (self.settings.width // self.settings.patch)
 
     @property
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> Sequence[Box]:
         """The place of every slot in the picture."""
         return patch_boxes(self.settings.height, self.settings.width, self.settings.patch)
 
@@ -118,6 +135,9 @@ class ImageInput:
         if folder is not None and isinstance(source, str | Path):
             source = folder / source
         return to_patches(read_picture(source, self.settings.height, self.settings.width), self.settings.patch)
+
+    def png(self, row: Row) -> bytes | None:
+        return picture_png(self.picture(row))
 
     def picture(self, row: Row) -> NDArray[np.uint8]:
         """The picture [height, width, 3] of a row."""

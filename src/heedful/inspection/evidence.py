@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from heedful.alignment import AlignmentMethod
+from heedful.data.batch import pad_sources
 from heedful.nn.contract import Memory
 from heedful.nn.decoders import TransformerDecoder
 from heedful.trace import MIN_LOG_PROB, LensStep, RatedPieces, TraceAlignment, numbers_blob, readable_piece
@@ -28,6 +29,7 @@ from heedful.trace import MIN_LOG_PROB, LensStep, RatedPieces, TraceAlignment, n
 Array = NDArray[Any]
 PieceNames = Callable[[Sequence[int]], list[str]]  # ids -> names
 
+WHITE = 1.0  # of every feature of a patch: three colors for each pixel
 NUM_NEIGHBORS = 5
 NUM_LENS_PIECES = 3
 MAX_DELETIONS = 20  # a curve ends here: later deletions say little, because hardly anything is left
@@ -46,7 +48,7 @@ class AnswerScorer:
     decoder: Any
     bos: int
     unk: int | None  # replaces an erased piece; None: its slot is masked out of the cross-attention
-    source: tuple[int, ...]
+    source: Any  # a tuple of ids; or features [S, F] of a picture, of which erased patches become white
     target: tuple[int, ...]  # with its end token, unless the answer was cut
     device: torch.device
 
@@ -54,8 +56,12 @@ class AnswerScorer:
     def rows_per_pass(self) -> int:
         return max(1, MAX_TOKENS_PER_PASS // (len(self.source) + len(self.target)))
 
-    def encode(self, tokens: Tensor) -> Memory:
-        memory: Memory = self.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    @property
+    def is_text(self) -> bool:
+        return np.ndim(self.source) == 1
+
+    def encode(self, rows: Tensor) -> Memory:
+        memory: Memory = self.encoder(rows, torch.ones(rows.shape[:2], dtype=torch.bool, device=self.device))
         return memory
 
     def encode_vectors(self, table: nn.Embedding, vectors: Tensor) -> Memory:
@@ -73,7 +79,7 @@ class AnswerScorer:
         return states
 
     def repeat_source(self, rows: int) -> Tensor:
-        return torch.tensor([self.source] * rows, device=self.device)
+        return pad_sources([self.source] * rows, 0)[0].to(self.device)
 
     def log_probs(self, memory: Memory) -> Tensor:
         """log p of each piece of the answer, [B, T]"""
@@ -92,7 +98,9 @@ class AnswerScorer:
             is_erased = torch.tensor(
                 [[slot in slots for slot in range(len(self.source))] for slots in batch], device=self.device
             )
-            if self.unk is not None:
+            if not self.is_text:
+                memory = self.encode(tokens.masked_fill(is_erased.unsqueeze(-1), WHITE))
+            elif self.unk is not None:
                 memory = self.encode(tokens.masked_fill(is_erased, self.unk))
             else:
                 memory = self.encode(tokens)
@@ -102,7 +110,9 @@ class AnswerScorer:
 
     @torch.inference_mode()
     def can_erase(self) -> bool:
-        """False for a model without an unknown piece whose memory does not have one slot per piece."""
+        """False without a source, or without an unknown piece if the memory does not have one slot per piece."""
+        if len(self.source) == 0 or not self.is_text:
+            return len(self.source) > 0
         return self.unk is not None or self.encode(self.repeat_source(1)).mask.size(1) == len(self.source)
 
 
@@ -124,7 +134,8 @@ def measure_evidence(
     `cross_attention` the weights [layers, heads, T, S], and `alignment` the head that aligns words best.
     """
     report("layers and neighbors")
-    tables = [find_table(scorer.encoder, scorer.source), find_table(scorer.decoder, scorer.target)]
+    source_table = find_table(scorer.encoder, scorer.source) if scorer.is_text and len(scorer.source) else None
+    tables = [source_table, find_table(scorer.decoder, scorer.target)]
     sides = zip(("source", "target"), tables, (scorer.source, scorer.target), piece_names, strict=True)
     neighbors = {side: nearest_pieces(table, ids, names) for side, table, ids, names in sides if table is not None}
     contributions: dict[str, Array] = {}

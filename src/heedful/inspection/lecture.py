@@ -128,7 +128,7 @@ def find_missing(trace: TraceDocument, slide: Slide) -> str | None:
     if number > count:
         return f"there is no sentence {number}: {f'use 1 to {count}' if count else 'pass a sentence'}"
     sentence = trace.sentences[number - 1]
-    if slide.panel == "compare" and sum(other.source.text == sentence.source.text for other in trace.sentences) < 2:
+    if slide.panel == "compare" and sum(is_same_source(other, sentence) for other in trace.sentences) < 2:
         return "there is nothing to compare with: add --against or --against-beam"
     limits = {"step": len(sentence.steps)}
     place = cast("Place", values.get("place", "cross"))
@@ -144,6 +144,11 @@ def find_missing(trace: TraceDocument, slide: Slide) -> str | None:
         if int(values.get(key, 1)) > limit:
             return f"there is no {key} {values[key]}: use 1 to {limit}"
     return None
+
+
+def is_same_source(first: Sentence, second: Sentence) -> bool:
+    """Whether two answers can be compared: the page has the same rule (`alternatives` in viewer/engine.js)."""
+    return first.source.text == second.source.text and first.source.picture == second.source.picture
 
 
 def arithmetic_places(lecture: Lecture | None) -> tuple[Place, ...]:
@@ -162,7 +167,8 @@ def draft_lecture(trace: TraceDocument) -> Lecture:
         raise ConfigError("there is no sentence for the slides: pass one, in quotes, after the model")
     sentence = trace.sentences[0]
     count = len(sentence.steps)
-    row = min(range(count), key=lambda index: sentence.steps[index].logp)
+    chosen = [index for index, step in enumerate(sentence.steps) if not step.forced] or range(count)
+    row = min(chosen, key=lambda index: sentence.steps[index].logp)
     state, piece = f"step={row + 1}", sentence.target.pieces[row].text.strip()[:40]
     slides = [
         _slide("stage", "", f"One sentence in, one sentence out: {count} pieces, one per step."),

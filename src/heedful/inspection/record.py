@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful.data.batch import pad_sources
 from heedful.inspection.evidence import AnswerScorer, ignore_progress, measure_evidence
 from heedful.nn.attention import (
     SCORES,
@@ -77,13 +78,15 @@ class InspectedModel:
 
 @dataclass(frozen=True)
 class InspectedSource:
-    """A source as tokens and text."""
+    """A source as tokens and text; or as features of slots, with what to show of them."""
 
-    ids: tuple[int, ...]
+    ids: Any  # a tuple of ids, or features [S, F]
     text: str
     num_tags: int = 0  # tags at the start
     has_end: bool = True  # whether the last token is an end token
     max_length: int = 100  # of the target, in tokens
+    prefix: tuple[int, ...] = ()  # tokens that the target must begin with
+    shown: Text | None = None  # of a source that is not text
 
 
 @torch.inference_mode()
@@ -108,11 +111,11 @@ def record_sentence(
     adds the measurements of `inspection.evidence`. `report` is called with a description of each stage.
     """
     report("search")
-    tokens = torch.tensor([source.ids], device=model.device)
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    memory = model.encoder(tokens, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
+    rows, mask = (tensor.to(model.device) for tensor in pad_sources([source.ids], 0))
+    memory = model.encoder(rows, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
     max_length = max(source.max_length, len(forced_target or ()) + 1)
-    rules = DecodingLimits(model.bos, model.eos, max_length, filters=model.filters)
+    prefix = (source.prefix,) if source.prefix else None
+    rules = DecodingLimits(model.bos, model.eos, max_length, prefix=prefix, filters=model.filters)
     result = search(model.decoder, memory, rules, trace=True)[0]
     answer = tuple(result.best.tokens) if forced_target is None else tuple(forced_target)
     has_ended = result.best.finished or forced_target is not None
@@ -124,29 +127,34 @@ def record_sentence(
     maps = Maps((memory.maps or Maps()).encoder, *((decoder_maps.cross, decoder_maps.decoder) if decoder_maps else ()))
     weights = {place: array for place in PLACES if (array := stack_weights(getattr(maps, place))) is not None}
     text = model.detokenize(answer)
-    source_pieces = locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end)
+    num_forced = len(source.prefix if forced_target is None else target)
+    shown_source = source.shown or Text(
+        text=source.text,
+        pieces=locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end),
+        language=model.languages[0],
+    )
     target_pieces = locate_pieces(model.target_pieces(target), text, 0, has_ended)
     importance_of_heads: dict[Any, Any] = {}
     if importance and model.can_silence_heads:
         report("importance of each head")
-        importance_of_heads = measure_importance(model, (tokens, mask), memory, target, total, weights)
+        importance_of_heads = measure_importance(model, (rows, mask), memory, target, total, weights)
     more_evidence: dict[str, Any] = {}
     if evidence:
         more_evidence = measure_evidence(
             AnswerScorer(model.encoder, model.decoder, model.bos, model.unk, source.ids, target, model.device),
             (model.source_pieces, model.target_pieces),
-            range(source.num_tags, len(source.ids) - source.has_end),
+            range(source.num_tags, len(source.ids) - (source.has_end and source.shown is None)),
             weights.get("cross"),
             alignment,
             report,
         )
     return Sentence(
         name=model.name,
-        source=Text(text=source.text, pieces=source_pieces, language=model.languages[0]),
+        source=shown_source,
         target=Text(text=text, pieces=target_pieces, language=model.languages[1]),
         logp=total,
         score=ranking_score(search, total, len(answer), has_ended),
-        steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, forced_target is not None)),
+        steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, num_forced)),
         tree=make_tree(model, search, result, memory, rules),
         attention={place: weights_blob(array) for place, array in weights.items()},
         importance=importance_of_heads,
@@ -174,9 +182,12 @@ def stack_weights(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
 
 
 def make_steps(
-    model: InspectedModel, log_probs: Tensor, target_log_probs: Tensor, top_k: int, forced: bool
+    model: InspectedModel, log_probs: Tensor, target_log_probs: Tensor, top_k: int, num_forced: int
 ) -> Iterator[TraceStep]:
-    """For each token of the target: its log-probability, the entropy and the best candidates."""
+    """For each token of the target: its log-probability, the entropy and the best candidates.
+
+    The first `num_forced` tokens were not chosen by the search.
+    """
     entropy = -(log_probs.exp() * log_probs.clamp(min=MIN_LOG_PROB)).sum(-1)
     values, indices = log_probs.topk(min(top_k, log_probs.size(-1)))
     names = {
@@ -189,7 +200,8 @@ def make_steps(
             (names[token], max(value, MIN_LOG_PROB))
             for token, value in zip(indices[row].tolist(), values[row].tolist(), strict=True)
         )
-        yield TraceStep(logp=max(log_prob, MIN_LOG_PROB), entropy=float(entropy[row]), top=best, forced=forced)
+        is_forced = row < num_forced
+        yield TraceStep(logp=max(log_prob, MIN_LOG_PROB), entropy=float(entropy[row]), top=best, forced=is_forced)
 
 
 # ---------------------------------------------------------------------------------------------------------- search

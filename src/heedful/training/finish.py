@@ -390,6 +390,8 @@ def write_model(
     prepared, languages, corpora = data.prepared, (settings.source, settings.target), data.stored_corpora
     statistics = training_statistics(prepared, corpora, hypotheses, reading)
     max_tokens = prepared.manifest["longest_tokens"]
+    # A translation is limited by its source, other output by the training text.
+    longest = max_tokens if data.validation.has_text_source else statistics["lengths"]["target"]["longest"]
     text = model_card(
         settings.model,
         languages,
@@ -408,7 +410,7 @@ def write_model(
         languages=languages,
         input=settings.input,
         tags=sorted({corpus["tag"] for corpus in prepared.manifest["corpora"] if corpus["tag"]}),
-        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * max_tokens + 10),
+        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * longest + 10),
         statistics=statistics,
         scores=scores,
         card=text,

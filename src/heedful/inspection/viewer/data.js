@@ -71,9 +71,9 @@ const argmax = (numbers) => numbers.reduce((best, value, at) => (value > numbers
 
 // A text without pieces gets an end token, so that every sentence has a step.
 function completeSentence(sentence) {
-  const { source, target, steps } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
-  if (source.pieces.length && target.pieces.length) return sentence;
-  return { ...sentence, source: complete(source), target: complete(target), steps: target.pieces.length ? steps : [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
+  const { source, target } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
+  if (target.pieces.length) return sentence;  // without source pieces, it is of a language model
+  return { ...sentence, source: complete(source), target: complete(target), steps: [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
 }
 
 // One recorded translation. A map is { rows, columns, numbers }: weights of pieces, row by row.
@@ -108,8 +108,37 @@ class Recording {
     });
   }
   get places() { return PLACES.filter((place) => this.maps[place]); }
+  // Whether the whole target was given, not only a prefix.
+  get isForced() { return this.sentence.steps.every((step) => step.forced); }
   // A model that reads its source into one vector has a single column.
   get attendsToWords() { return Boolean(this.maps.cross) && this.maps.cross.shape[3] === this.pieces.source.length; }
+  // The slots of a picture as a grid: its number of columns, and the position of every slot; null without a picture or a grid.
+  get grid() {
+    const { source } = this.pieces;
+    if (!this.sentence.source.picture) return null;
+    const [lefts, tops] = [0, 1].map((side) => [...new Set(source.map(({ box }) => box[side]))].sort((a, b) => a - b)), at = source.map(({ box }) => tops.indexOf(box[1]) * lefts.length + lefts.indexOf(box[0]));
+    return new Set(at).size === lefts.length * tops.length && at.length === new Set(at).size ? { columns: lefts.length, rows: tops.length, at } : null;
+  }
+  // Cross-attention over a picture: the slots in their places, with their largest weight of all steps.
+  inPlaces(place, head) {
+    const { grid } = this;
+    if (place !== "cross" || !grid || !this.attendsToWords) return null;
+    const map = this.map(place, head), numbers = new Float32Array(grid.at.length);
+    for (let row = 0; row < map.rows; row++) grid.at.forEach((at, slot) => { numbers[at] = Math.max(numbers[at], map.at(row, slot)); });
+    return { rows: grid.rows, columns: grid.columns, numbers };
+  }
+  // The same with one tile per step, in lines whose shape is about that of a card.
+  tiles(place, head) {
+    const { grid } = this;
+    if (place !== "cross" || !grid || !this.attendsToWords) return null;
+    const map = this.map(place, head), wide = grid.columns + 1, high = grid.rows + 1, perLine = Math.max(1, Math.min(map.rows, Math.round(Math.sqrt((1.9 * map.rows * high) / wide))));
+    const columns = perLine * wide - 1, rows = Math.ceil(map.rows / perLine) * high - 1, numbers = new Float32Array(rows * columns).fill(NaN);
+    for (let step = 0; step < map.rows; step++) {
+      const corner = Math.floor(step / perLine) * high * columns + (step % perLine) * wide;
+      grid.at.forEach((at, slot) => { numbers[corner + Math.floor(at / grid.columns) * columns + (at % grid.columns)] = map.at(step, slot); });
+    }
+    return { rows, columns, numbers };
+  }
   rowPieces(place) { return place === "encoder" ? this.pieces.source : this.pieces.target; }
   columnPieces(place) {
     const pieces = place === "decoder" ? this.pieces.input : this.pieces.source;
@@ -183,10 +212,10 @@ class Recording {
   get opening() {
     const { reading, steps } = this.sentence;
     const state = { place: this.maps.cross ? "cross" : this.places[0] ?? "cross", reading: reading?.step ?? "naive", head: this.openingHead, step: 0 };
-    const words = steps.map((_, at) => at).filter((at) => !isSpecial(this.pieces.target[at]) && /\p{L}/u.test(this.pieces.target[at].text));
+    const words = steps.map((_, at) => at).filter((at) => !isSpecial(this.pieces.target[at]) && /\p{L}/u.test(this.pieces.target[at].text) && (!steps[at].forced || this.isForced));
     const leastProbable = (candidates) => candidates.reduce((best, at) => (best === undefined || steps[at].logp < steps[best].logp ? at : best), undefined);
     const rescued = leastProbable(words.filter((at) => !steps[at].forced && steps[at].top.length && this.chosenIndex(at) !== 0));
-    const reordered = this.attendsToWords && words.length ? this.findReordering(words, state) : undefined, unlikely = leastProbable(words);
+    const reordered = this.attendsToWords && !this.sentence.source.picture && words.length ? this.findReordering(words, state) : undefined, unlikely = leastProbable(words);
     return { ...state, step: rescued ?? reordered ?? unlikely ?? 0 };
   }
   // The head that training found to align words best. If that is the mean of all heads: the head that agrees with it most.

@@ -17,7 +17,7 @@ class TraceEngine {
   }
   // Other answers for the same source.
   alternatives(at) {
-    const { text } = this.sentences[at].source;
-    return this.sentences.map((sentence, index) => [sentence, index]).filter(([sentence, index]) => index !== at && sentence.source.text === text);
+    const { text, picture } = this.sentences[at].source;
+    return this.sentences.map((sentence, index) => [sentence, index]).filter(([sentence, index]) => index !== at && sentence.source.text === text && sentence.source.picture === picture);
   }
 }

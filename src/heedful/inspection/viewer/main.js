@@ -90,6 +90,14 @@ function replacePanel(name, build) {
 // Panels scroll to the current step in the frame after a change, because reading a position before the layout is done is slow.
 function scrollPanels() { for (const panel of Object.values(panels)) panel.scroll?.(); }
 
+// The texts of the page; some differ if the source is a picture, or if there is no source.
+function glossaryOf(source) {
+  const texts = Object.fromEntries(Object.entries(glossary).map(([key, translations]) => [key, translations[LANGUAGES.indexOf(state.lang)]]));
+  const prefix = source?.picture ? "picture: " : source && !source.pieces.length ? "no source: " : null;
+  for (const key of Object.keys(texts)) if (prefix && key.startsWith(prefix)) texts[key.slice(prefix.length)] = texts[key];
+  return texts;
+}
+
 async function renderPage() {
   const turn = ++renderCount, { engine } = context;
   if (engine.sentences.length) {
@@ -101,7 +109,7 @@ async function renderPage() {
   }
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
-  words = Object.fromEntries(Object.entries(glossary).map(([key, texts]) => [key, texts[LANGUAGES.indexOf(state.lang)]]));
+  words = glossaryOf(context.recording?.sentence.source);
   rescale();
   const app = document.getElementById("app"), key = focusKey(app);
   for (const name of Object.keys(panels)) delete panels[name];

@@ -48,11 +48,27 @@ function stage() {
   const source = columns.map((_, at) => piece("source", at, () => (state.quiz === "look" ? answerQuiz(at) : set({ slot: at }))));
   const target = rows.map((_, at) => piece("target", at, () => !state.quiz && set({ step: at })));
   const { sentence } = recording, texts = { source: place === "decoder" ? sentence.target : sentence.source, target: place === "encoder" ? sentence.source : sentence.target };
+  // A picture is shown with its slots in their places; slots that the step does not look at are veiled.
+  const isPicture = Boolean(texts.source.picture), hasSlots = columns === recording.pieces.source;
+  const picture = () => {
+    const { picture: png, text } = texts.source, image = el("img", { src: `data:image/png;base64,${png}`, alt: plain(text) });
+    const frame = el("div", { class: "words source picture", role: "group", "aria-label": t("source") }, image, ...(hasSlots ? source : []).map(({ node: element }) => element));
+    const fit = () => frame.style.setProperty("--ratio", String(image.naturalWidth / image.naturalHeight || 1));
+    image.addEventListener("load", () => { fit(); places = null; set({ loaded: png.length }); });
+    if (hasSlots) source.forEach(({ node: element, label }, at) => {
+      const [left, top, right, bottom] = columns[at].box;
+      for (const [name, share] of Object.entries({ left, top, width: right - left, height: bottom - top })) element.style.setProperty(name, `${100 * share}%`);
+      label.hidden = true;
+      element.setAttribute("aria-label", `${t("patch")} ${plain(columns[at].text.trim())}`);
+    });
+    return frame;
+  };
   const line = (side, pieces, nodes) => el("div", { class: `words ${side}`, role: "group", "aria-label": t(side), lang: texts[side].language || null, dir: rightToLeft(texts[side].text) ? "rtl" : "ltr" },
     ...capsules(pieces, (at) => nodes[at].node));
   const drawing = el("div", { class: "links", "aria-hidden": "true" });
-  const board = el("div", { class: "board" }, drawing, line("source", columns, source), line("target", rows, target));
-  board.dataset.size = Math.max(rows.length, columns.length) > 34 ? "small" : Math.max(rows.length, columns.length) > 17 ? "medium" : "large";
+  const board = el("div", { class: isPicture ? "board with-picture" : "board" }, drawing, isPicture ? picture() : columns.length ? line("source", columns, source) : null, line("target", rows, target));
+  const longest = Math.max(rows.length, isPicture ? 0 : columns.length);
+  board.dataset.size = longest > 34 ? "small" : longest > 17 ? "medium" : "large";
   const scroller = el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("links") }, board);
   const readout = el("p", { class: "readout", "aria-live": "polite" }), tag = el("span", { class: "tag" }), heading = el("h2", { text: t("question-stage") });
   const quizBar = el("div", { class: "quiz-bar", role: "status" });
@@ -65,7 +81,8 @@ function stage() {
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
   for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: element }, at) => element.addEventListener("keydown", (event) => {
-    const forward = rightToLeft(texts[side].text) ? -1 : 1, by = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
+    const inPicture = side === "source" && isPicture, forward = !inPicture && rightToLeft(texts[side].text) ? -1 : 1, perLine = (inPicture && recording.grid?.columns) || 0;
+    const by = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: perLine, ArrowUp: -perLine }[event.key];
     if (!by || state.slide !== null) return;
     event.preventDefault();
     event.stopPropagation();
@@ -78,6 +95,7 @@ function stage() {
     const box = board.getBoundingClientRect(), across = isNarrow();
     const anchor = (nodes, end) => nodes.map(({ node: element }) => {
       const at = element.getBoundingClientRect();
+      if (!end && isPicture) return [at.left + at.width / 2 - box.left, at.top + at.height / 2 - box.top];
       return across ? [(end ? at.left - 2 : at.right + 2) - box.left, at.top + at.height / 2 - box.top] : [at.left + at.width / 2 - box.left, (end ? at.top - 1 : at.bottom + 1) - box.top];
     });
     places = { source: anchor(source, false), target: anchor(target, true), across };
@@ -131,16 +149,18 @@ function stage() {
   const paint = () => {
     const row = state.hover?.side === "target" ? state.hover.at : state.step, hides = hiddenFrom(), isHidden = row >= hides;
     const weights = hasLinks ? currentMap().row(currentRow(row)) : null, sums = hasLinks ? coverage()[Math.min(currentRow(state.step), numRows() - 1) + (isHidden ? 0 : 1)] : null;
+    const most = weights ? Math.max(...weights) : 0;
     const isLast = state.step === rows.length - 1 && !state.quiz && place === "cross", labeled = weights && !isHidden ? labeledSlots(weights) : new Set();
     source.forEach(({ node: element, bar, share }, at) => {
       const weight = weights && !isHidden ? weights[at] : 0, isTinted = weight > 0.015;
-      put(element, "background-color", isTinted ? rgb(weight) : "");
-      put(element, "color", isTinted ? inkOn(weight) : "");
+      if (isPicture) put(element, "--veil", weights && !isHidden && most > 0 ? (1 - weight / most).toFixed(3) : "0");
+      put(element, "background-color", isTinted && !isPicture ? rgb(weight) : "");
+      put(element, "color", isTinted && !isPicture ? inkOn(weight) : "");
       put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
-      const text = labeled.has(at) ? percent(weight) : "";
+      const text = labeled.has(at) && !isPicture ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
       element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && !state.quiz && state.slot === at);
-      element.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
+      element.classList.toggle("dropped", Boolean(sums) && isLast && !isPicture && sums[at] < 0.2 && !isSpecial(columns[at]));
       element.tabIndex = at === state.slot ? 0 : -1;
     });
     target.forEach(({ node: element, bar, label, text, title }, at) => {

@@ -30,13 +30,13 @@ const mark = () => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" },
 
 function topBar() {
   const { engine, recording } = context, sentence = recording?.sentence;
-  const languages = sentence && [sentence.source.language, sentence.target.language].filter(Boolean).map((code) => brief(code, 12));
+  const languages = sentence && [sentence.source.language, sentence.target.language].filter((code) => code && code !== "none").map((code) => brief(code, 12));
   const title = el("h1", null, el("bdi", { text: brief(engine.title, 32) }));
-  const name = (at) => `${at + 1}. ${brief(engine.sentences[at].source.text, 60)}${engine.sentences.length > 1 ? ` (${brief(engine.sentences[at].name, 24)})` : ""}`;
+  const name = (at) => `${at + 1}. ${brief(engine.sentences[at].source.text || engine.sentences[at].target.text, 60)}${engine.sentences.length > 1 ? ` (${brief(engine.sentences[at].name, 24)})` : ""}`;
   const chooser = sentence && (engine.sentences.length > 1
     ? el("select", { class: "sentence", "aria-label": t("sentence"), "data-key": "sentence", onchange: (event) => openSentence(Number(event.target.value)) },
       ...engine.sentences.map((_, at) => el("option", { value: at, text: name(at), selected: at === state.sentence })))
-    : el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text, 200) })));
+    : el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text || sentence.target.text, 200) })));
   return el("header", null, el("div", { class: "brand" }, mark(), title, languages?.length === 2 && el("small", { text: languages.join(" \u2192 ") })), chooser,
     el("div", { class: "tools" },
       sentence && quizKinds(recording).length > 0 && button(t("quiz"), () => startQuiz(state.quiz ? "" : quizKinds(recording)[0]), { "aria-pressed": String(Boolean(state.quiz)), "data-key": "quiz" }),
@@ -64,7 +64,7 @@ function shrink({ rows, columns, numbers }) {
   }
   return { rows: high, columns: wide, numbers: small };
 }
-const thumbnail = (place, head) => { const small = picture(shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
+const thumbnail = (place, head, map = context.recording.inPlaces(place, head)) => { const small = picture(map ?? shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
 const headLabel = (place, head) => {
   const worth = context.recording.importance(place, head);
   return `${t("at-" + place)}, ${t("layer")} ${head[0] + 1}, ${t("head")} ${head[1] + 1}${worth === null ? "" : `, ${t("worth", number(worth))}`}`;
@@ -96,8 +96,9 @@ function strip() {
   const said = el("small", { class: "said" }), what = el("p", { class: "what" }), worth = el("small", { class: "worth" });
   const all = button(t("all-heads"), () => set({ head: state.head ? null : recording.defaultHead(state.place) }), { "data-key": "mean" });
   const card = el("div", { class: "showing", role: "status" }, worth, what, recording.places.some((place) => recording.heads(place).length > 1) ? el("div", { class: "buttons" }, all) : null);
-  const node = el("nav", { class: "strip panel", "aria-label": t("architecture") },
-    el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t("tokens", sentence.source.pieces.length) })), arrow(), encoder, arrow(), decoder, arrow(),
+  const { pieces, picture: png } = sentence.source;
+  const source = pieces.length ? [el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t(png ? "patches" : "tokens", pieces.length) })), arrow(), encoder, arrow()] : [];
+  const node = el("nav", { class: "strip panel", "aria-label": t("architecture") }, ...source, decoder, arrow(),
     el("div", { class: "node" }, el("b", { text: t("softmax") }), said), card);
   // One stop for Tab; arrow keys go from head to head.
   node.addEventListener("keydown", (event) => {
