@@ -4,7 +4,7 @@ import pytest
 
 import heedful
 from heedful.training.api import train
-from support.caption_models import train_captioner
+from support.picture_runs import picture_settings, write_pictures
 from support.training_runs import MODEL, settings_of, write_corpus
 
 PIECES = {"kind": "bpe", "vocab_size": 330}
@@ -22,5 +22,15 @@ def exported(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def captioner(tmp_path_factory):
-    """The model directory of a run `emoji` that describes pictures."""
-    return train_captioner(tmp_path_factory.mktemp("captions"), "emoji")
+    """The model directory of a run `squares` that describes pictures."""
+    folder = write_pictures(tmp_path_factory.mktemp("captions"))
+    options = {"steps": 120, "validate_every": 120, "save_every": 120, "micro_batches": 1, "learning_rate": 2e-2}
+    return train(picture_settings(folder, folder / "squares", **options))
+
+
+@pytest.fixture(scope="session")
+def pictures(captioner):
+    """Caption -> the content of a picture file."""
+    folder = captioner.parents[1]
+    lines = [line.split("\t") for line in (folder / "train.tsv").read_text(encoding="utf-8").splitlines()]
+    return {caption: (folder / path).read_bytes() for path, caption in lines}

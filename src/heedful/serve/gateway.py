@@ -52,7 +52,7 @@ class Gateway:
             await self.app(scope, receive, count_and_send)
             return
         if rejection.status == 413:
-            await drain_body(receive, 8 * self.state.settings.max_body_bytes)
+            await drain_body(receive, 2 * self.state.settings.max_document_bytes)
         await error_response(scope["path"], rejection)(scope, receive, count_and_send)
 
     def check_origin(self, scope: Scope) -> RequestRejected | None:

@@ -231,7 +231,7 @@ async def caption(request: Request, state: ServerState) -> Any:
         options, picture = parse_picture(data, dict(request.query_params))
         fields = options.model_dump(include={"beam", "length_penalty", "tokens", "prefix"})
         fields["num_best"] = options.alternatives + 1
-        route = state.select_route(None, options.target, options.model, "image")
+        route = state.select_route("image", options.target, options.model, "image")
         answer = await state.translate(
             client, route, (), fields, disconnect_waiter(request), options.timeout, pictures=[picture]
         )
@@ -242,7 +242,7 @@ async def caption(request: Request, state: ServerState) -> Any:
 
 def parse_picture(data: bytes, query: dict[str, Any]) -> tuple[CaptionOptions, bytes]:
     """The options and the picture file of a request; its body is JSON if it begins with a brace, as no picture does."""
-    if not data.lstrip()[:1] == b"{":
+    if not data.lstrip().startswith(b"{"):
         return validate(CaptionOptions, query), data
     body = validate(CaptionRequest, parse_json(data))
     try:

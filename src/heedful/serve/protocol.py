@@ -32,7 +32,9 @@ class TranslationJob:
     pictures: Sequence[bytes] = ()
 
 
-BLACK_DOT = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg==")  # PNG
+BLACK_DOT = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
+)  # PNG
 TEST_OPTIONS = {"beam": 1, "tokens": False}
 TEST_JOBS = {  # short, to warm up and to test an engine, by the kind of its model's sources
     "text": TranslationJob(["a"], TEST_OPTIONS),

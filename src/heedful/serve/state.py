@@ -312,10 +312,7 @@ class ServerState:
     def hold_bytes(self, client: str, num_bytes: int) -> Iterator[None]:
         """Reserve memory for a body with a picture; raise RequestRejected if all of it, or the client's, is in use."""
         held_bytes = self.held_bytes_by_client
-        if (
-            held_bytes.total() + num_bytes > MAX_HELD_BYTES
-            or held_bytes[client] + num_bytes > MAX_CLIENT_HELD_BYTES
-        ):
+        if held_bytes.total() + num_bytes > MAX_HELD_BYTES or held_bytes[client] + num_bytes > MAX_CLIENT_HELD_BYTES:
             raise self.admission.reject(503, OVERLOADED, DEFAULT_RETRY_SECONDS)
         held_bytes[client] += num_bytes
         try:

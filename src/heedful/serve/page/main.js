@@ -6,7 +6,7 @@ const MAX_FILE_BYTES = 100_000, MAX_PICTURE_BYTES = 12_000_000;
 const readDirections = ({ directions: texts, captions = [] }) => [...texts, ...captions];
 let directions = readDirections(readJson("about")), direction = directions[0], isTinted = true, language = "en";
 let lines = [""], rows = [], openRow = null;  // `openRow`: the line whose alternatives are shown
-let picture = null, numPictures = 0;  // { file, url, key }; the only line of a picture is its key
+let currentPicture = null, numPictures = 0;  // { file, url, key }; the only line of a picture is its key
 const isPicture = () => direction.source === "image";
 let results = new Map(), chosenTexts = new Map();  // of this direction, by the text of a line
 const stored = new Map();  // [results, chosenTexts] by direction
@@ -85,7 +85,7 @@ function renderPage() {
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
-const renderPicture = () => button([picture && el("img", { src: picture.url, alt: picture.file.name }), el("span", { class: "quiet", text: t("type-here") })],
+const renderPicture = () => button([currentPicture && el("img", { src: currentPicture.url, alt: currentPicture.file.name }), el("span", { class: "quiet", text: t("type-here") })],
   () => fileField.click(), { class: "sheet drop", "data-key": "drop" });
 
 // The language of a pane, or a list if there is a choice.
@@ -107,7 +107,7 @@ function selectDirection(next) {
   direction = next;
   [results, chosenTexts] = stored.get(direction) ?? [new Map(), new Map()];
   openRow = pendingLines = null;
-  lines = isPicture() ? [picture?.key ?? ""] : splitLines(input.value);
+  lines = isPicture() ? [currentPicture?.key ?? ""] : splitLines(input.value);
   renderPage();
   translate();
 }
@@ -125,9 +125,9 @@ function swap(reverse) {
 function showPicture(file) {
   const reader = new FileReader();
   reader.onload = () => {
-    picture = { file, url: reader.result, key: `${++numPictures} ${file.name}` };
+    currentPicture = { file, url: reader.result, key: `${++numPictures} ${file.name}` };
     if (!isPicture()) { selectDirection(directions.find(({ source }) => source === "image")); return; }
-    lines = [picture.key];
+    lines = [currentPicture.key];
     openRow = null;
     renderPage();
     setStatus();
@@ -235,8 +235,8 @@ function renderLines() {
   replaceChanged(mirror, rows.map((row) => row.mirror));
   if (!lines.some((line) => line.trim())) output.replaceChildren(el("p", { class: "quiet", lang: language, text: t("appears-here") }));
   if (!output.querySelector(".word[tabindex='0']")) output.querySelector(".word")?.setAttribute("tabindex", "0");
-  nodes.count.textContent = isPicture() ? picture?.file.name ?? "" : `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
-  nodes.clear.disabled = !(isPicture() ? picture : input.value);
+  nodes.count.textContent = isPicture() ? currentPicture?.file.name ?? "" : `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
+  nodes.clear.disabled = !(isPicture() ? currentPicture : input.value);
   nodes.copy.disabled = !fullTranslation().trim();
   highlight(null);
 }
@@ -387,7 +387,7 @@ async function translate() {
   for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
     const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
-      const translations = isPicture() ? [await requestCaption(picture.file, direction.target, controller.signal)] : await requestTranslations(part, directionFields(), controller.signal);
+      const translations = isPicture() ? [await requestCaption(currentPicture.file, direction.target, controller.signal)] : await requestTranslations(part, directionFields(), controller.signal);
       if (ownId !== runId) break;  // replaced by a newer run
       part.forEach((line, i) => results.set(line, translations[i]));
       failures = 0;
@@ -429,7 +429,7 @@ input.addEventListener("input", () => {
 });
 function clear() {
   if (isPicture()) {
-    picture = null;
+    currentPicture = null;
     selectDirection(direction);
     return;
   }
