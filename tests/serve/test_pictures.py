@@ -102,7 +102,7 @@ def test_options(running, captioner, picture):
     ("query", "message"),
     [
         ({"target": "fr"}, "this model translates from image to en, not fr"),
-        ({"model": "sqaures"}, "did you mean `squares`?"),
+        ({"model": "square"}, "did you mean `squares`?"),
         ({"beam": 99}, "beam: "),
         ({"bean": 1}, "bean: "),
     ],
