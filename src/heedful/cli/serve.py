@@ -186,7 +186,7 @@ def list_served_routes(state: "ServerState", address: str) -> list[str]:
     arrows = [
         f"{route.source} \u2192 {route.target}  "
         + (f"via {route.via}" if route.via else state.models[route.models[0]].supervisor.model_info["engine"])
-        for route in state.routes
+        for route in (*state.routes, *state.find_routes("image"))
     ]
     if len(arrows) == 1:
         return [f"heedful serve  {arrows[0]}  at {address}"]
@@ -260,14 +260,16 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
     from heedful.bundle import is_export, open_bundle
     from heedful.data.store import MANIFEST
     from heedful.files import file_sha256
+    from heedful.serve.protocol import require_servable
 
     if is_export(model):
         return model
     bundle = open_bundle(model)
+    require_servable(bundle.description.input.kind, str(model))
     require("torch", extra="train", whose="serving a model directory (unlike serving an export)")
-    if engine == "torch":
-        return bundle.folder
     to = engine or fastest_engine(bundle)
+    if to == "torch":
+        return bundle.folder
     defaults = ("int8", "float32") if to == "ctranslate2" else ("float32",)
     run = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
     prefix = f"{run.name}-{to}-{file_sha256(bundle.folder / MANIFEST)[:12]}"
@@ -298,7 +300,9 @@ def export_cache(model: Path) -> Path:
 
 
 def fastest_engine(bundle: "Bundle") -> str:
-    """Return ctranslate2 if it supports the model, else onnx."""
+    """Return ctranslate2 if it supports the model, else onnx; torch for models of pictures."""
+    if bundle.description.input.kind != "text":
+        return "torch"
     from heedful.exporters.transformer import require_standard_transformer
 
     try:

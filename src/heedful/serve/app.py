@@ -1,6 +1,7 @@
 """The server's HTTP routes.
 
-    POST /v1/translate /v1/document, GET /v1/directions          heedful's own API (native.py)
+    POST /v1/translate /v1/document /v1/caption                  heedful's own API (native.py)
+    GET  /v1/directions
     POST /translate /detect, GET /languages /frontend/settings   LibreTranslate's API, JSON or a form
     POST /v2/translate, GET /v2/languages /v2/usage              DeepL's API
     POST /language/translate/v2, GET .../languages               Google's API
@@ -25,7 +26,7 @@ from pydantic import BaseModel
 from heedful import __version__
 from heedful.serve import health, native
 from heedful.serve.compat import deepl, google, libretranslate
-from heedful.serve.gateway import DOCUMENT_PATH, Gateway
+from heedful.serve.gateway import CAPTION_PATH, DOCUMENT_PATH, Gateway
 from heedful.serve.requests import FORM
 from heedful.serve.state import ServerSettings, ServerState
 from heedful.serve.supervisor import WorkerSupervisor, start_workers
@@ -66,6 +67,7 @@ class Route:
 ROUTES = (
     Route("POST", "/v1/translate", native.translate, native.TranslateRequest, native.TranslateResponse, NATIVE_ERRORS),
     Route("POST", DOCUMENT_PATH, native.translate_document, None, None, NATIVE_ERRORS, PlainTextResponse),
+    Route("POST", CAPTION_PATH, native.caption, native.CaptionRequest, native.CaptionResponse, NATIVE_ERRORS),
     Route("GET", "/v1/directions", native.directions, None, native.DirectionsResponse),
     Route("POST", "/translate", libretranslate.translate, libretranslate.LibreTranslateRequest, None, VENDOR_ERRORS),
     Route("POST", "/detect", libretranslate.detect, libretranslate.DetectRequest, None, VENDOR_ERRORS),
@@ -132,13 +134,18 @@ def describe_responses(route: Route) -> dict[int | str, dict[str, Any]]:
 
 def describe_request_body(route: Route) -> dict[str, Any] | None:
     if route.path == DOCUMENT_PATH:
-        fields = native.DocumentRequest.model_json_schema()["properties"]
-        return {
-            "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
-            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()],
-        }
+        content = {"text/plain": {"schema": {"type": "string"}}}
+        return {"requestBody": {"required": True, "content": content}, **describe_query(native.DocumentRequest)}
     if route.request_model is None:
         return None
     schema = {"schema": route.request_model.model_json_schema()}
+    if route.path == CAPTION_PATH:
+        content = {JSON: schema, "image/*": {"schema": {"type": "string", "format": "binary"}}}
+        return {"requestBody": {"required": True, "content": content}, **describe_query(native.CaptionOptions)}
     forms = {} if route.request_model is native.TranslateRequest else {FORM: schema}
     return {"requestBody": {"required": True, "content": {JSON: schema, **forms}}}
+
+
+def describe_query(model: type[BaseModel]) -> dict[str, Any]:
+    fields = model.model_json_schema()["properties"]
+    return {"parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()]}

@@ -3,10 +3,13 @@
 POST /v1/translate     {"texts": [...], "source": "pt", "target": "en", "beam": 5, "alternatives": 3,
                         "alignment": "best", "tokens": true, "confidence": true}
 POST /v1/document      plain text of many lines; translations are streamed line by line
+POST /v1/caption       a picture file, or {"image": "iVBORw0...", "target": "en", "beam": 5, "alternatives": 3}
 GET  /v1/directions    the languages that the server translates
 """
 
+import binascii
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -19,6 +22,7 @@ from heedful.serve.requests import (
     client_address,
     disconnect_waiter,
     endpoint,
+    parse_json,
     read_authorization,
     read_body,
     read_request,
@@ -70,6 +74,27 @@ class DocumentRequest(BaseModel):
     length_penalty: LengthPenalty | None = None
     tag: Tag | None = None
     confidence: bool = False
+
+
+class CaptionOptions(BaseModel):
+    """The options of /v1/caption, in the query; defaults come from the model."""
+
+    model_config = ConfigDict(extra="forbid")
+    target: Annotated[LanguageCode | None, Field(description="may be left out if only one language is possible")] = None
+    model: Annotated[ModelName | None, Field(description="the name of a model, instead of a language")] = None
+    beam: Beam | None = None
+    length_penalty: LengthPenalty | None = None
+    alternatives: Annotated[int, Field(ge=0, le=8, description="number of alternative captions")] = 0
+    tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
+    prefix: Annotated[str, Field(max_length=200, description="forced beginning of the caption")] = ""
+    timeout: Annotated[float, Field(ge=0.1, le=300, description="seconds")] | None = None
+
+
+class CaptionRequest(CaptionOptions):
+    """The body of /v1/caption, if it is JSON."""
+
+    model_config = ConfigDict(strict=True)
+    image: Annotated[str, Field(description="the file in base64 (PNG, JPEG, GIF, WebP or BMP), or a data: URL of it")]
 
 
 class TokenResponse(BaseModel):
@@ -124,8 +149,23 @@ class TranslateResponse(BaseModel):
     via: Annotated[LanguageCode | None, Field(description="the language between the two models of a pivot")] = None
 
 
+class CaptionResponse(BaseModel):
+    """The response of /v1/caption: the caption, and the model (of a pivot: both, joined by +)."""
+
+    text: str
+    pivot: Annotated[str, Field(description="the caption by the first of the two models of a pivot")] = ""
+    score: float
+    log_probability: float
+    tokens: list[TokenResponse] = []
+    alternatives: list[str]
+    flags: list[FlagResponse]
+    model: str
+    version: str
+    via: Annotated[LanguageCode | None, Field(description="the language between the two models of a pivot")] = None
+
+
 class DirectionResponse(BaseModel):
-    """A pair of languages that the server translates."""
+    """A pair of languages that the server translates; the source of captions is `image`."""
 
     source: str
     target: str
@@ -138,6 +178,7 @@ class DirectionsResponse(BaseModel):
     """The response of /v1/directions."""
 
     directions: list[DirectionResponse]
+    captions: Annotated[list[DirectionResponse], Field(description="languages in which pictures are described")] = []
 
 
 @endpoint
@@ -179,6 +220,38 @@ async def translate_document(request: Request, state: ServerState) -> Any:
 
 
 @endpoint
+async def caption(request: Request, state: ServerState) -> Any:
+    """Describe a picture. The body is a picture file, with options in the query, or JSON with the file in base64."""
+    client = state.require_client(client_address(request), read_authorization(request.headers))
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise RequestRejected(422, "multipart bodies are not supported: send the file itself, or JSON with `image`")
+    num_bytes = int(request.headers.get("content-length", state.settings.max_picture_bytes))
+    with state.hold_bytes(client, num_bytes):
+        data = await read_body(request, num_bytes, 6 * state.settings.body_timeout_seconds)
+        options, picture = parse_picture(data, dict(request.query_params))
+        fields = options.model_dump(include={"beam", "length_penalty", "tokens", "prefix"})
+        fields["num_best"] = options.alternatives + 1
+        route = state.select_route("image", options.target, options.model, "image")
+        answer = await state.translate(
+            client, route, (), fields, disconnect_waiter(request), options.timeout, pictures=[picture]
+        )
+    (translation,) = answer["translations"]
+    merged = translation | answer
+    return {name: merged[name] for name in CaptionResponse.model_fields if name in merged}
+
+
+def parse_picture(data: bytes, query: dict[str, Any]) -> tuple[CaptionOptions, bytes]:
+    """The options and the picture file of a request; its body is JSON if it begins with a brace, as no picture does."""
+    if not data.lstrip().startswith(b"{"):
+        return validate(CaptionOptions, query), data
+    body = validate(CaptionRequest, parse_json(data))
+    try:
+        return body, b64decode("".join(body.image.rpartition("base64,")[2].split()), validate=True)
+    except (binascii.Error, ValueError):  # ValueError: characters that are not ASCII
+        raise RequestRejected(422, "image: not base64; encode the content of the file, not its name") from None
+
+
+@endpoint
 async def directions(_: Request, state: ServerState) -> Any:
     """Pairs of languages that the server translates, directly or through a third language."""
     return describe_directions(state)
@@ -190,7 +263,8 @@ def describe_directions(state: ServerState) -> dict[str, Any]:
         route for route in state.routes if route.via is None and route.models[0] in state.settings.inspect_dirs
     ]
     directions = [{**asdict(route), "inspects": route in inspected} for route in state.routes]
-    return {"directions": directions}
+    captions = [{**asdict(route), "inspects": False} for route in state.find_routes("image")]
+    return {"directions": directions, "captions": captions}
 
 
 def decode_document(data: bytes, max_lines: int) -> str:

@@ -3,16 +3,19 @@
     {"ready": {...}}                                                        worker, once: description of the model
     {"error": "message"}                                                    or why it cannot be opened
     {"heartbeat": true}                                                     worker, also while it translates
-    {"batch": 7, "jobs": [{"texts": [...], "options": {...}}]}              server
+    {"batch": 7, "jobs": [{"texts": [...], "options": {...}, "pictures": [...]}]}    server; pictures in base64
     {"batch": 7, "results": [{"translations": [...]}, {"error": "...", "code": 413}]}    worker, one result per job
 
 Only plain values are sent, so neither side can make the other run code.
 """
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from heedful.errors import ConfigError
 
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 1 << 28
@@ -22,10 +25,36 @@ LINE_OVERHEAD_TOKENS = 8  # cost of a line in addition to its text
 
 @dataclass(frozen=True, slots=True)
 class TranslationJob:
-    """The texts of a request and their translation options (fields of TranslationOptions)."""
+    """The texts or pictures (content of files) of a request, and their options (fields of TranslationOptions)."""
 
     texts: Sequence[str]
     options: Mapping[str, Any]
+    pictures: Sequence[bytes] = ()
+
+
+BLACK_DOT = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
+)  # PNG
+TEST_OPTIONS = {"beam": 1, "tokens": False}
+TEST_JOBS = {  # short, to warm up and to test an engine, by the kind of its model's sources
+    "text": TranslationJob(["a"], TEST_OPTIONS),
+    "image": TranslationJob((), TEST_OPTIONS, [BLACK_DOT]),
+}
+
+
+def require_servable(kind: str, name: str) -> None:
+    """Raise ConfigError for a kind of sources (`input.kind`) that the server does not support."""
+    if kind not in TEST_JOBS:
+        raise ConfigError(
+            f"{name} is a language model: heedful serve is for models that translate texts or describe pictures; use "
+            f"heedful generate {name}"
+        )
+
+
+def encode_job(job: TranslationJob) -> dict[str, Any]:
+    """A job as plain values."""
+    pictures = [b64encode(picture).decode() for picture in job.pictures]
+    return {"texts": list(job.texts), "options": dict(job.options), "pictures": pictures}
 
 
 def beam_cost_factor(options: Mapping[str, Any], default_beam: int) -> float:

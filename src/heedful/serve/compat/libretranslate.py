@@ -78,7 +78,7 @@ async def languages(_: Request, state: ServerState) -> Any:
 @endpoint
 async def frontend_settings(_: Request, state: ServerState) -> Any:
     """Settings for clients (LibreTranslate's API)."""
-    first = state.routes[0]
+    first = (state.routes or state.find_routes("image"))[0]
     return {
         "apiKeys": bool(state.keys),
         "charLimit": state.settings.max_body_bytes,

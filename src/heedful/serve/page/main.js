@@ -2,9 +2,12 @@
 
 const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
 const wordsByLanguage = readJson("words"), LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark"], TYPING_PAUSE_MS = 250;
-const MAX_FILE_BYTES = 100_000;
-let { directions } = readJson("about"), direction = directions[0], isTinted = true, language = "en";
+const MAX_FILE_BYTES = 100_000, MAX_PICTURE_BYTES = 12_000_000;
+const readDirections = ({ directions: texts, captions = [] }) => [...texts, ...captions];
+let directions = readDirections(readJson("about")), direction = directions[0], isTinted = true, language = "en";
 let lines = [""], rows = [], openRow = null;  // `openRow`: the line whose alternatives are shown
+let currentPicture = null, numPictures = 0;  // { file, url, key }; the only line of a picture is its key
+const isPicture = () => direction.source === "image";
 let results = new Map(), chosenTexts = new Map();  // of this direction, by the text of a line
 const stored = new Map();  // [results, chosenTexts] by direction
 const nodes = {};  // replaced when the page is rendered again
@@ -18,6 +21,7 @@ const announcer = el("div", { class: "visually-hidden", "aria-live": "polite", l
 // -------- page layout
 
 function languageName(code) {
+  if (code === "image") return t("image");
   try {
     const name = new Intl.DisplayNames([language], { type: "language" }).of(code);
     return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
@@ -29,6 +33,7 @@ const currentTheme = () => localStore.get("heedful.theme") ?? (matchMedia("(pref
 
 function renderPage() {
   words = { ...wordsByLanguage.en, ...wordsByLanguage[language] };
+  if (isPicture()) for (const [key, text] of Object.entries(words)) if (key.endsWith("-picture")) words[key.replace("-picture", "")] = text;
   const focused = document.activeElement, key = focused?.dataset?.key, selection = [input.selectionStart, input.selectionEnd];
   const names = [languageName(direction.source), languageName(direction.target)], reverse = findDirection(direction.target, direction.source);
   document.documentElement.lang = language;
@@ -36,6 +41,7 @@ function renderPage() {
   document.title = `${names.join(" \u2192 ")} \u00b7 heedful`;
   input.placeholder = t("type-here");
   input.lang = direction.source;
+  fileField.accept = isPicture() ? "image/*" : "";
   output.lang = announcer.lang = direction.target;
   nodes.count = el("span", { class: "count" });
   nodes.readout = el("p", { class: "readout", id: "readout" });
@@ -46,7 +52,7 @@ function renderPage() {
   nodes.clear = button(t("clear"), clear, { "data-key": "clear" });
   nodes.copy = button(t("copy"), () => copy(fullTranslation(), nodes.copy), { "data-key": "copy" });
   const swapped = [names[1], names[0]], swapLabel = reverse ? t("swap") : t("no-swap", ...swapped);
-  const swapButton = button("\u21c4", () => (reverse ? swap(reverse) : setStatus("no-swap", { values: swapped })), { class: "swap", "data-key": "swap", "aria-label": swapLabel, title: swapLabel, "aria-disabled": String(!reverse) });
+  const swapButton = button("\u21c4", () => (reverse ? swap(reverse) : setStatus("no-swap", { values: swapped })), { class: "swap", "data-key": "swap", "aria-label": swapLabel, title: swapLabel, "aria-disabled": String(!reverse), style: { visibility: isPicture() ? "hidden" : "visible" } });
   const via = direction.via && el("span", { class: "quiet via", title: t("why-via", languageName(direction.via)), text: t("via", languageName(direction.via)) });
   document.getElementById("app").replaceChildren(
     el("header", null, el("h1", null, "heedful"),
@@ -56,7 +62,7 @@ function renderPage() {
     el("main", null,
       el("section", { class: "pane", "aria-labelledby": "source-title" },
         el("div", { class: "bar" }, renderTitle("source", names[0]), nodes.clear),
-        el("div", { class: "sheet" }, mirror, input),
+        isPicture() ? renderPicture() : el("div", { class: "sheet" }, mirror, input),
         el("div", { class: "foot" }, el("span", { class: "visually-hidden", id: "hint", text: t("hint-source") }),
           button(t("open"), () => fileField.click(), { "data-key": "open" }), fileField, nodes.count)),
       swapButton,
@@ -79,6 +85,9 @@ function renderPage() {
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
+const renderPicture = () => button([currentPicture && el("img", { src: currentPicture.url, alt: currentPicture.file.name }), el("span", { class: "quiet", text: t("type-here") })],
+  () => fileField.click(), { class: "sheet drop", "data-key": "drop" });
+
 // The language of a pane, or a list if there is a choice.
 function renderTitle(side, name) {
   const codes = side === "source" ? directions.map((each) => each.source) : directions.filter((each) => each.source === direction.source).map((each) => each.target);
@@ -98,6 +107,7 @@ function selectDirection(next) {
   direction = next;
   [results, chosenTexts] = stored.get(direction) ?? [new Map(), new Map()];
   openRow = pendingLines = null;
+  lines = isPicture() ? [currentPicture?.key ?? ""] : splitLines(input.value);
   renderPage();
   translate();
 }
@@ -112,9 +122,28 @@ function swap(reverse) {
 
 // -------- files
 
+function showPicture(file) {
+  const reader = new FileReader();
+  reader.onload = () => {
+    currentPicture = { file, url: reader.result, key: `${++numPictures} ${file.name}` };
+    if (!isPicture()) { selectDirection(directions.find(({ source }) => source === "image")); return; }
+    lines = [currentPicture.key];
+    openRow = null;
+    renderPage();
+    setStatus();
+    translate();
+  };
+  reader.onerror = () => setStatus("file-kind", { values: [file.name] });  // a directory, for example
+  reader.readAsDataURL(file);
+}
 async function openFiles(files) {
   const [file] = files;
   if (!file) return;
+  if (files.length === 1 && (isPicture() || (file.type.startsWith("image/") && directions.some(({ source }) => source === "image")))) {
+    if (file.size <= MAX_PICTURE_BYTES) showPicture(file);
+    else setStatus("picture-large", { values: [file.name, `${MAX_PICTURE_BYTES / 1e6} MB`] });
+    return;
+  }
   let text = null;
   if (files.length === 1 && file.size <= MAX_FILE_BYTES) {
     try {
@@ -183,7 +212,7 @@ function renderDetails(row, result, text) {
       button(option === result.text ? option : splitByDifference(option, result.text).map((part, i) => (i === 1 ? el("b", { text: part }) : part)), () => chooseText(row, option),
         { dir: "auto", lang: direction.target, "aria-pressed": String(option === text), class: "option" })))) : note(t("no-alternatives")),
     result.pivot && el("p", { class: "quiet" }, `${languageName(direction.via)}: `, el("bdi", { lang: direction.via, text: result.pivot })),
-    !direction.via && renderInspect(lines[row]));
+    !direction.via && !isPicture() && renderInspect(lines[row]));
 }
 function renderInspect(line) {
   const query = new URLSearchParams({ text: line, ...directionFields() });
@@ -206,8 +235,8 @@ function renderLines() {
   replaceChanged(mirror, rows.map((row) => row.mirror));
   if (!lines.some((line) => line.trim())) output.replaceChildren(el("p", { class: "quiet", lang: language, text: t("appears-here") }));
   if (!output.querySelector(".word[tabindex='0']")) output.querySelector(".word")?.setAttribute("tabindex", "0");
-  nodes.count.textContent = `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
-  nodes.clear.disabled = !input.value;
+  nodes.count.textContent = isPicture() ? currentPicture?.file.name ?? "" : `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
+  nodes.clear.disabled = !(isPicture() ? currentPicture : input.value);
   nodes.copy.disabled = !fullTranslation().trim();
   highlight(null);
 }
@@ -247,7 +276,7 @@ function highlight(side, row, index) {
   const join = (where, indices) => indices.map((i) => texts[where][i]).join(" ") || "\u2013";
   const [from, to] = side === "source" ? [[index], linked] : [linked, [index]];
   const probability = side === "target" && result.probabilities ? `${t("sure")} ${percent(result.probabilities[index])}` : "";
-  nodes.readout.replaceChildren(el("bdi", { text: join("source", from) }), " \u2192 ", el("bdi", { text: join("target", to) }), probability && ` \u00b7 ${probability}`);
+  nodes.readout.replaceChildren(...(isPicture() ? [] : [el("bdi", { text: join("source", from) }), " \u2192 "]), el("bdi", { text: join("target", to) }), probability && ` \u00b7 ${probability}`);
 }
 // The [row, index of the word] of a node, or null.
 const locateWord = (node) => {
@@ -358,7 +387,7 @@ async function translate() {
   for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
     const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
-      const translations = await requestTranslations(part, directionFields(), controller.signal);
+      const translations = isPicture() ? [await requestCaption(currentPicture.file, direction.target, controller.signal)] : await requestTranslations(part, directionFields(), controller.signal);
       if (ownId !== runId) break;  // replaced by a newer run
       part.forEach((line, i) => results.set(line, translations[i]));
       failures = 0;
@@ -399,6 +428,11 @@ input.addEventListener("input", () => {
   nextRun = setTimeout(translate, TYPING_PAUSE_MS);
 });
 function clear() {
+  if (isPicture()) {
+    currentPicture = null;
+    selectDirection(direction);
+    return;
+  }
   input.value = "";
   input.dispatchEvent(new Event("input"));
   input.focus();
@@ -420,7 +454,7 @@ async function copy(text, copyButton) {
 
 async function updateDirections() {
   try {
-    const now = (await (await fetch("v1/directions")).json()).directions;
+    const now = readDirections(await (await fetch("v1/directions")).json());
     if (JSON.stringify(now) === JSON.stringify(directions) || !now.length) return;
     directions = now;
     selectDirection(findDirection(direction.source, direction.target) ?? directions[0]);
