@@ -20,37 +20,67 @@ from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
 from heedful.nn.attention import SCORES, Attention, MultiHead  # noqa: E402
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
-from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder  # noqa: E402
+from heedful.nn.encoders import Bottleneck, Nothing, Patches, RecurrentEncoder, TransformerEncoder  # noqa: E402
+from heedful.nn.encoders.patches import PatchEmbed, PatchGrid  # noqa: E402
 from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, make_head_score, output_layer  # noqa: E402
 from heedful.nn.positions import POSITIONS  # noqa: E402
 
 
 def build(
     model: config.ModelSettings,
-    source_size: int,
+    source_size: int | None,
     target_size: int,
     *,
+    input: config.InputSettings = config.TextInputSettings(),  # noqa: B008  # the section's name; immutable
     label_smoothing: float = 0.0,
     r_drop: float = 0.0,
+    coverage_penalty: float = 0.0,
 ) -> Seq2Seq:
-    """Build the model that the settings describe; weights are drawn from torch's generator."""
-    if model.tie_embeddings == "all" and source_size != target_size:
+    """Build the model that the settings describe; weights are drawn from torch's generator.
+
+    `source_size` is the size of the source vocabulary, if sources are text.
+    """
+    check_input(model, input)
+    if coverage_penalty and not has_attention(model):
+        raise ConfigError("train.coverage_penalty needs attention: add [model.decoder.attention], or set it to 0")
+    if model.tie_embeddings == "all" and input.kind == "text" and source_size != target_size:
         raise ConfigError(
             'model.tie_embeddings = "all" needs one vocabulary: set tokenizer.shared = true, or '
             'model.tie_embeddings = "target"'
         )
     try:
         target = nn.Embedding(target_size, model.width)
-        source = target if model.tie_embeddings == "all" else nn.Embedding(source_size, model.width)
-        encoder = build_encoder(model.encoder, build_embed(model, source))
+        encoder = build_encoder(model.encoder, SOURCE_EMBEDS[input.kind](model, input, source_size, target))
         tied_to = None if model.tie_embeddings == "none" else target
         output = output_layer(model.width, target_size, tied_to=tied_to, bias=model.output_bias)
         decoder = build_decoder(model.decoder, build_embed(model, target), output, encoder.width)
     except ValueError as error:
         raise ConfigError(f"[model]: {error}") from None
-    seq2seq = Seq2Seq(encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop)
+    seq2seq = Seq2Seq(
+        encoder, decoder, label_smoothing=label_smoothing, r_drop=r_drop, coverage_penalty=coverage_penalty
+    )
     initialize(seq2seq)
     return seq2seq
+
+
+def check_input(model: config.ModelSettings, input: config.InputSettings) -> None:
+    """Raise ConfigError if the encoder does not read such sources."""
+    kind = model.encoder.kind
+    if ENCODERS[kind].input != input.kind:
+        kinds = [f'"{name}"' for name, component in ENCODERS.items() if component.input == input.kind]
+        raise ConfigError(
+            f'model.encoder.kind = "{kind}" does not read sources of input.kind = "{input.kind}": '
+            f'set model.encoder.kind to {" or ".join(kinds)}, or input.kind to "{ENCODERS[kind].input}"'
+        )
+    if input.kind == "none" and getattr(model.decoder, "attention", None) is not None:
+        raise ConfigError("a language model has no source to attend to: remove [model.decoder.attention]")
+
+
+def has_attention(model: config.ModelSettings) -> bool:
+    """Whether the decoder attends to the source."""
+    if model.encoder.kind == "nothing":
+        return False
+    return not isinstance(model.decoder, config.RecurrentDecoderSettings) or model.decoder.attention is not None
 
 
 def build_embed(model: config.ModelSettings, table: nn.Embedding) -> Embed:
@@ -58,7 +88,7 @@ def build_embed(model: config.ModelSettings, table: nn.Embedding) -> Embed:
     return Embed(table, positions=positions, scale_embeddings=model.scale_embeddings, dropout=model.dropout)
 
 
-def build_encoder(section: config.Section, embed: Embed) -> contract.Encoder:
+def build_encoder(section: config.Section, embed: Any) -> contract.Encoder:
     options = dict(section)
     encoder: contract.Encoder = ENCODERS[options.pop("kind")].construct(embed, **options)
     return encoder
@@ -73,12 +103,39 @@ def build_decoder(section: config.Section, embed: Embed, output: nn.Linear, memo
 # ----------------------------------------------------------------------------------------------------------- the tables
 
 
+def text_embed(
+    model: config.ModelSettings, _: config.TextInputSettings, source_size: int, target: nn.Embedding
+) -> Embed:
+    table = target if model.tie_embeddings == "all" else nn.Embedding(source_size, model.width)
+    return build_embed(model, table)
+
+
+def picture_embed(
+    model: config.ModelSettings, picture: config.ImageInputSettings, *_: Any
+) -> Callable[[str], PatchEmbed]:
+    """The embedding for each stem."""
+    grid = PatchGrid(picture.height // picture.patch, picture.width // picture.patch, picture.patch)
+    return lambda stem: PatchEmbed(grid, model.width, stem=stem, dropout=model.dropout)
+
+
+# What an encoder is built from, for each kind of input
+SOURCE_EMBEDS: dict[str, Callable[..., Any]] = {"text": text_embed, "none": lambda *_: None, "image": picture_embed}
+
+
 def transformer_encoder(embed: Embed, *, layers: int, **options: Any) -> TransformerEncoder:
     return TransformerEncoder(embed, layers=layers, options=TransformerLayerOptions(**options))
 
 
 def bottleneck(embed: Embed, **options: Any) -> Bottleneck:
     return Bottleneck(RecurrentEncoder(embed, **options))
+
+
+def nothing(_: None) -> Nothing:
+    return Nothing()
+
+
+def patches(make_embed: Callable[[str], PatchEmbed], *, stem: str, layers: int, pool: bool, **options: Any) -> Patches:
+    return Patches(make_embed(stem), layers=layers, pool=pool, options=TransformerLayerOptions(**options))
 
 
 def transformer_decoder(
@@ -111,16 +168,19 @@ def build_attention(section: config.AttentionSettings, width: int, memory_width:
 
 
 class Component(NamedTuple):
-    """A kind of encoder or decoder: the section that configures it, and its constructor."""
+    """A kind of encoder or decoder: the section that configures it, its constructor, and the input of an encoder."""
 
     settings: type[config.Section]
     construct: Callable[..., Any]  # (embed, **keys of the section); for a decoder (embed, output, memory_width, **keys)
+    input: str = "text"  # the `kind` of [input] that the encoder reads
 
 
 ENCODERS = {
     "transformer": Component(config.TransformerSettings, transformer_encoder),
     "recurrent": Component(config.RecurrentSettings, RecurrentEncoder),
     "bottleneck": Component(config.RecurrentSettings, bottleneck),
+    "nothing": Component(config.NothingSettings, nothing, "none"),
+    "patches": Component(config.PatchesSettings, patches, "image"),
 }
 DECODERS = {
     "transformer": Component(config.TransformerSettings, transformer_decoder),

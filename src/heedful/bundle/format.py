@@ -15,6 +15,7 @@ from heedful.confidence import LEVELS, THRESHOLDS, Features
 from heedful.config import PositiveInt
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
+from heedful.inputs.kinds import make_input
 from heedful.text.tokenizer import BOS, EOS, PAD, UNK, SubwordTokenizer, Tokenizer
 
 FORMAT_VERSION = 2  # 1 had other keys, see config/renamed.py
@@ -93,15 +94,33 @@ class ModelDescription(JsonSection):
     heedful_version: Annotated[str, Field(max_length=100)]
     source: config.Language
     target: config.Language
-    vocabulary: Annotated[dict[Side, PositiveInt], Field(min_length=2)]  # sizes
+    input: Annotated[config.InputSettings, Field(discriminator="kind")] = config.TextInputSettings()
+    vocabulary: Annotated[dict[Side, PositiveInt], Field(min_length=1)]  # sizes
     tokens: dict[str, int]
     tags: tuple[config.Tag, ...]
-    tokenizer: Literal["bpe", "unigram", "characters", "words", "letters", "borrowed"]  # of the source
-    files: Annotated[dict[Side, str], Field(min_length=2)]  # of the tokenizers
+    tokenizer: Literal["bpe", "unigram", "characters", "words", "letters", "borrowed"]  # of the source, if it is text
+    files: Annotated[dict[Side, str], Field(min_length=1)]  # of the tokenizers
     source_ends: bool = True  # whether every source ends with the end token
     model: config.ModelSettings
     dtype: Literal["float16", "float32", "float64"]
     parameters: PositiveInt
+
+    @model_validator(mode="after")
+    def check_sides(self) -> Self:
+        """Raise ValueError unless each side that is text has a vocabulary and a tokenizer."""
+        sides = set(make_input(self.input).text_sides)
+        if self.vocabulary.keys() != sides or self.files.keys() != sides:
+            raise ValueError(f"`vocabulary` and `files` must have the keys {', '.join(sorted(sides))}")
+        return self
+
+    @property
+    def text_sides(self) -> tuple[str, ...]:
+        """The sides that are text."""
+        return make_input(self.input).text_sides
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of config.json; `input` is left out for text."""
+        return self.model_dump(mode="json", exclude={"input"} if self.input.kind == "text" else None)
 
 
 class GenerationSettings(JsonSection):
@@ -228,18 +247,20 @@ def sibling(folder: Path, suffix: str) -> Path:
 
 def tied_names(model: config.ModelSettings) -> dict[str, str]:
     """Return other name of a tied table -> stored name."""
-    names = {"all": (source_table_name(model), OUTPUT_WEIGHT), "target": (OUTPUT_WEIGHT,), "none": ()}
+    names = {"all": (source_table_name(model) or OUTPUT_WEIGHT, OUTPUT_WEIGHT), "target": (OUTPUT_WEIGHT,), "none": ()}
     return dict.fromkeys(names[model.tie_embeddings], TARGET_TABLE)
 
 
-def source_table_name(model: config.ModelSettings) -> str:
+def source_table_name(model: config.ModelSettings) -> str | None:
     """Return the name of the source embedding table; a bottleneck wraps an encoder."""
+    if model.encoder.kind in ("nothing", "patches"):
+        return None
     return "encoder." * (2 if model.encoder.kind == "bottleneck" else 1) + "embed.table.weight"
 
 
 def piece_ids(tokenizers: Mapping[str, Tokenizer]) -> dict[str, dict[str, int]]:
     """Return the content of vocab.json: piece -> id for both sides."""
-    rows = {side: tokenizers[side].pieces(range(tokenizers[side].size)) for side in SIDES}
+    rows = {side: tokenizers[side].pieces(range(tokenizers[side].size)) for side in SIDES if side in tokenizers}
     return {side: {piece: number for number, piece in enumerate(pieces)} for side, pieces in rows.items()}
 
 

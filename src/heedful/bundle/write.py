@@ -46,6 +46,7 @@ def write_bundle(
     weights: Mapping[str, Array],
     tokenizers: Mapping[str, Tokenizer],
     languages: tuple[str, str],
+    input: config.InputSettings = config.TextInputSettings(),  # noqa: B008  # immutable
     card: str,
     tags: Sequence[str] = (),
     source_ends: bool = True,
@@ -65,19 +66,20 @@ def write_bundle(
     files = {
         side: f"{side}.{'vocabulary.json' if tokenizer_kind(tokenizers[side]) in JSON_KINDS else 'spm'}"
         for side in SIDES
+        if side in tokenizers
     }
     description = ModelDescription.model_validate(
         {
             "format_version": FORMAT_VERSION, "heedful_version": heedful.__version__,
             "source": languages[0], "target": languages[1],
-            "vocabulary": {side: tokenizers[side].size for side in SIDES}, "tokens": TOKEN_IDS, "tags": tuple(tags),
-            "tokenizer": tokenizer_kind(tokenizers["source"]), "files": files, "source_ends": source_ends,
-            "model": model,
+            "vocabulary": {side: tokenizers[side].size for side in files}, "tokens": TOKEN_IDS, "tags": tuple(tags),
+            "tokenizer": tokenizer_kind(tokenizers[min(files)]), "files": files, "source_ends": source_ends,
+            "model": model, "input": input,
             "dtype": next(iter(stored.values())).dtype.name, "parameters": sum(map(np.size, stored.values())),
         }
     )  # fmt: skip
     contents = {
-        CONFIG_FILE: dump_json(description.model_dump(mode="json")),
+        CONFIG_FILE: dump_json(description.to_json()),
         VOCABULARY_FILE: dump_json(piece_ids(tokenizers)),
         GENERATION_FILE: dump_json((generation or GenerationSettings()).model_dump(mode="json")),
         STATISTICS_FILE: dump_json(statistics or {}),
@@ -90,7 +92,7 @@ def write_bundle(
         new.mkdir(parents=True)
         for name, data in contents.items():
             (new / name).write_bytes(data)
-        for side in SIDES:
+        for side in files:
             tokenizers[side].save(new / files[side])
         save_file(stored, new / WEIGHTS_FILE, metadata={"format": "pt"})  # some tools require this
         (new / WEIGHTS_FILE).chmod((new / CONFIG_FILE).stat().st_mode)  # safetensors makes it private to the owner
@@ -107,7 +109,7 @@ def write_bundle(
 def replace_statistics(bundle: Bundle, statistics: Mapping[str, Any]) -> Bundle:
     """Replace training_statistics.json of a model directory, as atomically as `write_bundle`."""
     contents = {  # in the current format, even if the bundle has an older one
-        CONFIG_FILE: bundle.description.model_dump(mode="json"),
+        CONFIG_FILE: bundle.description.to_json(),
         GENERATION_FILE: bundle.generation.model_dump(mode="json"),
         STATISTICS_FILE: statistics,
     }

@@ -17,6 +17,7 @@ from heedful.cli.compare import compare
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
+from heedful.cli.generate import generate
 from heedful.cli.import_model import import_model
 from heedful.cli.info import info
 from heedful.cli.init import init
@@ -65,6 +66,7 @@ app = typer.Typer(
   heedful prepare heedful.toml       clean, deduplicate, shuffle and tokenize
   heedful train heedful.toml         train a translator
   heedful translate my-model < in.en translate line by line
+  heedful generate my-lm --count 5   write texts with a language model
   heedful evaluate new test.de       score translations
   heedful compare test.de old new    compare systems with significance tests
   heedful calibrate my-model ...     fit how sure a model is of its translations
@@ -81,6 +83,7 @@ app.command("check")(check)
 app.command("prepare")(prepare)
 app.command("train")(train)
 app.command("translate")(translate)
+app.command("generate")(generate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("calibrate")(calibrate)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, settings_from_arguments
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, INPUT_HELP, settings_from_arguments
 from heedful.errors import require
 from heedful.text.normalize import escape_invisible
 
@@ -40,6 +40,7 @@ def check(
     files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml; or {FILES_HELP}."),
     pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
     columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    input: str | None = typer.Option(None, "--input", help=INPUT_HELP),
     sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file, to find overlap with training pairs; repeat for a second file."
@@ -68,7 +69,7 @@ def check(
     from heedful.corpus.repair import repair as write_repaired
 
     settings = settings_from_arguments(
-        files, pair, sets, validation=validation, test=test, columns=columns, sheet=sheet
+        files, pair, sets, validation=validation, test=test, columns=columns, sheet=sheet, input=input
     )
     console, stderr = Console(highlight=False), Console(stderr=True)
     progress_columns = (SpinnerColumn(), TextColumn("{task.fields[pairs]:,} pairs read"), TimeElapsedColumn())

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import exp, fsum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -61,10 +62,14 @@ def evaluate(
       heedful evaluate test.hypotheses test.de --source test.en --worst 10
       heedful evaluate test.hypotheses test.de --explain 3
       heedful evaluate my-model test.de --source test.en
+      heedful evaluate my-language-model test.txt
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
     if gold is not None:
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
+        return
+    if not source and is_language_model(hypotheses):
+        print_perplexity(hypotheses, references or [], as_json)
         return
     if not references:
         raise ConfigError(
@@ -116,6 +121,45 @@ def evaluate(
     more += [*(["--tokenize", tokenize] if tokenize != "13a" else []), *(["--lowercase"] if lowercase else [])]
     more += ["--smooth", smooth] if smooth != "exp" else []
     print_lines([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
+
+
+def is_language_model(system: str) -> bool:
+    from heedful.bundle import is_export, open_bundle, open_export
+
+    if not is_model(system):
+        return False
+    bundle = open_export(system).bundle if is_export(Path(system)) else open_bundle(system)
+    return bundle.description.input.kind == "none"
+
+
+def print_perplexity(model: str, texts: Sequence[str], as_json: bool) -> None:
+    """Print the perplexity of a language model on a text."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from heedful.translation.sources import require_language_model
+    from heedful.translation.translator import load
+
+    if len(texts) != 1:
+        raise ConfigError(f"{model} is a language model: pass one text, for example: heedful evaluate {model} test.txt")
+    language_model, lines = require_language_model(load(model)), read_lines(texts[0])
+    stderr = Console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task("scoring", total=len(lines))
+        figures = language_model.perplexity(lines, lambda done, _total: progress.update(task, completed=done))
+    if as_json:
+        typer.echo(json.dumps({"model": model, "lines": len(lines), "scores": figures}))
+        return
+    print_lines([(f"heedful evaluate  {model}  {len(lines):,} lines of {texts[0]}", "bold")])
+    print_lines(
+        [
+            (f"  perplexity per token  {figures['perplexity']:10.2f}", ""),
+            (f"  perplexity per word   {figures['word_perplexity']:10.2f}", ""),
+            (f"  bits per character    {figures['bits']:10.4f}", ""),
+            ("  the end of a line counts as a token, a word and a character; compare models with different", "dim"),
+            ("  vocabularies by words or characters only", "dim"),
+        ]
+    )
 
 
 def perplexity(translator: "Translator", texts: ScoredTexts) -> float | None:

@@ -1,15 +1,34 @@
 """The sections of heedful.toml, as pydantic models: keys, types, limits and defaults."""
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 
 class Section(BaseModel):
     """A table of heedful.toml: immutable; unknown keys are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    # Keys that are not written at their defaults: they are newer than the format of model directories and fingerprints.
+    newer_keys: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _omit_newer_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tree: dict[str, Any] = serialize(self)
+        fields = type(self).model_fields
+        omitted = {key for key in self.newer_keys if getattr(self, key) == fields[key].default}
+        return {key: value for key, value in tree.items() if key not in omitted}
 
 
 def _as_list(value: Any) -> Any:
@@ -142,7 +161,8 @@ class TokenizerSettings(Section):
     training_pairs: PositiveInt = 1_000_000  # maximum number of pairs to train it on
     reserved_pieces: Annotated[int, Field(ge=0)] = 0  # unused pieces <reserved_0>, ...: for tags added by fine-tuning
     subword_regularization: Annotated[float, Field(ge=0, lt=1)] = 0.0  # BPE-dropout's p, or unigram's alpha
-    files: tuple[str, str] | None = None  # existing tokenizers of source and target; none is trained
+    # existing tokenizers of source and target (of the target alone, if the sources are not text); none is trained
+    files: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=2)] | None = None
 
 
 class TextInputSettings(Section):
@@ -205,6 +225,23 @@ class RecurrentSettings(Section):
     dropout: Dropout = 0.0  # on the output of each layer, including the last
 
 
+class NothingSettings(Section):
+    """No encoder: the decoder is a language model."""
+
+    kind: Literal["nothing"]
+
+
+class PatchesSettings(TransformerSettings):
+    """An encoder of pictures: a stem, which makes a vector of each patch, then Transformer layers."""
+
+    kind: Literal["patches"]  # type: ignore[assignment]  # another kind with the same keys
+    stem: Literal["convolution", "linear"] = "convolution"  # with neighboring pixels, or each patch alone
+    pool: bool = False  # pass on one vector, the mean
+    layers: Annotated[int, Field(ge=0)] = 0
+    heads: PositiveInt = 4
+    feedforward_size: PositiveInt = 512
+
+
 class AttentionSettings(Section):
     """The attention of a recurrent decoder; without `heads`, directly over the annotation vectors."""
 
@@ -217,6 +254,8 @@ class AttentionSettings(Section):
 class RecurrentDecoderSettings(Section):
     """A recurrent decoder, with or without attention."""
 
+    newer_keys: ClassVar[frozenset[str]] = frozenset({"gated_context"})
+
     kind: Literal["recurrent"]
     width: PositiveInt
     cell: CellName = "lstm"
@@ -226,6 +265,7 @@ class RecurrentDecoderSettings(Section):
     initial_state: Literal["mean", "last", "zero"] = "mean"
     bridge: bool = True
     readout: bool = True
+    gated_context: bool = False
     dropout: Dropout = 0.0
     attention: AttentionSettings | None = None
 
@@ -241,7 +281,9 @@ class ModelSettings(Section):
     # "all": one table for source, target and output; "target": one for target and output
     tie_embeddings: Literal["all", "target", "none"] = "target"
     output_bias: bool = False
-    encoder: Annotated[TransformerSettings | RecurrentSettings, Field(discriminator="kind")]
+    encoder: Annotated[
+        TransformerSettings | RecurrentSettings | NothingSettings | PatchesSettings, Field(discriminator="kind")
+    ]
     decoder: Annotated[TransformerSettings | RecurrentDecoderSettings, Field(discriminator="kind")]
 
 
@@ -251,6 +293,8 @@ class TrainSettings(Section):
     Either `steps` or `time` sets the length. With `time`, steps and schedule are fitted to the wall clock; the fits are
     recorded in `refits`, and a file with `refits` instead of `time` repeats such a run exactly.
     """
+
+    newer_keys: ClassVar[frozenset[str]] = frozenset({"coverage_penalty"})
 
     output_dir: Annotated[str, Field(min_length=1)] = "run"  # checkpoints, metrics, report and the finished model
     steps: PositiveInt | None = None  # updates
@@ -273,6 +317,8 @@ class TrainSettings(Section):
     clip_norm: PositiveFloat | Off = 1.0  # maximum norm of the gradient
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     r_drop: Annotated[float, Field(ge=0)] = 0.0  # R-Drop's alpha: two passes per batch with different dropout masks
+    # The weight of the doubly stochastic term, sum over slots of (1 - sum over tokens of the attention)^2
+    coverage_penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     ema: Annotated[float, Field(gt=0, lt=1)] | Off = False  # decay of a moving average of the weights
     average_checkpoints: Annotated[int, Field(ge=0)] = 0  # at the end, also evaluate the mean of this many
     skip_spikes_above: PositiveFloat | Off = 6.0  # skip updates whose gradient norm is this many deviations too large
@@ -300,7 +346,9 @@ class TrainSettings(Section):
 
 
 class Settings(Section):
-    """heedful.toml."""
+    """heedful.toml. If the sources are not text, `source` is the kind of the input: "image" or "none"."""
+
+    newer_keys: ClassVar[frozenset[str]] = frozenset({"input"})
 
     recipe: str | None = None  # the recipe whose keys this file overrides
     init_from: Annotated[str, Field(min_length=1)] | None = None  # a model directory to fine-tune
@@ -313,3 +361,30 @@ class Settings(Section):
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings | None = None
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_input_defaults(cls, tree: Any) -> Any:
+        kind = tree["input"].get("kind", "text") if isinstance(tree, dict) and isinstance(tree.get("input"), dict) else ""
+        if kind not in ("image", "none"):
+            return tree
+        if tree.get("source", kind) != kind:
+            raise ValueError(f"the sources are not text (input.kind is {kind!r}): remove `source`")
+        tree = {"source": kind, **tree}
+        if kind == "none":  # there is nothing to translate, so nothing that BLEU or chrF could compare
+            tree["train"] = {"best_by": "loss", **tree.get("train", {})}
+        return tree
+
+    @model_validator(mode="after")
+    def _check_input(self) -> Self:
+        kind = self.input.kind
+        if kind == "none" and self.train.best_by != "loss":
+            raise ValueError('a language model has no translations to score: set train.best_by = "loss"')
+        if self.tokenizer.files is not None and len(self.tokenizer.files) != (2 if kind == "text" else 1):
+            raise ValueError("`tokenizer.files` needs one file for each side that is text")
+        if kind != "text" and self.tokenizer.subword_regularization:
+            raise ValueError("`tokenizer.subword_regularization` is for models that translate text: remove it")
+        tagged = [corpus.tag for corpus in self.data.train if corpus.tag]
+        if kind != "text" and tagged:
+            raise ValueError(f"a tag is put before source text, but the sources are not text: remove {tagged[0]}")
+        return self

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from heedful.config import Settings
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # en-de, en-pt-BR, en-US-pt_BR: a subtag after the first dash begins with a capital letter.
 PAIR = re.compile(r"([^\W\d_]+(?:[-_][A-Z][^\W_]*)*)-(\S+)")
 FILES_HELP = "two text files, or one .tsv, .csv, .xlsx, .jsonl, .tmx or .parquet"
+INPUT_KINDS = ("text", "image", "none")
+INPUT_HELP = "Kind of sources: text; image, for a table of pictures and captions; none, for a language model."
 COLUMNS_HELP = "Columns of source and target in a table, by number or name: 2,3 or English,German (default: detected)."
 
 
@@ -27,13 +29,14 @@ def settings_from_arguments(
     out: str | None = None,
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
 ) -> "Settings":
-    """Settings from one .toml, or from files and a language pair such as "en-de"."""
+    """Settings from one .toml, or from files and a language pair such as "en-de"; `input` is a kind of sources."""
     from heedful.config import assign, load, parse_settings
 
     if is_settings_file(files):
-        if pair or validation or test:
-            raise ConfigError("the .toml sets the languages and files: remove --pair, --validation and --test")
+        if pair or validation or test or input:
+            raise ConfigError("the .toml sets the languages and files: remove --pair, --validation, --test and --input")
         settings = load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
         return select_columns(settings, columns, sheet)
     if len(files) > 2:
@@ -42,11 +45,22 @@ def settings_from_arguments(
             "several corpora in a heedful.toml. To pass two files to an option, repeat it: --validation "
             "val.en --validation val.de"
         )
-    source, target = find_languages(files, pair, split_columns(columns), sheet)
+    recipe_input = find_input_of_recipe(recipe)
+    kind = input or recipe_input or "text"
+    if recipe_input not in (None, kind):
+        raise ConfigError(f"the recipe {recipe} is for --input {recipe_input}, not for --input {kind}")
+    if kind not in INPUT_KINDS:
+        raise ConfigError(f"--input {kind} is not known" + did_you_mean(kind, INPUT_KINDS))
+    if kind == "text":
+        source, target = find_languages(files, pair, split_columns(columns), sheet)
+    else:
+        source, target = kind, find_target_language(files, pair, kind)
     data = {"train": [{"files": list(files)}]} | {
         split: [{"files": list(paths)}] for split, paths in (("validation", validation), ("test", test)) if paths
     }
     tree: dict[str, Any] = {"source": source, "target": target, "data": data}
+    if kind != "text" and recipe_input is None:
+        tree["input"] = {"kind": kind}
     if recipe:
         tree["recipe"] = recipe
     if out:
@@ -55,6 +69,30 @@ def settings_from_arguments(
         assign(tree, setting)
     settings = parse_settings(tree, where="the command line", root=Path.cwd() if out else None)
     return select_columns(settings, columns, sheet)
+
+
+def find_input_of_recipe(recipe: str | None) -> str | None:
+    """The kind of sources that a recipe is for; None if it does not say."""
+    if recipe is None:
+        return None
+    from heedful.config import read_recipe
+
+    kind = read_recipe(recipe).get("input", {}).get("kind")
+    return None if kind is None else str(kind)
+
+
+def find_target_language(files: Sequence[str], pair: str | None, kind: str) -> str:
+    """The language of the text if the sources are not text: from --pair, the suffix of the file or the text itself."""
+    from heedful.corpus.languages import guess_language
+    from heedful.corpus.readers import language_suffix, pair_format, read_pairs
+
+    if pair:
+        return pair.removeprefix(f"{kind}-")
+    path = Path(files[0])
+    if path.is_file() and not pair_format(path) and 1 < len(language_suffix(path)) <= 3 and language_suffix(path) != "txt":
+        return language_suffix(path)
+    first_block = next(read_pairs(files, kind, "und"), None)
+    return (guess_language(first_block.target) if first_block else None) or "und"
 
 
 def split_columns(columns: str | Sequence[str] | None) -> tuple[str, ...]:

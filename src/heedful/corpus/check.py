@@ -44,17 +44,27 @@ def check(
     test: Sequence[Texts] = (),
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
     progress: Callable[[int], None] = lambda _pairs: None,
 ) -> Report:
     """Examine a corpus, or every corpus of a heedful.toml or of its settings; the worst findings come first.
 
     With `target`, both are files or lists of lines; otherwise `source` is a heedful.toml or a file with both sides.
     `pair` is the language pair, such as "en-de". `validation` and `test` are files or lists of both sides.
-    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx), such as "2,3" or ["English", "German"].
+    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx), such as "2,3" or ["English", "German"]. `input` is the
+    kind of sources: "text", "image" (a table with paths of pictures) or "none" (one file with text).
     """
     with TemporaryDirectory() as folder:
         settings = settings_from_texts(
-            source, target, Path(folder), pair=pair, validation=validation, test=test, columns=columns, sheet=sheet
+            source,
+            target,
+            Path(folder),
+            pair=pair,
+            validation=validation,
+            test=test,
+            columns=columns,
+            sheet=sheet,
+            input=input,
         )
         report = make_report(settings, examine_corpora(settings, progress))
     findings = (

@@ -28,6 +28,7 @@ def settings_from_texts(
     test: Sequence[Texts] = (),
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
     **options: Any,
 ) -> "Settings":
     """Settings from the arguments of `heedful.check` and `heedful.train`; lists of lines are written to `folder`.
@@ -37,10 +38,10 @@ def settings_from_texts(
     from heedful.config import Settings
 
     if isinstance(source, Settings):
-        if any((target is not None, pair, validation, test, columns, sheet, *options.values())):
+        if any((target is not None, pair, validation, test, columns, sheet, input, *options.values())):
             raise ConfigError("the settings name the files and all options: pass no other arguments")
         return source
-    if target is None and not isinstance(source, str | Path):
+    if target is None and not isinstance(source, str | Path) and input != "none":
         raise ConfigError("the source is a list of lines: pass the list of their translations too")
     for split, corpus in (("validation", validation), ("test", test)):
         if isinstance(corpus, str | Path):
@@ -50,7 +51,7 @@ def settings_from_texts(
     files = {split: write_lists(corpus, split, suffixes, folder) for split, corpus in corpora.items()}
     make_settings = training_settings if options else settings_from_arguments
     splits: dict[str, Any] = {split: files[split] for split in ("validation", "test")}
-    return make_settings(files["train"], pair, **splits, columns=columns, sheet=sheet, **options)
+    return make_settings(files["train"], pair, **splits, columns=columns, sheet=sheet, input=input, **options)
 
 
 def write_lists(corpus: Sequence[Texts], split: str, suffixes: Sequence[str], folder: Path | None) -> list[str]:
@@ -100,12 +101,13 @@ def training_settings(
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
     replay: float | None = None,
+    input: str | None = None,
     sets: Sequence[str] = (),
 ) -> "Settings":
     """The settings of a run, from a heedful.toml or from files, and from options."""
     out = None if out is None else str(out)
     run_paths: list[str] = []
-    if len(files) == 1 and Path(files[0]).is_dir():
+    if len(files) == 1 and Path(files[0]).is_dir() and input is None:
         run_paths = moved_run_settings(Path(files[0]))
         files = [find_settings_file(Path(files[0]))]
     if not out and not is_settings_file(files):
@@ -123,7 +125,16 @@ def training_settings(
     start = [f"init_from={Path(init_from).absolute().as_posix()}"] if init_from else []
     sets = [*run_paths, *option_settings(out, time, steps), *start, *sets]
     settings = settings_from_arguments(
-        files, pair, sets, validation=validation, test=test, recipe=recipe, out=out, columns=columns, sheet=sheet
+        files,
+        pair,
+        sets,
+        validation=validation,
+        test=test,
+        recipe=recipe,
+        out=out,
+        columns=columns,
+        sheet=sheet,
+        input=input,
     )
     if steps is not None and settings.train.time is not None:  # the .toml has a time
         settings = settings.model_copy(update={"train": settings.train.model_copy(update={"time": None})})

@@ -27,15 +27,16 @@ def train_vocabulary(
     byte_fallback: bool,
     character_coverage: float,
     training_pairs: int,
+    sides: Sequence[str] = SIDES,
 ) -> Mapping[str, int]:
-    """Train one shared tokenizer or one per side, on the first pairs in hash order."""
+    """Train one shared tokenizer or one per side that is text, on the first pairs in hash order."""
     sizes = {}
-    for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
-        texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in sides)
+    for group in (sides,) if shared else tuple((side,) for side in sides):
+        texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in group)
         tokenizer = train(
             kind, texts, vocab_size, tags=tags, byte_fallback=byte_fallback, character_coverage=character_coverage
         )
-        for side in sides:
+        for side in group:
             tokenizer.save(folder / f"{side}.model")
             sizes[side] = tokenizer.size
     return sizes
@@ -47,9 +48,10 @@ def copy_vocabulary(
     *,
     files: Sequence[str],
     hashes: Sequence[str],  # noqa: ARG001  # part of the shard's hash
+    sides: Sequence[str] = SIDES,
 ) -> Mapping[str, int]:
-    """Copy existing tokenizers, one per side."""
-    tokenizers = {side: load(Path(file)) for side, file in zip(SIDES, files, strict=True)}
+    """Copy existing tokenizers, one per side that is text."""
+    tokenizers = {side: load(Path(file)) for side, file in zip(sides, files, strict=True)}
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / f"{side}.model")
     return {side: tokenizer.size for side, tokenizer in tokenizers.items()}

@@ -1,7 +1,7 @@
 """The ONNX Runtime engine: two graphs, and the searches in NumPy. No PyTorch.
 
     engine = open_engine(Path("export"))
-    engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
+    engine.translate([EncodedSource(row=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
 encoder.onnx computes the decoder's initial state from a source; step.onnx reads one token per row. Models have
 different state tensors; the names of the graphs' inputs and outputs list them.
@@ -75,19 +75,19 @@ class OnnxEngine:
         return [
             EngineResult(
                 Hypothesis(tuple(target), fsum(values), fsum(values), tuple(values), True),
-                stack_attention(weights, len(encoded.tokens)),
+                stack_attention(weights, len(encoded.row)),
             )
             for encoded, target, values, weights in zip(sources, targets, log_probs, attentions, strict=True)
         ]
 
     def start(self, sources: Sequence[EncodedSource]) -> tuple[list[Array], list[Array]]:
         """Run the encoder; return the constant and the changing part of the decoder's initial state."""
-        longest = max(len(source.tokens) for source in sources)
+        longest = max(len(source.row) for source in sources)
         tokens = np.full((len(sources), longest), PAD, dtype=np.int64)
         mask = np.zeros(tokens.shape, dtype=bool)
         for row, source in enumerate(sources):
-            tokens[row, : len(source.tokens)] = source.tokens
-            mask[row, : len(source.tokens)] = True
+            tokens[row, : len(source.row)] = source.row
+            mask[row, : len(source.row)] = True
         outputs = self.encoder.run(self.encoder_outputs, {"tokens": tokens, "mask": mask})
         fixed, past = (
             [array for name, array in zip(self.encoder_outputs, outputs, strict=True) if name.startswith(part)]

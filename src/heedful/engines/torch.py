@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
-from heedful.data.batch import collate, pad_rows
+from heedful.data.batch import collate, pad_sources
 from heedful.engines.base import (
     EncodedSource,
     EngineResult,
@@ -46,8 +46,8 @@ class TorchEngine:
         """Up to `options.num_best` results for each source, best first."""
         num_samples = options.num_best if options.sampling else 1
         sources = repeat_sources(sources, num_samples)
-        tokens, mask = pad_rows([list(source.tokens) for source in sources], PAD)
-        memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
+        rows, mask = pad_sources([source.row for source in sources], PAD)
+        memory = self.model.encoder(rows.to(self.device), mask.to(self.device))
         prefixes = tuple(source.prefix for source in sources)
         limits = DecodingLimits(
             BOS,
@@ -61,7 +61,7 @@ class TorchEngine:
         search = make_search(options, tuple(source.index for source in sources))
         search_results = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
         results = [
-            sort_by_score([to_engine_result(hypothesis, len(source.tokens)) for hypothesis in result.hypotheses])
+            sort_by_score([to_engine_result(hypothesis, len(source.row)) for hypothesis in result.hypotheses])
             for result, source in zip(search_results, sources, strict=True)
         ]
         return group_samples([result for (result,) in results], num_samples) if options.sampling else results
@@ -71,7 +71,7 @@ class TorchEngine:
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
         """Log p of every token of the targets and of the end token, and (on request) the cross-attention."""
-        pairs = [(source.tokens, target) for source, target in zip(sources, targets, strict=True)]
+        pairs = [(source.row, target) for source, target in zip(sources, targets, strict=True)]
         batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD, end_source=False).to(self.device)
         decoder = self.model.decoder
         state = decoder.start(self.model.encoder(*batch.source))
@@ -85,7 +85,7 @@ class TorchEngine:
             weights = [layer.weights[row, :, : len(gold)] for layer in layers if layer.weights is not None]
             total = fsum(token_log_probs)
             hypothesis = Hypothesis(tuple(target), total, total, token_log_probs, True)
-            results.append(EngineResult(hypothesis, stack_attention(weights, len(source.tokens))))
+            results.append(EngineResult(hypothesis, stack_attention(weights, len(source.row))))
         return results
 
 
@@ -106,7 +106,8 @@ def set_process_threads(threads: int | None) -> None:
 
 def load_model(bundle: Bundle) -> Seq2Seq:
     """Build the model of a model directory and load its weights."""
-    model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
+    sizes = bundle.description.vocabulary
+    model = build(bundle.model, sizes.get("source"), sizes["target"], input=bundle.description.input)
     weights = {name: torch.from_numpy(array) for name, array in read_float_weights(bundle).items()}
     model.load_state_dict(weights, assign=True)
     return model

@@ -148,7 +148,7 @@ def log_prob_differences(
     ours: Translator, theirs: Translator, questions: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
 ) -> list[float]:
     """The absolute difference of log p of every token of the targets."""
-    lengths = [len(source.tokens) + len(target) for source, target in zip(questions, targets, strict=True)]
+    lengths = [len(source.row) + len(target) for source, target in zip(questions, targets, strict=True)]
     differences: list[float] = []
     for rows in make_batches(lengths):
         batch = [questions[row] for row in rows], [targets[row] for row in rows]

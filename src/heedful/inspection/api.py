@@ -219,7 +219,7 @@ def trace_text(
         )
     for segment in segments:
         source = InspectedSource(
-            segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
+            segment.source.row, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
         )
         filtered = suppress_words(inspected, model, segment.source, search_options)
         yield mask_words(record_sentence(filtered, source, search, reference=reference_ids, **options), model)

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.model.loss import Loss, chunked_loss
-from heedful.nn.contract import Decoder, Encoder
+from heedful.model.loss import Loss, chunked_loss, uncovered_attention
+from heedful.nn.contract import Decoder, Encoder, Look
 
 
 class Seq2Seq(nn.Module):
@@ -18,22 +19,38 @@ class Seq2Seq(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, decoder: Decoder, *, label_smoothing: float = 0.0, r_drop: float = 0.0
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        *,
+        label_smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        coverage_penalty: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
-        self.label_smoothing, self.r_drop = label_smoothing, r_drop
+        self.label_smoothing, self.r_drop, self.coverage_penalty = label_smoothing, r_drop, coverage_penalty
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss of the batch, summed over its target tokens; label smoothing and R-Drop apply in training only."""
+        """The loss of the batch, summed over its target tokens; its `nll` is the plain negative log-likelihood.
+
+        Label smoothing, R-Drop and the coverage penalty apply in training only.
+        """
         label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
         batch = batch.repeat_rows() if r_drop else batch
         memory = self.encoder(*batch.source)
-        decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory))
+        penalty = self.coverage_penalty if self.training else 0.0
+        decoded, _ = self.decoder(batch.inputs, self.decoder.start(memory), Look() if penalty else None)
         states = decoded.states.flatten(0, 1).index_select(0, batch.target_positions)
         project = output_projection(self.decoder)
-        return chunked_loss(project, states, batch.targets, label_smoothing=label_smoothing, r_drop=r_drop)
+        loss = chunked_loss(project, states, batch.targets, label_smoothing=label_smoothing, r_drop=r_drop)
+        if decoded.maps is None:
+            return loss
+        real_steps = torch.zeros_like(batch.inputs, dtype=torch.bool)
+        real_steps.view(-1)[batch.target_positions] = True
+        uncovered = uncovered_attention(decoded.maps.cross, real_steps, memory.mask)
+        return loss._replace(smoothed=loss.smoothed + penalty * uncovered / (2 if r_drop else 1))
 
     if TYPE_CHECKING:
         __call__ = forward

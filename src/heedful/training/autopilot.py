@@ -31,6 +31,7 @@ from heedful.data.prepare import ProgressCallback, prepare
 from heedful.data.store import PreparedData
 from heedful.errors import ConfigError, DataError
 from heedful.files import replace_text
+from heedful.inputs.kinds import make_input
 from heedful.training.clock import format_duration
 from heedful.training.data import Corpora, count_micro_batches, load_batch, make_plan, split_validation
 from heedful.training.distributed import World
@@ -270,7 +271,8 @@ def decide_training(
     warmup = max(1, min(MAX_WARMUP_STEPS, int(WARMUP_SHARE * steps)))
     decay = round(min(MAX_EMA_DECAY, 1 - 1 / max(2.0, EMA_SHARE * steps)), 4)
     tokenizer = requested.tokenizer
-    may_regularize = tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in tokenizer.model_fields_set
+    is_open = "subword_regularization" not in tokenizer.model_fields_set
+    may_regularize = requested.input.kind == "text" and tokenizer.kind in ("bpe", "unigram") and is_open
     regularization, max_dropout = find_below(REGULARIZATION_BY_PASSES, passes) if may_regularize else (0.0, inf)
     dropout, dropout_reason = choose_dropout(size, facts, passes, max_dropout)
     size_reason = f"size {size.name}, which trains on {speed.tokens_per_second:,.0f} tokens per second here"
@@ -329,13 +331,16 @@ def decide_model(
     """A pre-norm Transformer that shares as many embeddings as the vocabularies allow."""
     layers: dict[str, Any] = {"kind": "transformer", "layers": size.layers, "heads": size.heads}
     layers |= {"feedforward_size": size.feedforward_size, "norm": "pre", "dropout": dropout}
+    encoder = {"text": layers, "image": {**layers, "kind": "patches"}, "none": {"kind": "nothing"}}[requested.input.kind]
+    is_shared = requested.tokenizer.shared and requested.input.kind == "text"
     return [
         Decision("model.width", size.width, size_reason),
         Decision("model.positions", "sinusoidal"),
         Decision("model.scale_embeddings", True),
         Decision("model.dropout", dropout, dropout_reason),
-        Decision("model.tie_embeddings", "all" if requested.tokenizer.shared else "target"),
-        *(Decision(f"model.{side}.{key}", value) for side in ("encoder", "decoder") for key, value in layers.items()),
+        Decision("model.tie_embeddings", "all" if is_shared else "target"),
+        *(Decision(f"model.encoder.{key}", value) for key, value in encoder.items()),
+        *(Decision(f"model.decoder.{key}", value) for key, value in layers.items()),
     ]
 
 
@@ -348,7 +353,8 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
     for corpus in requested.data.train:
         for block in read_corpus(corpus, requested):
             if pairs < MAX_LETTER_PAIRS:
-                letters.update(chain.from_iterable(chain(block.source, block.target)))
+                sides = (block.source, block.target) if requested.input.kind == "text" else (block.target,)
+                letters.update(chain.from_iterable(chain(*sides)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
             if pairs >= MAX_COUNTED_PAIRS:
                 break
@@ -373,7 +379,8 @@ def measure_speed(
     batch_tokens = max(PROBE_BATCH_TOKENS, settings.clean.max_tokens + 2)
     plan = make_plan(prepared, corpora, seed=settings.seed, batch_tokens=batch_tokens, micro_batches=1)
     steps = range(0, 7 * NUM_PROBE_BATCHES, 7)
-    batches = [load_batch(corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)]
+    inputs = make_input(settings.input)
+    batches = [load_batch(corpora, micro_batch, inputs) for step in steps for micro_batch in plan.batch(step)]
     with use_threads(settings.train.threads or default_threads(world.local_ranks)):
         model = initialize_model(settings, prepared, device)
         if device.type == "cpu":

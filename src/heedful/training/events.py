@@ -69,8 +69,8 @@ class Validated:
     step: int
     loss: float  # -log p per target token, not smoothed
     perplexity: float
-    bleu: float
-    chrf: float
+    bleu: float | None  # None for a language model, which translates nothing
+    chrf: float | None
     best: bool  # by the chosen metric
     seconds: float
     samples: tuple[SampleTranslation, ...] = field(default=())

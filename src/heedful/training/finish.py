@@ -19,6 +19,7 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.files import replace_text
+from heedful.metrics.perplexity import measure_perplexity
 from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
 from heedful.text.tokenizer import EOS, Tokenizer
@@ -34,8 +35,16 @@ from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
-from heedful.training.usability import assess_run
-from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
+from heedful.training.usability import Assessment, assess_run
+from heedful.training.validate import (
+    Evaluation,
+    evaluate,
+    mark_best,
+    max_positions,
+    validate,
+    validation_loss,
+    value_to_maximize,
+)
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.translation.calibrate import fit_translator, store_calibration
 from heedful.translation.translator import Translator
@@ -104,25 +113,32 @@ def finish_run(
     scores = {
         corpus: {score.name: asdict(score) for score in evaluation.scores} for corpus, evaluation in evaluations.items()
     }
+    if data.validation.is_unconditional:
+        scores = score_language_model(model, data, device, target)
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
     if settings.init_from:
         progress.start("measuring what was forgotten", search_units(count_old_pairs(data), data))
         scores |= measure_forgetting(settings.init_from, model, data, evaluations, device, penalty, log, result.step)
     progress.start("writing the model", count_write_units(data))
-    reading = find_alignment_head(model, data, device)
-    hypotheses = evaluations["validation"].hypotheses
+    reading = find_alignment_head(model, data, device) if data.validation.has_text_source else None
+    hypotheses = evaluations["validation"].hypotheses if evaluations else []
     bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
-    calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
-    assessment = assess_run(
-        evaluations["validation"].outputs,
-        data.validation.texts,
-        data.validation.references,
-        History.load(run),
-        is_finetuned=settings.init_from is not None,
-        keep_sentences=settings.train.show_samples > 0,
-    )
-    summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
+    if data.validation.has_text_source:
+        calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
+    assessment: Assessment | tuple[()] = ()
+    if evaluations:
+        assessment = assess_run(
+            evaluations["validation"].outputs,
+            data.validation.texts,
+            data.validation.references,
+            History.load(run),
+            is_finetuned=settings.init_from is not None,
+            has_text_source=data.validation.has_text_source,
+            keep_sentences=settings.train.show_samples > 0,
+        )
+    searched = {"length_penalty": penalty, "beam": BEAM} if evaluations else {}
+    summary = {"weights": name, **searched, **scores}
     log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed, *assessment))
     write_report(run)
     delete_work_files(settings, result)
@@ -221,7 +237,12 @@ def evaluate_beam(
     result: TrainingResult,
     progress: FinishProgress,
 ) -> tuple[float, dict[str, Evaluation]]:
-    """The best length penalty, and the scores of the validation set and every test corpus with it."""
+    """The best length penalty, and the scores of the validation set and every test corpus with it.
+
+    A language model translates nothing, so it has no such scores.
+    """
+    if data.validation.is_unconditional:
+        return 1.0, {}
 
     def search(penalty: float) -> SearchOptions:
         return SearchOptions(BEAM, length_penalty=penalty)
@@ -238,8 +259,23 @@ def evaluate_beam(
     evaluations = {"validation": by_penalty[best]}
     for corpus in data.prepared.split("test"):
         progress.start(f"scoring {corpus.name}", search_units(corpus.num_rows, data))
-        evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
+        pairs = read_pairs([corpus], has_text_source=data.validation.has_text_source)
+        evaluations[corpus.name] = evaluate(model, pairs, target, device, search(best))
     return best, evaluations
+
+
+def score_language_model(
+    model: Seq2Seq, data: TrainingData, device: torch.device, target: Tokenizer
+) -> dict[str, dict[str, Any]]:
+    """Perplexity per token and per word, and bits per character, of the validation set and every test corpus."""
+    sets = {"validation": data.validation}
+    sets |= {corpus.name: read_pairs([corpus], has_text_source=False) for corpus in data.prepared.split("test")}
+    scores = {}
+    for name, texts in sets.items():
+        nats = validation_loss(model, texts, device) * sum(len(tokens) + 1 for tokens in texts.targets)
+        figures = measure_perplexity(-nats, target.encode(texts.references), texts.references)
+        scores[name] = {key: {"name": key, "value": value, "signature": ""} for key, value in figures.items()}
+    return scores
 
 
 def measure_forgetting(
@@ -368,8 +404,9 @@ def write_model(
         folder,
         model=settings.model,
         weights={name: weight.float().numpy() for name, weight in weights.items()},
-        tokenizers={side: prepared.tokenizer(side) for side in ("source", "target")},
+        tokenizers={side: prepared.tokenizer(side) for side in data.inputs.text_sides},
         languages=languages,
+        input=settings.input,
         tags=sorted({corpus["tag"] for corpus in prepared.manifest["corpora"] if corpus["tag"]}),
         generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * max_tokens + 10),
         statistics=statistics,

@@ -88,8 +88,8 @@ class Trainer:
         )
         num_keep = max(options.keep_checkpoints, options.average_checkpoints)
         self.saver = CheckpointSaver(folder, self.state, self.model_state, world, device, log, num_keep=num_keep)
-        tokenizers = (data.prepared.tokenizer("source"), data.prepared.tokenizer("target"))
-        self.snapshots = SnapshotRecorder(folder, data.validation, *tokenizers, device)
+        source = data.prepared.tokenizer("source") if data.prepared.has_text_source else None
+        self.snapshots = SnapshotRecorder(folder, data.validation, source, data.prepared.tokenizer("target"), device)
         self.throughput = ThroughputMeter()
         self.cores, self.is_busy = CoreMeter(), False
         self.exit_code = 0  # of a stop request to any process
@@ -172,7 +172,7 @@ class Trainer:
 
     def forward_backward(self, index: int, micro_batch: MicroBatch) -> Loss:
         """The loss of a micro-batch; adds its gradient to the weights. Dropout depends on seed, step and index."""
-        batch = load_batch(self.data.corpora, micro_batch).to(self.device)
+        batch = self.data.load_batch(micro_batch).to(self.device)
         global_index = self.world.rank + index * self.world.ranks
         torch.manual_seed(micro_batch_seed(self.seed, self.state.step + self.state.offset, global_index))
         with explain_out_of_memory(batch, self.options.micro_batches or 1):

@@ -94,6 +94,7 @@ def resolve(
         validate_pairs=complete.train.validate_pairs,
         regularization=complete.tokenizer.subword_regularization,
         seed=complete.seed,
+        inputs=complete.input,
     )
     if world.is_first:
         write_resolved(run, complete, data, world, device, on_event)
@@ -195,7 +196,7 @@ def measure_open_settings(
     sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
     plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
     steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
-    batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    batches = [data.load_batch(micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
     cores = CoreMeter()
     with use_threads(threads):
         model = initialize_model(settings, data.prepared, device)

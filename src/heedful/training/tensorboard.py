@@ -48,7 +48,8 @@ class TensorBoard:
 
     def _write_scalars(self, group: str, event: Stepped | Validated, fields: tuple[str, ...]) -> None:
         for field in fields:
-            self.writer.add_scalar(f"{group}/{field}", getattr(event, field), event.step)
+            if (value := getattr(event, field)) is not None:
+                self.writer.add_scalar(f"{group}/{field}", value, event.step)
 
     def __enter__(self) -> Self:
         return self

@@ -90,6 +90,7 @@ def assess_run(
     history: History,
     *,
     is_finetuned: bool,
+    has_text_source: bool = True,
     keep_sentences: bool,
 ) -> Assessment:
     """Measure the figures on the validation set; `history` has the events of the run so far."""
@@ -109,7 +110,7 @@ def assess_run(
         low=max(0.0, bootstrapped.mean - bootstrapped.margin),
         high=bootstrapped.mean + bootstrapped.margin,
         sentences=count,
-        copy_value=score(metric, sources, references).value,
+        copy_value=score(metric, sources, references).value if has_text_source else 0.0,
         match_gain=statistics.fmean(gains),
         match_margin=1.96 * statistics.stdev(gains) / math.sqrt(count) if count > 1 else 100.0,
         loss_drop=measure_loss_drop(history),

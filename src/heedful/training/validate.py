@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -35,8 +36,9 @@ def validation_loss(model: Seq2Seq, validation: ValidationSet, device: torch.dev
     order = sorted(range(len(validation)), key=lambda row: (len(targets[row]), len(sources[row]), row))
     lengths = [max(len(sources[row]), len(targets[row])) + 1 for row in order]
     for rows in group_by_tokens(order, lengths, batch_tokens):
-        pairs = [(sources[row][:max_length], targets[row][:max_length]) for row in rows]
-        loss = model(collate(pairs, bos=BOS, eos=EOS, pad=PAD).to(device))
+        pairs = [(truncate_source(validation, row, max_length), targets[row][:max_length]) for row in rows]
+        batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD, end_source=validation.has_text_source)
+        loss = model(batch.to(device))
         total, tokens = total + float(loss.nll), tokens + loss.tokens
     return total / tokens
 
@@ -61,19 +63,28 @@ def max_positions(model: Seq2Seq) -> int:
     return UNBOUNDED if positions is None else int(positions.max_positions)
 
 
-def make_question(source: Sequence[int], positions: int, index: int = 0) -> EncodedSource:
+def truncate_source(validation: ValidationSet, row: int, max_length: int) -> Any:
+    """A source that fits the positions of the model; only text may be too long."""
+    return validation.sources[row][:max_length] if validation.has_text_source else validation.sources[row]
+
+
+def make_question(validation: ValidationSet, row: int, positions: int) -> EncodedSource:
     """A source for the engine, truncated to the positions of the model."""
-    return EncodedSource((*source[: positions - 1], EOS), min(2 * len(source) + 10, positions), index=index)
+    source = truncate_source(validation, row, positions - 1)
+    if not validation.has_text_source:
+        return EncodedSource(source, min(2 * validation.max_target_tokens + 10, positions), index=row)
+    max_length = min(2 * len(validation.sources[row]) + 10, positions)
+    return EncodedSource((*source, EOS), max_length, index=row)
 
 
-def translate_sources(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchOptions) -> list[Hypothesis]:
+def translate_sources(engine: TorchEngine, validation: ValidationSet, search: SearchOptions) -> list[Hypothesis]:
     """The best hypothesis for each source, in order; sources of similar length share a batch."""
     hypotheses: dict[int, Hypothesis] = {}
-    positions = max_positions(engine.model)
+    positions, sources = max_positions(engine.model), validation.sources
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     for start in range(0, len(order), BATCH_SENTENCES):
         rows = order[start : start + BATCH_SENTENCES]
-        answers = engine.translate([make_question(sources[row], positions, row) for row in rows], search)
+        answers = engine.translate([make_question(validation, row, positions) for row in rows], search)
         hypotheses |= {row: best.hypothesis for row, (best, *_) in zip(rows, answers, strict=True)}
     return [hypotheses[row] for row in range(len(sources))]
 
@@ -88,17 +99,19 @@ def validate(
     num_samples: int,
     weights: str,
 ) -> Validated:
-    """Loss, BLEU and chrF of greedy translations; the caller sets `best`."""
+    """Loss, BLEU and chrF of greedy translations (of a language model, the loss only); the caller sets `best`."""
     started, was_training = time.perf_counter(), model.training
     model.eval()
     try:
-        loss = validation_loss(model, validation, device)
-        hypotheses = translate_sources(TorchEngine(model, device), validation.sources, GREEDY)
+        loss, engine = validation_loss(model, validation, device), TorchEngine(model, device)
+        hypotheses = [] if validation.is_unconditional else translate_sources(engine, validation, GREEDY)
     finally:
         model.train(was_training)
     outputs = target.decode([hypothesis.tokens for hypothesis in hypotheses])
-    bleu, chrf = (score(metric, outputs, validation.references).value for metric in METRICS)
-    shown = [len(validation) * index // max(1, num_samples) for index in range(min(num_samples, len(validation)))]
+    bleu, chrf = (
+        score(metric, outputs, validation.references).value if outputs else None for metric in METRICS
+    )
+    shown = [len(outputs) * index // max(1, num_samples) for index in range(min(num_samples, len(outputs)))]
     return Validated(
         step=step,
         loss=loss,
@@ -127,7 +140,7 @@ def evaluate(
     model: Seq2Seq, validation: ValidationSet, target: Tokenizer, device: torch.device, search: SearchOptions
 ) -> Evaluation:
     """Translate and score pairs with the given search options."""
-    hypotheses = translate_sources(TorchEngine(model, device), validation.sources, search)
+    hypotheses = translate_sources(TorchEngine(model, device), validation, search)
     outputs = target.decode([hypothesis.tokens for hypothesis in hypotheses])
     return Evaluation(tuple(score(name, outputs, validation.references) for name in METRICS), outputs, hypotheses)
 

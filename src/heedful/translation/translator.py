@@ -115,7 +115,8 @@ def load(
                 f"{folder} is an export for {export.manifest.engine}, not for {engine}: remove the engine "
                 f"`{engine}`, or load the model directory"
             )
-        translator = Translator(export.bundle, ENGINES[export.manifest.engine](export.bundle, export.folder, **options))
+        engine_of_export = ENGINES[export.manifest.engine](export.bundle, export.folder, **options)
+        translator = make_translator(export.bundle, engine_of_export)
         translator.location = export.folder
         return translator
     bundle = open_bundle(folder)
@@ -124,15 +125,26 @@ def load(
         for member in members:
             check_same_vocabulary(bundle, member)
         options["others"] = members
-    translator = Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
+    translator = make_translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
     if others:
         translator.calibration = None  # it is that of the first model
     return translator
 
 
+def make_translator(bundle: Bundle, engine: Engine) -> "Translator":
+    """The translator for the kind of sources of a model."""
+    if bundle.description.input.kind == "text":
+        return Translator(bundle, engine)
+    from heedful.translation.sources import TRANSLATORS
+
+    return TRANSLATORS[bundle.description.input.kind](bundle, engine)
+
+
 def check_same_vocabulary(first: Bundle, member: Bundle) -> None:
     """Raise HeedfulError unless both models of an ensemble have the same pieces."""
-    for side in ("source", "target"):
+    for side in first.tokenizers:
+        if side not in member.tokenizers:
+            raise HeedfulError(f"{first.folder} and {member.folder} have different kinds of sources")
         ours, theirs = member.tokenizer(side), first.tokenizer(side)
         if ours.size != theirs.size or ours.pieces(range(ours.size)) != theirs.pieces(range(theirs.size)):
             raise HeedfulError(
@@ -216,14 +228,17 @@ class Translator:
 
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle, self.engine = bundle, engine
-        self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
+        self.target = bundle.tokenizer("target")
         self.location = bundle.folder  # the directory that was loaded
-        self.unknown_ids = unknown_ids(self.source)
         # The length limit of a target, start token included.
         self.max_tokens = bundle.model.max_positions if bundle.model.positions else UNBOUNDED
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
         self.calibration = read_calibration(bundle, engine)
+        if "source" not in bundle.tokenizers:  # `encode_sources` of a subclass replaces what follows
+            return
+        self.source = bundle.tokenizer("source")
+        self.unknown_ids = unknown_ids(self.source)
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
         share_of_multiple = nested_value(bundle.statistics, "sentences", "source") or 0.0
         self.splits_sentences = share_of_multiple < MULTIPLE_SENTENCES_SHARE
@@ -368,7 +383,7 @@ class Translator:
     ) -> list[tuple[EngineResult, ...]]:
         """Translate the sources in batches; results in input order."""
         results: dict[int, tuple[EngineResult, ...]] = {}
-        for rows in make_batches([len(source.tokens) for source in sources]):
+        for rows in make_batches([len(source.row) for source in sources]):
             results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
             on_batch(len(results), len(sources))
         return [results[row] for row in range(len(sources))]
@@ -466,7 +481,7 @@ class Translator:
             for tokenizer, texts in ((self.source, sources), (self.target, targets))
         )
         encoded = [EncodedSource((*tag_tokens, *ids, *self.source_end), 1) for ids in source_ids]
-        lengths = [max(len(row.tokens), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
+        lengths = [max(len(row.row), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
         for line, length in enumerate(lengths, 1):
             if length > self.max_tokens:
                 raise HeedfulError(

@@ -40,7 +40,11 @@ class RecurrentDecoder(nn.Module):
 
     With input feeding, fed = o_{t-1}; otherwise it is left out. The initial state is tanh(B m) with a bridge and m
     without one, where m is the mean or the last vector of the memory (or zero); without a bridge, the cell of an LSTM
-    starts at zero. Without attention c_t is left out, and then the readout can be left out as well: o_t = z_t.
+    starts at zero. Without attention c_t is left out, and then the readout can be left out as well: o_t = z_t. If the
+    memory has width 0, there is no attention and no bridge, and the initial state is zero.
+
+    With a gated context, c_t is multiplied by sigmoid(w . q_t + b), where q_t is the query (Xu et al. 2015): for words
+    that follow from the words before, the decoder can ignore the source.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class RecurrentDecoder(nn.Module):
         initial_state: str = "mean",
         bridge: bool = True,
         readout: bool = True,
+        gated_context: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -65,7 +70,9 @@ class RecurrentDecoder(nn.Module):
             raise ValueError(f"query_from {query_from!r} is unknown; choose from {', '.join(QUERY_FROM)}")
         if initial_state not in INITIAL_STATES:
             raise ValueError(f"initial_state {initial_state!r} is unknown; choose from {', '.join(INITIAL_STATES)}")
-        if not bridge and initial_state != "zero" and memory_width != width:
+        if gated_context and attention is None:
+            raise ValueError("gated_context needs attention, because it scales the context")
+        if memory_width and not bridge and initial_state != "zero" and memory_width != width:
             raise ValueError(
                 f"without a bridge, the memory (width {memory_width}) and the state (width {width}) must have "
                 "the same width: set bridge=True or initial_state='zero'"
@@ -77,16 +84,18 @@ class RecurrentDecoder(nn.Module):
             )
         self.embed, self.plain_projection, self.attention = embed, output, attention
         self.width, self.layers, self.input_feeding = width, layers, input_feeding
-        self.summarize_memory = INITIAL_STATES[initial_state]
+        self.summarize_memory = INITIAL_STATES[initial_state if memory_width else "mean"]
         self.is_lstm = cell == "lstm"
         self.attends_first = query_from == "previous" and attention is not None
         context_width = 0 if attention is None else attention.width
         fed_width = embed.width if input_feeding else 0
         input_width = embed.width + (context_width if self.attends_first else 0) + fed_width
         self.rnn = CELLS[cell](input_width, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-        self.bridge = nn.Linear(memory_width, (2 if self.is_lstm else 1) * layers * width) if bridge else None
+        bridge_width = (2 if self.is_lstm else 1) * layers * width
+        self.bridge = nn.Linear(memory_width, bridge_width) if bridge and memory_width else None
         readout_width = width + context_width + (embed.width if self.attends_first else 0)
         self.readout = nn.Linear(readout_width, embed.width) if readout else None
+        self.gate = nn.Linear(width, 1) if gated_context else None
         self.dropout = Dropout(dropout)
         # If no step needs the attention of the step before, one RNN call runs all steps.
         needs_past_weights = attention is not None and attention.needs_past_weights
@@ -101,7 +110,7 @@ class RecurrentDecoder(nn.Module):
             hidden = torch.tanh(self.bridge(hidden)).unflatten(-1, (-1, self.layers, self.width))  # [B, 1 or 2, L, D]
             hidden, cell = (hidden[:, 0], hidden[:, 1]) if self.is_lstm else (hidden[:, 0], None)
         else:
-            if hidden.size(-1) != self.width:  # only zeros may be of another width
+            if hidden.size(-1) != self.width:  # only zeros and a memory without slots may be of another width
                 hidden = hidden.new_zeros(rows, self.width)
             hidden = hidden.unsqueeze(1).expand(-1, self.layers, -1)
             cell = torch.zeros_like(hidden) if self.is_lstm else None
@@ -182,7 +191,10 @@ class RecurrentDecoder(nn.Module):
     ) -> Attended:
         assert self.attention is not None
         assert source is not None
-        return self.attention(query, source, past_weights, glance)
+        attended = self.attention(query, source, past_weights, glance)
+        if self.gate is None:
+            return attended
+        return attended._replace(context=attended.context * torch.sigmoid(self.gate(query)))
 
     def _read_out(self, x: Tensor) -> Tensor:
         return self.dropout(x if self.readout is None else torch.tanh(self.readout(x)))
