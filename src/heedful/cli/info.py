@@ -29,6 +29,7 @@ PACKAGES = (
     Package("onnx", "export", "writing ONNX files"),
     Package("transformers", "hugging-face", "exports for Hugging Face"),
     Package("fastapi", "serve", "the HTTP server"),
+    Package("pillow", "image", "reading pictures"),
     Package("resvg_py", "figure", "attention maps as PNG"),
     Package("ray", "scale", "work on several machines"),
 )
