@@ -1,4 +1,4 @@
-"""The n-gram model that language models are compared with: nltk's values, probabilities that sum to one, its formula."""
+"""The n-gram baseline of language models: nltk's values, probabilities that sum to one, its discounts."""
 
 import sys
 from itertools import pairwise
@@ -50,7 +50,7 @@ def test_with_equal_discounts_it_is_nltks(order, sentences, context, start):
     ]
     theirs.fit(ngrams, [str(token) for token in (BOS, EOS, *WORDS)])
     ours = kneser_ney.fit(rows, VOCAB_SIZE, order, discounts=discounts(order))
-    prefix = ([BOS] + context)[: order - 1] if start else context[: order - 1]
+    prefix = [BOS, *context][: order - 1] if start else context[: order - 1]
     for word in (*WORDS, EOS):
         expected = theirs.unmasked_score(str(word), tuple(map(str, prefix)))
         assert probability(ours, [*prefix, word]) == pytest.approx(expected, abs=1e-12)
