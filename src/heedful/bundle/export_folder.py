@@ -104,7 +104,7 @@ def write_inner_folder(
             shutil.copyfile(file, inner / file.name)
     statistics = {**bundle.statistics, "alignment": asdict(alignment) if alignment else None}
     contents = {  # in the current format, even if the bundle has an older one
-        CONFIG_FILE: bundle.description.to_json(),
+        CONFIG_FILE: bundle.description.model_dump(mode="json"),
         GENERATION_FILE: bundle.generation.model_dump(mode="json"),
         STATISTICS_FILE: {key: value for key, value in statistics.items() if value is not None},
     }

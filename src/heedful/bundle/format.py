@@ -90,6 +90,8 @@ class WeightsHeader(JsonSection):
 class ModelDescription(JsonSection):
     """config.json."""
 
+    newer_keys: ClassVar[frozenset[str]] = frozenset({"input"})
+
     format_version: Literal[2]
     heedful_version: Annotated[str, Field(max_length=100)]
     source: config.Language
@@ -117,10 +119,6 @@ class ModelDescription(JsonSection):
     def text_sides(self) -> tuple[str, ...]:
         """The sides that are text."""
         return make_input(self.input).text_sides
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of config.json; `input` is left out for text."""
-        return self.model_dump(mode="json", exclude={"input"} if self.input.kind == "text" else None)
 
 
 class GenerationSettings(JsonSection):

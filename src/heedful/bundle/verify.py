@@ -210,7 +210,9 @@ def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str
     tables = ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target"))
     for name, side in ((name, side) for name, side in tables if name is not None):
         if side not in description.vocabulary:
-            raise bundle_error(folder / CONFIG_FILE, f"the encoder reads text, but the input is {description.input.kind}")
+            raise bundle_error(
+                folder / CONFIG_FILE, f"the encoder reads text, but the input is {description.input.kind}"
+            )
         expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
         if shape != expected:
             raise bundle_error(folder / WEIGHTS_FILE, f"{name} has shape {shape}, but {CONFIG_FILE} says {expected}")

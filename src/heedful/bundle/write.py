@@ -79,7 +79,7 @@ def write_bundle(
         }
     )  # fmt: skip
     contents = {
-        CONFIG_FILE: dump_json(description.to_json()),
+        CONFIG_FILE: dump_json(description.model_dump(mode="json")),
         VOCABULARY_FILE: dump_json(piece_ids(tokenizers)),
         GENERATION_FILE: dump_json((generation or GenerationSettings()).model_dump(mode="json")),
         STATISTICS_FILE: dump_json(statistics or {}),
@@ -109,7 +109,7 @@ def write_bundle(
 def replace_statistics(bundle: Bundle, statistics: Mapping[str, Any]) -> Bundle:
     """Replace training_statistics.json of a model directory, as atomically as `write_bundle`."""
     contents = {  # in the current format, even if the bundle has an older one
-        CONFIG_FILE: bundle.description.to_json(),
+        CONFIG_FILE: bundle.description.model_dump(mode="json"),
         GENERATION_FILE: bundle.generation.model_dump(mode="json"),
         STATISTICS_FILE: statistics,
     }

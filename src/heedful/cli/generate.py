@@ -65,7 +65,5 @@ def make_sampling(
             raise ConfigError("--length-penalty needs --beam: add --beam 5, or remove it")
         return SamplingOptions(temperature, top_k, top_p, seed)
     if (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
-        raise ConfigError(
-            "--temperature, --top-k, --top-p and --seed are for sampling: remove them, or remove --beam"
-        )
+        raise ConfigError("--temperature, --top-k, --top-p and --seed are for sampling: remove them, or remove --beam")
     return None

@@ -271,7 +271,11 @@ class Picture:
         validations, best = self.state.validations, self.state.best
         rows = validations[-MAX_VALIDATION_ROWS:]
         names = ("chrF", "BLEU") if rows and rows[0].chrf is not None else ("perplexity",)
-        yield Text(f"{'':6}{'step':>9}{'loss':>9}{''.join(f'{name:>{SCORE_WIDTHS[name]}}' for name in names)}  weights", "dim", no_wrap=True)
+        yield Text(
+            f"{'':6}{'step':>9}{'loss':>9}{''.join(f'{name:>{SCORE_WIDTHS[name]}}' for name in names)}  weights",
+            "dim",
+            no_wrap=True,
+        )
         for row in rows if best is None or best in rows else (best, *rows):
             mark, style = ("best", "bold") if row is best else ("", "")
             scores = (row.perplexity,) if row.chrf is None else (row.chrf, row.bleu)
@@ -411,14 +415,17 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
             if isinstance(scores, dict):
                 values = [f"{LABELS[name]} {score['value']:5.2f}" for name, score in scores.items()]
                 print_line(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
-                signatures |= {LABELS[name]: score["signature"] for name, score in scores.items()}
+                signatures |= {LABELS[name]: score["signature"] for name, score in scores.items() if score["signature"]}
         for name, signature in signatures.items():
             print_line(f"  {name:>12}  {signature}", "dim")
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
         print_line(f"  {name:>12}  {escape_invisible(str(path))}")
     for key, words in advise_command(run, figures, ended.elapsed).items() if ended else ():
         print_line(f"{Phrase(key).english} {escape_invisible(shlex.join(words))}")
-    command = {"none": ["generate", str(run / "model"), "--count", "5"], "image": ["translate", str(run / "model"), "a.png"]}
+    command = {
+        "none": ["generate", str(run / "model"), "--count", "5"],
+        "image": ["translate", str(run / "model"), "a.png"],
+    }
     following = command.get(settings.input.kind, ["translate", str(run / "model")])
     print_line("Next: " + escape_invisible(shlex.join(["heedful", *following])))
 

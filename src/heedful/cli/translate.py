@@ -9,7 +9,6 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -29,8 +28,6 @@ FIRST_WINDOW_LINES = 32  # small, so that output starts soon; the next ones doub
 READ_BYTES = 1 << 18  # at most; a pipe returns what it has
 CHECKED_BYTES = 4096  # at the beginning of a file, to recognize what is not text
 PROGRESS_SECONDS = 10.0  # between two progress lines
-LIST_SUFFIXES = (".txt", ".jsonl")  # of files that list pictures
-PICTURE_KEYS = ("image", "source", "file_name")
 MAX_SHOWN_WARNINGS = 20  # the rest is counted
 NOT_WITH_CONFIDENCE = {  # cannot be combined with --confidence -> advice
     "--ensemble": "each model is calibrated alone; remove --ensemble",
@@ -60,8 +57,8 @@ def translate(
     ),
     files: list[str] = typer.Argument(
         ["-"],
-        help="Text file, one sentence or paragraph per line; - is standard input. For a model of pictures: pictures, or "
-        "a .txt or .jsonl with their paths.",
+        help="Text file, one sentence or paragraph per line; - is standard input. For a model of pictures: the "
+        "pictures, or a .txt or .jsonl with their paths.",
     ),
     others: list[str] = typer.Option(
         [], "--ensemble", metavar="MODEL", help="Another model with the same vocabulary, for an ensemble; repeatable."
@@ -187,19 +184,21 @@ def translate(
         return
     if workers is not None or cluster is not None:
         raise ConfigError("--workers and --cluster need --bulk IN OUT: add --bulk IN OUT, or remove these options")
-    has_pictures = model_input(model) == "image"
-    if len(files) > 1 and not has_pictures:
-        raise ConfigError(f"unexpected argument `{files[1]}`; translate one file at a time, or pipe the text in")
-    is_interactive = file == "-" and not tmx and not has_pictures and sys.stdin.isatty()
-    if is_interactive:
-        typer.echo(
-            "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
-        )
     from heedful.engines.base import SamplingOptions
     from heedful.translation.translator import TranslationOptions, load
 
     machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
     translator = load(model, others=others, **machine)
+    kind = translator.bundle.description.input.kind
+    if kind == "none":
+        raise ConfigError(f"{model} is a language model, which translates nothing: use heedful generate")
+    if len(files) > 1 and kind == "text":
+        raise ConfigError(f"unexpected argument `{files[1]}`; translate one file at a time, or pipe the text in")
+    is_interactive = file == "-" and not tmx and kind == "text" and sys.stdin.isatty()
+    if is_interactive:
+        typer.echo(
+            "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
+        )
     if confidence and translator.calibration is None:
         raise ConfigError(
             f"{model} has no calibration for --confidence: run heedful calibrate on its model directory, with at least "
@@ -222,11 +221,15 @@ def translate(
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # independent of the locale
-    if has_pictures:
+    if kind == "image":
         if tmx or confidence:
             raise ConfigError("--tmx and --confidence are for models that translate text: remove them")
+        from heedful.cli.pictures import describe_pictures
+
         options = replace(options, confidence=False)
-        describe_pictures(translator, files, options, nbest, as_json, reporter)
+        describe_pictures(
+            translator, files, options, reporter, lambda *result: format_translation(*result, nbest, as_json)
+        )
         return
     if tmx:
         fill_translation_memory(translator, *tmx, options, reporter)
@@ -243,83 +246,6 @@ def translate(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     reporter.finish()
-
-
-def model_input(model: str) -> str:
-    """The kind of sources of a model; a model that cannot be read is reported when it is loaded."""
-    from heedful.bundle import is_export, open_bundle, open_export
-
-    bundle = open_export(model).bundle if is_export(Path(model)) else open_bundle(model)
-    if bundle.description.input.kind == "none":
-        raise ConfigError(f"{model} is a language model, which translates nothing: use heedful generate")
-    return bundle.description.input.kind
-
-
-def describe_pictures(
-    translator: "Translator",
-    files: list[str],
-    options: "TranslationOptions",
-    nbest: int | None,
-    as_json: bool,
-    reporter: "ProgressReporter",
-) -> None:
-    """Print a line per picture; a picture that cannot be read is reported, and its line is empty."""
-    from heedful.inputs.pictures import PictureError, read_picture
-
-    settings, num_failed = translator.bundle.description.input, 0
-    windows = (paths[begin : begin + FIRST_WINDOW_LINES] for paths in list_pictures(files) for begin in range(0, len(paths), FIRST_WINDOW_LINES))
-    number = 0
-    for window in windows:
-        pictures: list[Any] = []
-        for path in window:
-            try:
-                pictures.append(read_picture(path, settings.height, settings.width))  # type: ignore[union-attr]
-            except PictureError as error:
-                pictures.append(None)
-                reporter.warn(str(error))
-                num_failed += 1
-        readable = [picture for picture in pictures if picture is not None]
-        translations = translator.stream(reporter.report_between([readable]), options, reporter.report_segments)  # type: ignore[list-item]
-        for path, picture in zip(window, pictures, strict=True):
-            if picture is None:
-                write_line(json.dumps({"source": path, "text": None}) if as_json else "")
-            else:
-                translation = replace(next(translations), source=path)
-                reporter.count_line(number, translation)
-                write_line(format_translation(number, translation, nbest, as_json))
-            number += 1
-        next(translations, None)
-    reporter.finish()
-    if num_failed:
-        raise DataError(f"{num_failed:,} of {number:,} pictures could not be read")
-
-
-def list_pictures(files: list[str]) -> Iterator[list[str]]:
-    """The paths on the command line; or those in a list: one path or JSON object per line."""
-    if len(files) > 1 or Path(files[0]).suffix.lower() not in LIST_SUFFIXES and files[0] != "-":
-        yield files
-        return
-    folder = Path() if files[0] == "-" else Path(files[0]).parent
-    with open_input(files[0], as_text=True) as stream:
-        for lines in batched(stream, FIRST_WINDOW_LINES):
-            yield [str(folder / parse_picture_line(line.decode("utf-8", "replace").strip())) for line in lines if line.strip()]
-
-
-def parse_picture_line(line: str) -> str:
-    """A path, or the path in a JSON object with one of the keys `image`, `source` and `file_name`."""
-    if not line.startswith("{"):
-        return line
-    try:
-        record = json.loads(line)
-        return str(next(record[key] for key in PICTURE_KEYS if key in record))
-    except (ValueError, StopIteration):
-        raise DataError(f"{line[:80]}: expected a path, or a JSON object with the key `image`") from None
-
-
-def batched(stream: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    lines = iter(stream)
-    while batch := list(islice(lines, size)):
-        yield batch
 
 
 def fill_translation_memory(

@@ -365,7 +365,9 @@ class Settings(Section):
     @model_validator(mode="before")
     @classmethod
     def _set_input_defaults(cls, tree: Any) -> Any:
-        kind = tree["input"].get("kind", "text") if isinstance(tree, dict) and isinstance(tree.get("input"), dict) else ""
+        kind = (
+            tree["input"].get("kind", "text") if isinstance(tree, dict) and isinstance(tree.get("input"), dict) else ""
+        )
         if kind not in ("image", "none"):
             return tree
         if tree.get("source", kind) != kind:

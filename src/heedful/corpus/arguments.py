@@ -89,7 +89,12 @@ def find_target_language(files: Sequence[str], pair: str | None, kind: str) -> s
     if pair:
         return pair.removeprefix(f"{kind}-")
     path = Path(files[0])
-    if path.is_file() and not pair_format(path) and 1 < len(language_suffix(path)) <= 3 and language_suffix(path) != "txt":
+    if (
+        path.is_file()
+        and not pair_format(path)
+        and 1 < len(language_suffix(path)) <= 3
+        and language_suffix(path) != "txt"
+    ):
         return language_suffix(path)
     first_block = next(read_pairs(files, kind, "und"), None)
     return (guess_language(first_block.target) if first_block else None) or "und"

@@ -51,8 +51,8 @@ def check(
 
     With `target`, both are files or lists of lines; otherwise `source` is a heedful.toml or a file with both sides.
     `pair` is the language pair, such as "en-de". `validation` and `test` are files or lists of both sides.
-    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx), such as "2,3" or ["English", "German"]. `input` is the
-    kind of sources: "text", "image" (a table with paths of pictures) or "none" (one file with text).
+    `columns` and `sheet` are those of tables (.csv, .tsv, .xlsx), such as "2,3" or ["English", "German"]. `input` is
+    the kind of sources: "text", "image" (a table with paths of pictures) or "none" (one file with text).
     """
     with TemporaryDirectory() as folder:
         settings = settings_from_texts(

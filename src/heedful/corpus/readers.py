@@ -112,17 +112,23 @@ def find_single_file(paths: Sequence[Path], source: str) -> Path:
     if path.is_dir() and source == PICTURES:
         names = [name for name in CAPTION_FILES if (path / name).is_file()]
         if not names:
-            raise DataError(f"{path} has no file with captions: add a {CAPTION_FILES[0]} with the path of a picture, "
-                            "a tab and its caption in each line")
+            raise DataError(
+                f"{path} has no file with captions: add a {CAPTION_FILES[0]} with the path of a picture, "
+                "a tab and its caption in each line"
+            )
         path = path / names[0]
     if not path.is_file():
         raise DataError(f"there is no file {path}{suggest_path(path)}")
     if source == PICTURES and pair_format(path) in (None, ".tmx"):
-        raise DataError(f"{path} is not a table: pass a .tsv, .csv, .xlsx, .jsonl or .parquet with the paths of "
-                        "pictures and their captions")
+        raise DataError(
+            f"{path} is not a table: pass a .tsv, .csv, .xlsx, .jsonl or .parquet with the paths of "
+            "pictures and their captions"
+        )
     if source == NO_SOURCE and pair_format(path):
-        raise DataError(f"{path}: a language model is trained on a text file with one sentence per line; write the "
-                        "column with the text to such a file")
+        raise DataError(
+            f"{path}: a language model is trained on a text file with one sentence per line; write the "
+            "column with the text to such a file"
+        )
     return path
 
 
@@ -264,7 +270,13 @@ def batch_records(records: Iterator[Record], table: Table, layout: Layout) -> It
 
 
 # Common names of the two sides in JSON and Parquet.
-SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"), ("image", "caption"), ("file_name", "text"))
+SIDE_NAMES = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("q", "translatedText"),
+    ("image", "caption"),
+    ("file_name", "text"),
+)
 
 
 def side_names(source: str, target: str, selection: Selection) -> tuple[tuple[str, ...], ...]:

@@ -357,7 +357,11 @@ class Preparation:
         tags = {corpus.name: corpus.corpus.tag for corpus in self.training}
         max_tokens = self.settings.clean.max_tokens
         shards = [make_token_shard(self.folder, bucket) for bucket in self.bucket_names]
-        settings = common | {"tags": tags, "max_tokens": max_tokens, **self.row_settings(self.bucket_names, self.training)}
+        settings = common | {
+            "tags": tags,
+            "max_tokens": max_tokens,
+            **self.row_settings(self.bucket_names, self.training),
+        }
         records = self._run("tokenize", tokenize_shard, shards, settings)
         buckets = list(zip(self.bucket_names, records, strict=True))
         self.token_shards = {corpus.name: buckets for corpus in self.training}

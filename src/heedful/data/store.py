@@ -55,7 +55,11 @@ def write_rows(folder: Path, name: str, rows: Iterable[Array], num_features: int
     with (folder / f"{name}.npy").open("wb") as stream:
 
         def write_header() -> None:  # NumPy leaves room for a longer first axis
-            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (sum(lengths), *shape)}
+            header = {
+                "descr": np.lib.format.dtype_to_descr(dtype),
+                "fortran_order": False,
+                "shape": (sum(lengths), *shape),
+            }
             np.lib.format.write_array_header_1_0(stream, header)
 
         write_header()

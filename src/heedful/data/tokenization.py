@@ -73,7 +73,10 @@ def tokenize_shard(
                 stream.write(json.dumps({"corpus": name, "line": int(lines[row]), "reason": reason}) + "\n")
                 counts[f"dropped.{reason.partition(':')[0]}"] += 1
             if reasons:
-                ids = {side: [row for number, row in enumerate(rows) if number not in reasons] for side, rows in ids.items()}
+                ids = {
+                    side: [row for number, row in enumerate(rows) if number not in reasons]
+                    for side, rows in ids.items()
+                }
             if tag:
                 tag_id = tokenizers["source"].tag_id(tag)
                 ids["source"] = [[tag_id, *row] for row in ids["source"]]
@@ -113,7 +116,9 @@ def write_sources(
                 yield inputs.read_row(source, root)
             except DataError as error:
                 if is_held_out:
-                    raise DataError(f"{error}. Validation and test keep every line: repair or remove this one") from None
+                    raise DataError(
+                        f"{error}. Validation and test keep every line: repair or remove this one"
+                    ) from None
                 reasons[number] = f"unreadable: {error}"
 
     write_rows(folder, f"{name}.source", rows(), inputs.num_features)

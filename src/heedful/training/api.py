@@ -57,9 +57,9 @@ def train(
 
     `source` is a heedful.toml or its settings; the directory of a run; a file with both languages; or, with `target`,
     a file or a list of lines. The other arguments are the options of `heedful train`: `validation` and `test` are files
-    or lists of both sides, `input` is the kind of sources (text, image or none), `init_from` is --from, and `sets` lists values of --set. Without a [model], the autopilot
-    chooses every setting that is left open. `finish` makes a model from what a stopped run has learned; `force` trains
-    although `heedful check` finds errors in the corpus.
+    or lists of both sides, `input` is the kind of sources (text, image or none), `init_from` is --from, and `sets`
+    lists values of --set. Without a [model], the autopilot chooses every setting that is left open. `finish` makes a
+    model from what a stopped run has learned; `force` trains although `heedful check` finds errors in the corpus.
     """
     started = perf_counter()
     keep_freed_memory()

@@ -331,7 +331,9 @@ def decide_model(
     """A pre-norm Transformer that shares as many embeddings as the vocabularies allow."""
     layers: dict[str, Any] = {"kind": "transformer", "layers": size.layers, "heads": size.heads}
     layers |= {"feedforward_size": size.feedforward_size, "norm": "pre", "dropout": dropout}
-    encoder = {"text": layers, "image": {**layers, "kind": "patches"}, "none": {"kind": "nothing"}}[requested.input.kind]
+    encoder = {"text": layers, "image": {**layers, "kind": "patches"}, "none": {"kind": "nothing"}}[
+        requested.input.kind
+    ]
     is_shared = requested.tokenizer.shared and requested.input.kind == "text"
     return [
         Decision("model.width", size.width, size_reason),

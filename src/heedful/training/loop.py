@@ -28,7 +28,7 @@ from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.training.checkpoint import checkpoint_folders
 from heedful.training.clock import Clock, fit_last_step
-from heedful.training.data import Corpora, TrainingData, line_numbers, load_batch, make_plan, mean_epoch
+from heedful.training.data import Corpora, TrainingData, line_numbers, make_plan, mean_epoch
 from heedful.training.distributed import World, make_reducer
 from heedful.training.events import Began, Note, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights

@@ -30,7 +30,7 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.training.autopilot import run_autopilot
 from heedful.training.checkpoint import checkpoint_folders, read_state, refuse_old_format
 from heedful.training.clock import format_duration
-from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
+from heedful.training.data import TrainingData, count_micro_batches, load_data, make_plan
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest

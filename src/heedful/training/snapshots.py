@@ -64,7 +64,11 @@ class SnapshotRecorder:
             self.make_text(source, self.validation.sources[row], self.validation.texts[row]) for row in self.rows
         )
         frame = Snapshot(
-            step=validated.step, loss=validated.loss, bleu=validated.bleu or 0.0, chrf=validated.chrf or 0.0, takes=takes
+            step=validated.step,
+            loss=validated.loss,
+            bleu=validated.bleu or 0.0,
+            chrf=validated.chrf or 0.0,
+            takes=takes,
         )
         line = dump_trace(TraceDocument(film=SnapshotSeries(sources=sources, frames=(frame,)))) + "\n"
         with (self.folder / SNAPSHOTS).open("a", encoding="utf-8", newline="\n") as file:

@@ -40,9 +40,7 @@ def training_statistics(
     return {
         "pairs": sum(corpus.num_rows for corpus in corpora),
         "fingerprint": prepared.fingerprint,
-        "lengths": {
-            side: describe_lengths(counts) for side, counts in zip(SIDES, lengths, strict=True)
-        },
+        "lengths": {side: describe_lengths(counts) for side, counts in zip(SIDES, lengths, strict=True)},
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
         "scripts": {side: count_scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
         "sentences": dict(zip(SIDES, map(multiple_sentences_share, texts, languages), strict=True)),

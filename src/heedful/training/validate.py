@@ -108,9 +108,7 @@ def validate(
     finally:
         model.train(was_training)
     outputs = target.decode([hypothesis.tokens for hypothesis in hypotheses])
-    bleu, chrf = (
-        score(metric, outputs, validation.references).value if outputs else None for metric in METRICS
-    )
+    bleu, chrf = (score(metric, outputs, validation.references).value if outputs else None for metric in METRICS)
     shown = [len(outputs) * index // max(1, num_samples) for index in range(min(num_samples, len(outputs)))]
     return Validated(
         step=step,

@@ -1,10 +1,10 @@
 """Models whose sources are not text: captions of pictures, and language models.
 
-    captioner = heedful.load("my-captions")
-    captioner("cat.png").text                       # also PIL images and arrays
-    model = heedful.load("my-language-model")
-    model.generate("The cat", sampling=SamplingOptions(top_p=0.9)).text
-    model.perplexity(["The cat sleeps."])           # per token, per word, and bits per character
+captioner = heedful.load("my-captions")
+captioner("cat.png").text                       # also PIL images and arrays
+model = heedful.load("my-language-model")
+model.generate("The cat", sampling=SamplingOptions(top_p=0.9)).text
+model.perplexity(["The cat sleeps."])           # per token, per word, and bits per character
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from heedful.alignment import SPACE
 from heedful.engines.base import EncodedSource, EngineResult
 from heedful.errors import ConfigError, HeedfulError, suggest_arguments
 from heedful.inputs.kinds import make_input
 from heedful.metrics.perplexity import measure_perplexity
 from heedful.text.normalize import normalize
 from heedful.translation.translator import (
-    SPACE,
     BatchCallback,
     TranslationKeywords,
     TranslationOptions,
@@ -121,9 +121,9 @@ class LanguageModel(SourceTranslator):
         max_length = min(len(prefix) + self.bundle.generation.max_length, self.max_tokens)
         return EncodedSource((), max_length, prefix, index)
 
-    def generate(self, prefix: str = "", **options: Unpack[TranslationKeywords]) -> Translation:
+    def generate(self, text: str = "", **options: Unpack[TranslationKeywords]) -> Translation:
         """Continue a text; with `num_best`, the other continuations are in `alternatives`."""
-        continuation: Translation = self(prefix, **options)
+        continuation: Translation = self(text, **options)
         return continuation
 
     def perplexity(
