@@ -11,8 +11,8 @@
              If a t_k is 0, as of subwords that are all frequent, they are 0.5, 1 and 1.5, as in KenLM
     N_k(u)   the number of tokens w with a(u w) = k; N_3 with a(u w) >= 3
 
-If nothing follows u in the training text, p(w | u) = p(w | u'). Chen and Goodman, "An empirical study of smoothing
-techniques for language modeling", 1998. Heafield et al., "Scalable modified Kneser-Ney language model estimation", 2013.
+If nothing follows u in the training text, p(w | u) = p(w | u'). Chen and Goodman 1998, "An empirical study of smoothing
+techniques for language modeling"; Heafield et al. 2013, "Scalable modified Kneser-Ney language model estimation".
 
 An n-gram is stored as a number: its row in the sorted table of its order, where its key is (row of its first n - 1
 tokens, last token). A row of tokens begins with BOS and ends with EOS; no n-gram crosses the border of two rows.

@@ -136,14 +136,17 @@ def read_pictures() -> dict[str, Image.Image]:
     return pictures
 
 
-def write_emoji(folder: Path, language: str) -> dict[str, list[Emoji]]:
+def write_emoji(folder: Path, language: str, max_members: int | None = None) -> dict[str, list[Emoji]]:
     """One table per split; returns the emoji of each, in the order of the table."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     splits: dict[str, list[Emoji]] = {"train": [], "valid": [], "test": [], "special": []}
     for emoji in read_emoji():
-        read_pictures()[emoji.code].save(folder / "pictures" / f"{emoji.code}.png")
         splits[emoji.split].append(emoji)
     for split, members in splits.items():
+        if max_members and len(members) > max_members:
+            members[:] = random.Random(1).sample(members, max_members)
+        for emoji in members:
+            read_pictures()[emoji.code].save(folder / "pictures" / f"{emoji.code}.png")
         write_lines(
             folder / f"{split}.tsv", [f"pictures/{emoji.code}.png\t{emoji.captions[language]}" for emoji in members]
         )
@@ -172,7 +175,7 @@ class Strip:
 
 
 def strip_emoji() -> list[Emoji]:
-    """Things, plants, animals and food: emoji of which each has a name of its own, without `and`."""
+    """Things, food, animals, places and faces, with a name without `and`."""
     excluded = {"Flags", "People & Body", "Symbols", "Component"}
     return [
         emoji
