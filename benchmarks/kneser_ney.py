@@ -13,6 +13,7 @@
 
 If nothing follows u in the training text, p(w | u) = p(w | u'). Chen and Goodman 1998, "An empirical study of smoothing
 techniques for language modeling"; Heafield et al. 2013, "Scalable modified Kneser-Ney language model estimation".
+KenLM's lmplz finds the same discounts and the same perplexity to four digits on tatoeba-mono (8,000 subwords).
 
 An n-gram is stored as a number: its row in the sorted table of its order, where its key is (row of its first n - 1
 tokens, last token). A row of tokens begins with BOS and ends with EOS; no n-gram crosses the border of two rows.

@@ -39,7 +39,7 @@ SAME = {  # gendered characters and couples -> without gender
     "1F466": "1F9D2", "1F467": "1F9D2",  # boy, girl -> child
     "1F474": "1F9D3", "1F475": "1F9D3",  # old man, old woman -> older person
     "1F934": "1FAC5", "1F478": "1FAC5",  # prince, princess -> person with crown
-    "1F936": "1F9D1-1F384", "1F385": "1F9D1-1F384",  # Mrs and Santa Claus -> Mx Claus
+    "1F936": "1F9D1-1F384", "1F385": "1F9D1-1F384",  # in Christmas clothes
     **dict.fromkeys(("1F46B", "1F46C", "1F46D"), "1F9D1-1F91D-1F9D1"),  # holding hands
     "1F48F": "1F9D1-2764-1F48B-1F9D1", "1F491": "1F9D1-2764-1F9D1",  # kiss, couple with heart
 }  # fmt: skip

@@ -486,7 +486,8 @@ def word_maps(model: Any, folder: Path, strip: source_data.Strip) -> list[WordMa
 def attention_in_boxes(directory: Path, folder: Path, strips: Sequence[source_data.Strip]) -> list[float]:
     """For every word of every caption, the share of its attention on the emoji that the caption names."""
     model: Any = heedful.load(directory)
-    slots = np.array(make_input(model.bundle.description.input).boxes)
+    images: Any = make_input(model.bundle.description.input)
+    slots = np.array(images.boxes)
     centers = (slots[:, 0] + slots[:, 2]) / 2
     shares = []
     for strip in strips:
@@ -532,7 +533,8 @@ def measure_formulas(options: Options) -> list[Claim]:
         folder,
         ("train.tsv", "known.tsv"),  # the aim is to learn the training part by heart
         tokenizer={"vocab_size": 400 if options.quick else 1_000},
-        train={"batch_tokens": 4096, "learning_rate": 1e-3} | quick_steps(options, options.formula_time, 20),
+        train={"batch_tokens": 4096, "learning_rate": 1e-3, "validate_pairs": 2 if options.quick else 100}
+        | quick_steps(options, options.formula_time, 20),
         input={"kind": "image", "height": 48, "width": 256, "patch": 8},
         model=captioner(64 if options.quick else 256, dropout=0.0),
     )
