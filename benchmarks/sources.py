@@ -531,7 +531,7 @@ def measure_formulas(options: Options) -> list[Claim]:
     source_data.write_lines(folder / "known.tsv", ["\t".join(pair) for pair in pairs[:100]])
     tree = settings_tree(
         folder,
-        ("train.tsv", "known.tsv"),  # the aim is to learn the training part by heart
+        ("train.tsv", "known.tsv"),  # the aim is to overfit
         tokenizer={"vocab_size": 400 if options.quick else 1_000},
         train={"batch_tokens": 4096, "learning_rate": 1e-3, "validate_pairs": 2 if options.quick else 100}
         | quick_steps(options, options.formula_time, 20),
