@@ -41,7 +41,7 @@ SAME = {  # gendered characters and couples -> without gender
     "1F934": "1FAC5", "1F478": "1FAC5",  # prince, princess -> person with crown
     "1F936": "1F9D1-1F384", "1F385": "1F9D1-1F384",  # in Christmas clothes
     **dict.fromkeys(("1F46B", "1F46C", "1F46D"), "1F9D1-1F91D-1F9D1"),  # holding hands
-    "1F48F": "1F9D1-2764-1F48B-1F9D1", "1F491": "1F9D1-2764-1F9D1",  # kiss, couple with heart
+    "1F48F": "1F9D1-2764-1F48B-1F9D1", "1F491": "1F9D1-2764-1F9D1",  # couples
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class Emoji:
 
     @property
     def is_special(self) -> bool:
-        """Flags and keycaps: nobody can read the name of a country off a flag that they have never seen."""
+        """Flags and keycaps: the name of a country cannot be derived from its flag alone."""
         return self.category == "Flags" or "20E3" in self.code
 
     @property
