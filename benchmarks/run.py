@@ -89,6 +89,8 @@ BENCHMARKS = (
               MULTI30K),
     Benchmark("multi30k", "BLEU of the committed Multi30k runs", MULTI30K, ("sacremoses",)),
     Benchmark("autopilot", "the autopilot chooses at least as well as the better recipe", ("multi30k", *TATOEBA)),
+    Benchmark("sources", "a language model beats 5-grams; a model that describes pictures looks at what it names",
+              ("tatoeba-mono", "emoji-captions", "im2latex-sample"), ("PIL",), linux_only=True),
     Benchmark("kill9", "a run that is killed again and again ends with the same bits", MULTI30K, linux_only=True),
     Benchmark("elastic", "a run continues on other numbers of processes to the same bits, at little cost", MULTI30K,
               linux_only=True),
@@ -117,9 +119,11 @@ BENCHMARKS = (
 )  # fmt: skip
 LEFT_OUT = {  # files beside the scripts
     "bare": "a helper of step, decode and train_speed",
+    "kneser_ney": "a helper of sources",
     "report": "a helper of all scripts",
     "run": "this file",
     "serving": "a helper of bulk and serve_*",
+    "source_data": "a helper of sources",
     "peers": "other toolkits, which need environments of their own; train_speed runs those that are installed",
 }
 

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-HELPERS = ("bare", "report", "run", "serving")
+HELPERS = ("bare", "kneser_ney", "report", "run", "serving", "source_data")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in HELPERS)
 FOLDERS = [BENCHMARKS, ROOT / "tests", ROOT / "tests" / "exporters", ROOT / "tests" / "importers"]
 OURS = ("heedful", "support", "test_bundle", "test_export", "test_imports", "peers", *SCRIPTS, *HELPERS)
