@@ -1,22 +1,33 @@
 """Is what the lectures mention besides translation as good here as in the libraries of each field?
 
 - metrics: METEOR (without synonyms, with stems) and NIST against NLTK, CIDEr against pycocoevalcap, on random corpora
+- graphs: the graph attention layer on Cora and CiteSeer, standard split and settings of the paper (Velickovic et al.
+  2018), next to uniform weights; the difference to a dense reference; a random graph of a million edges
 
     python benchmarks/related_models.py [--quick] [--only PART ...]
 
-Needs `pip install nltk pycocoevalcap snowballstemmer`. A part is skipped if one of its packages
-is missing. --quick: fewer corpora.
+HEEDFUL_DATA is the directory with planetoid. Needs `pip install nltk pycocoevalcap snowballstemmer`. A part is skipped
+if one of its packages is missing. --quick: fewer corpora, edges and seeds.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from random import Random
+from resource import RUSAGE_SELF, getrusage
+from statistics import fmean, pstdev
 from time import process_time
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
 from heedful.metrics.score import MetricOptions, score, sentence_scores
-from report import header, skip, verdict
+from heedful.nn.encoders import GraphAttention
+from heedful.nn.encoders.graph import add_self_loops
+from report import header, read_lines, skip, verdict
 
 Claim = tuple[str, float, float]
 MAX_DIFFERENCE = 1e-9  # of scores up to 1,000
@@ -98,7 +109,153 @@ def compare_metrics(quick: bool) -> Iterator[Claim]:
         yield f"{name} equals the library's within {MAX_DIFFERENCE:g}", float(value <= MAX_DIFFERENCE), 1.0
 
 
-PARTS = {"metrics": (compare_metrics, ("nltk", "pycocoevalcap", "snowballstemmer"))}
+# -------------------------------------------------------------------------------------------------------- graphs
+
+PUBLISHED = {"cora": 83.0, "citeseer": 72.5}  # standard deviation 0.7
+MIN_ACCURACY = {"cora": 82.3, "citeseer": 70.3}
+NUM_SEEDS, QUICK_EPOCHS, PATIENCE = 10, 40, 100
+
+
+@dataclass(frozen=True)
+class Citations:
+    """A citation graph: sparse features [N, F], edges [2, E] with self-loops, a class per node, nodes by split."""
+
+    features: Tensor
+    edges: Tensor
+    labels: Tensor
+    split: dict[str, Tensor]
+
+
+def read_citations(name: str) -> Citations:
+    """Features are divided by their number, as in the paper."""
+    rows = [line.split("\t") for line in read_lines(f"planetoid/{name}.nodes.tsv.gz")]
+    pairs = [tuple(map(int, line.split("\t"))) for line in read_lines(f"planetoid/{name}.edges.tsv.gz")]
+    entries = [(node, int(feature)) for node, row in enumerate(rows) for feature in row[3].split()]
+    nodes, columns = torch.tensor(entries).T
+    values = 1 / torch.bincount(nodes, minlength=len(rows))[nodes]
+    shape = len(rows), int(columns.max()) + 1
+    features = torch.sparse_coo_tensor(torch.stack([nodes, columns]), values, shape, check_invariants=True).coalesce()
+    one_way = torch.tensor(pairs).T
+    edges = add_self_loops(torch.cat([one_way, one_way.flip(0)], 1), len(rows))
+    split = {
+        part: torch.tensor([node for node, row in enumerate(rows) if row[2] == part])
+        for part in ("train", "valid", "test")
+    }
+    return Citations(features, edges, torch.tensor([int(row[1]) for row in rows]), split)
+
+
+class UniformAttention(GraphAttention):
+    """Every neighbor has the same weight."""
+
+    def score_edges(self, nodes: Tensor, sources: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
+        return nodes.new_zeros(len(sources), self.heads)
+
+
+class NodeClassifier(nn.Module):
+    """The paper's two layers: 8 heads of width 8, concatenated; one head with a logit per class."""
+
+    def __init__(self, layer: type[GraphAttention], num_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.hidden = layer(num_features, 64, 8, dropout=0.6, weight_dropout=0.6)
+        self.output = layer(64, num_classes, 1, combine="average", dropout=0.6, weight_dropout=0.6)
+
+    def forward(self, graph: Citations) -> Tensor:
+        return self.output(F.elu(self.hidden(graph.features, graph.edges)), graph.edges)
+
+
+def train_classifier(graph: Citations, layer: type[GraphAttention], seed: int, max_epochs: int) -> tuple[float, int]:
+    """Test accuracy in percent at the epoch with the best validation loss and accuracy, and the number of epochs."""
+    torch.manual_seed(seed)
+    model = NodeClassifier(layer, graph.features.shape[1], int(graph.labels.max()) + 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-4)
+    best_loss, best_accuracy, test_accuracy, waited, epoch = float("inf"), 0.0, 0.0, 0, 0
+
+    def accuracy(logits: Tensor, part: str) -> float:
+        nodes = graph.split[part]
+        return float((logits[nodes].argmax(1) == graph.labels[nodes]).float().mean())
+
+    while waited < PATIENCE and epoch < max_epochs:
+        epoch += 1
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(graph)[graph.split["train"]], graph.labels[graph.split["train"]]).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            logits = model(graph)
+        loss = float(F.cross_entropy(logits[graph.split["valid"]], graph.labels[graph.split["valid"]]))
+        is_lower, is_higher = loss <= best_loss, accuracy(logits, "valid") >= best_accuracy
+        if is_lower and is_higher:
+            test_accuracy = accuracy(logits, "test")
+        best_loss, best_accuracy = min(loss, best_loss), max(accuracy(logits, "valid"), best_accuracy)
+        waited = 0 if is_lower or is_higher else waited + 1
+    return 100 * test_accuracy, epoch
+
+
+def compare_with_dense(num_graphs: int) -> float:
+    """The largest difference of a layer to the same layer on a matrix of all pairs of nodes, in float32."""
+    largest = 0.0
+    for seed in range(num_graphs):
+        torch.manual_seed(seed)
+        num_nodes = 2 + seed % 40
+        layer = GraphAttention(8, 12, 3, combine="average" if seed % 2 else "concat")
+        edges = add_self_loops(torch.randint(num_nodes, (2, 3 * num_nodes)).unique(dim=1), num_nodes)
+        features, is_edge = torch.randn(num_nodes, 8), torch.zeros(num_nodes, num_nodes, dtype=torch.bool)
+        is_edge[edges[1], edges[0]] = True
+        nodes = layer.project(features).unflatten(-1, (3, -1)).transpose(0, 1)  # [H, N, d]
+        target_part, source_part = (nodes @ part.unsqueeze(-1) for part in (layer.target_score, layer.source_score))
+        scores = F.leaky_relu(target_part + source_part.transpose(1, 2), 0.2).masked_fill(~is_edge, -torch.inf)
+        heads = scores.softmax(-1) @ nodes
+        reference = heads.mean(0) if layer.average else heads.transpose(0, 1).flatten(1)
+        largest = max(largest, float((layer(features, edges) - reference).abs().max().detach()))
+    return largest
+
+
+def measure_edges(num_edges: int) -> tuple[float, float]:
+    """Seconds and bytes per edge of a forward and backward pass, 8 heads of width 8, 10 edges per node.
+
+    The bytes are the growth of the process's peak memory, so call it with growing numbers of edges.
+    """
+    torch.manual_seed(0)
+    layer, num_nodes = GraphAttention(64, 64, 8), num_edges // 10
+    edges, features = torch.randint(num_nodes, (2, num_edges)), torch.randn(num_nodes, 64)
+    before, start = getrusage(RUSAGE_SELF).ru_maxrss, process_time()
+    layer(features, edges).sum().backward()
+    seconds, kilobytes = process_time() - start, getrusage(RUSAGE_SELF).ru_maxrss - before
+    return seconds / num_edges, 1024 * kilobytes / num_edges
+
+
+def compare_graphs(quick: bool) -> Iterator[Claim]:
+    """Accuracy on Cora and CiteSeer, the dense reference, the cost per edge."""
+    difference = compare_with_dense(200)
+    print(f"\n200 random graphs, sparse against dense in float32: largest difference {difference:.1e}")
+    yield "the layer equals a dense reference within 1e-6", float(difference <= 1e-6), 1.0
+    print("    edges  ns per edge  bytes per edge   (forward and backward, 8 heads of width 8, one thread)")
+    for num_edges in (100_000, 300_000 if quick else 1_000_000):
+        seconds, num_bytes = measure_edges(num_edges)
+        print(f"{num_edges:>9,} {1e9 * seconds:>12,.0f} {num_bytes:>15,.0f}", flush=True)
+    yield f"edges per kilobyte of memory at {num_edges:,} edges", 1000 / num_bytes, 0.5
+    for name, published in PUBLISHED.items():
+        graph = read_citations(name)
+        for layer in (GraphAttention, UniformAttention):
+            seeds = range(1 if quick else NUM_SEEDS)
+            results = []
+            for seed in seeds:
+                results.append(train_classifier(graph, layer, seed, QUICK_EPOCHS if quick else 100_000))
+                print(
+                    f"  {name} {layer.__name__} seed {seed}: {results[-1][0]:.1f}, {results[-1][1]} epochs", flush=True
+                )
+            accuracies = [accuracy for accuracy, _ in results]
+            mean, deviation = fmean(accuracies), pstdev(accuracies)
+            print(f"{name:>9} {layer.__name__:>16} {mean:.2f} +- {deviation:.2f}, published {published} +- 0.7")
+            if layer is GraphAttention:
+                yield f"mean accuracy on {name}", mean, 50.0 if quick else MIN_ACCURACY[name]
+
+
+PARTS = {
+    "metrics": (compare_metrics, ("nltk", "pycocoevalcap", "snowballstemmer")),
+    "graphs": (compare_graphs, ()),
+}
 
 
 def main() -> int:

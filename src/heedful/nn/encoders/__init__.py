@@ -1,7 +1,8 @@
 """Encoders: anything -> Memory."""
 
 from heedful.nn.encoders.bottleneck import Bottleneck
+from heedful.nn.encoders.graph import GraphAttention, GraphEncoder
 from heedful.nn.encoders.rnn import RecurrentEncoder
 from heedful.nn.encoders.transformer import TransformerEncoder
 
-__all__ = ["Bottleneck", "RecurrentEncoder", "TransformerEncoder"]
+__all__ = ["Bottleneck", "GraphAttention", "GraphEncoder", "RecurrentEncoder", "TransformerEncoder"]
