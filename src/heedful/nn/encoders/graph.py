@@ -108,7 +108,7 @@ class GraphAttention(nn.Module):
         values = self.project_features(features).unflatten(-1, (self.heads, -1))  # [N, H, d]
         scores = self.score_edges(values, sources, targets)
         weights = softmax_by_target(scores, targets, len(features))
-        messages = self.weight_dropout(weights).unsqueeze(-1) * self.dropout(values)[sources]  # [E, H, d]
+        messages = self.weight_dropout(weights).unsqueeze(-1) * values[sources]  # [E, H, d]
         context = sum_by_target(messages, targets, len(features))
         if silent:
             context = context.index_fill(1, torch.tensor(silent, device=context.device), 0.0)
