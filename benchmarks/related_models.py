@@ -3,18 +3,23 @@
 - metrics: METEOR (without synonyms, with stems) and NIST against NLTK, CIDEr against pycocoevalcap, on random corpora
 - graphs: the graph attention layer on Cora and CiteSeer, standard split and settings of the paper (Velickovic et al.
   2018), next to uniform weights; the difference to a dense reference; a random graph of a million edges
+- words: word2vec on Tatoeba against gensim with the same settings (skip-gram, one thread): Spearman's correlation on
+  WordSim353, SimLex-999 and, for Russian, RUSSE; Portuguese analogies (LX); words per second
 
     python benchmarks/related_models.py [--quick] [--only PART ...]
 
-HEEDFUL_DATA is the directory with planetoid. Needs `pip install nltk pycocoevalcap snowballstemmer`. A part is skipped
+HEEDFUL_DATA is the directory with planetoid, tatoeba-mono and
+word-similarity. Needs `pip install gensim nltk pycocoevalcap scipy snowballstemmer`. A part is skipped
 if one of its packages is missing. --quick: fewer corpora, edges and seeds.
 """
 
 import argparse
+import lzma
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice, product
 from random import Random
 from resource import RUSAGE_SELF, getrusage
 from statistics import fmean, pstdev
@@ -24,10 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.embeddings import WordVectors
+from heedful.embeddings.word2vec import WordOptions, split_words, train_vectors
 from heedful.metrics.score import MetricOptions, score, sentence_scores
 from heedful.nn.encoders import GraphAttention
 from heedful.nn.encoders.graph import add_self_loops
-from report import header, read_lines, skip, verdict
+from report import DATA, header, read_lines, skip, verdict
 
 Claim = tuple[str, float, float]
 MAX_DIFFERENCE = 1e-9  # of scores up to 1,000
@@ -235,25 +242,110 @@ def compare_graphs(quick: bool) -> Iterator[Claim]:
         seconds, num_bytes = measure_edges(num_edges)
         print(f"{num_edges:>9,} {1e9 * seconds:>12,.0f} {num_bytes:>15,.0f}", flush=True)
     yield f"edges per kilobyte of memory at {num_edges:,} edges", 1000 / num_bytes, 0.5
-    for name, published in PUBLISHED.items():
-        graph = read_citations(name)
-        for layer in (GraphAttention, UniformAttention):
-            seeds = range(1 if quick else NUM_SEEDS)
-            results = []
-            for seed in seeds:
-                results.append(train_classifier(graph, layer, seed, QUICK_EPOCHS if quick else 100_000))
-                print(
-                    f"  {name} {layer.__name__} seed {seed}: {results[-1][0]:.1f}, {results[-1][1]} epochs", flush=True
-                )
-            accuracies = [accuracy for accuracy, _ in results]
-            mean, deviation = fmean(accuracies), pstdev(accuracies)
-            print(f"{name:>9} {layer.__name__:>16} {mean:.2f} +- {deviation:.2f}, published {published} +- 0.7")
-            if layer is GraphAttention:
-                yield f"mean accuracy on {name}", mean, 50.0 if quick else MIN_ACCURACY[name]
+    graphs = {name: read_citations(name) for name in PUBLISHED}
+    for layer, name in product((GraphAttention, UniformAttention), graphs):
+        results = []
+        for seed in range(1 if quick else NUM_SEEDS):
+            results.append(train_classifier(graphs[name], layer, seed, QUICK_EPOCHS if quick else 100_000))
+            print(f"  {name} {layer.__name__} seed {seed}: {results[-1][0]:.1f}, {results[-1][1]} epochs", flush=True)
+        accuracies = [accuracy for accuracy, _ in results]
+        mean, deviation = fmean(accuracies), pstdev(accuracies)
+        print(f"{name:>9} {layer.__name__:>16} {mean:.2f} +- {deviation:.2f}, published {PUBLISHED[name]} +- 0.7")
+        if layer is GraphAttention:
+            yield f"mean accuracy on {name}", mean, 50.0 if quick else MIN_ACCURACY[name]
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+MAX_LOSS = 0.02  # of a correlation against gensim's
+MIN_SPEED = 0.5  # words per second, divided by gensim's
+SIMILARITY_SETS = {
+    "eng": {"WordSim353": ("wordsim353.tsv", "\t"), "SimLex-999": ("simlex999.txt", "\t")},
+    "rus": {"RUSSE HJ": ("russe-hj.csv", ",")},
+    "por": {},
+}
+ANALOGY_SETS = {"por": {"LX-4WAnalogies": "LX-4WAnalogies.txt.gz"}}
+
+
+def read_similarities(name: str, separator: str) -> list[tuple[str, str, float]]:
+    lines = (DATA / "word-similarity" / name).read_text(encoding="utf-8").splitlines()
+    rows = [line.split(separator) for line in lines if line and not line.startswith("#")]
+    return [(row[0].lower(), row[1].lower(), float(row[2])) for row in rows if row[2].replace(".", "").isdigit()]
+
+
+def correlate(vectors: WordVectors, pairs: list[tuple[str, str, float]]) -> tuple[float, int]:
+    """Spearman's correlation with human judgments, and the number of pairs of which both words have vectors."""
+    from scipy.stats import spearmanr  # type: ignore[import-untyped, unused-ignore]
+
+    known = [pair for pair in pairs if pair[0] in vectors.rows and pair[1] in vectors.rows]
+    cosines = [vectors.similarity(first, second) for first, second, _ in known]
+    return float(spearmanr(cosines, [judgment for _, _, judgment in known]).statistic), len(known)
+
+
+def complete_analogies(vectors: WordVectors, name: str) -> tuple[float, int]:
+    """The share of analogies whose first answer is right, and how many have vectors for all four words."""
+    rows = [line.lower().split() for line in read_lines(f"word-similarity/{name}") if not line.startswith(":")]
+    known = [row for row in rows if all(word in vectors.rows for word in row)]
+    right = sum(vectors.analogy(first, second, third, 1)[0][0] == fourth for first, second, third, fourth in known)
+    return right / len(known), len(known)
+
+
+def compare_words(quick: bool) -> Iterator[Claim]:
+    """heedful and gensim on the same words, one after the other."""
+    from gensim.models import Word2Vec
+
+    for language in ("eng",) if quick else ("eng", "rus", "por"):
+        with lzma.open(DATA / "tatoeba-mono" / f"{language}.txt.xz", "rt", encoding="utf-8") as stream:
+            lines = list(islice(stream, 40_000 if quick else None))
+        options = WordOptions(epochs=1 if quick else 5)
+        start = process_time()
+        ours = train_vectors(lambda lines=lines: lines, options)  # type: ignore[misc]
+        seconds = {"heedful": process_time() - start}
+        start = process_time()
+        sentences = [split_words(line) for line in lines]
+        model = Word2Vec(
+            sentences,
+            sg=1,
+            workers=1,
+            vector_size=options.width,
+            window=options.window,
+            negative=options.negatives,
+            sample=options.subsample,
+            min_count=options.min_count,
+            epochs=options.epochs,
+            seed=options.seed,
+        )
+        seconds["gensim"] = process_time() - start
+        tables = {"heedful": ours, "gensim": WordVectors(model.wv.index_to_key, model.wv.vectors)}
+        num_words = options.epochs * sum(map(len, sentences))
+        print(
+            f"\n{language}: {len(lines):,} lines, {len(ours.words):,} words in the vocabulary, {options.epochs} epochs"
+        )
+        for name, table in tables.items():
+            print(f"  {name:>8} {num_words / seconds[name]:>9,.0f} words per second of one core", flush=True)
+            assert set(table.words) == set(ours.words)
+        yield f"{language}: speed divided by gensim's", seconds["gensim"] / seconds["heedful"], MIN_SPEED
+        for title, (file, separator) in SIMILARITY_SETS[language].items():
+            pairs = read_similarities(file, separator)
+            results = {name: correlate(table, pairs) for name, table in tables.items()}
+            known = results["gensim"][1]
+            print(f"  {title} ({known} pairs): " + ", ".join(f"{name} {rho:.4f}" for name, (rho, _) in results.items()))
+            loss = results["gensim"][0] - results["heedful"][0]
+            yield f"{language} {title}: {MAX_LOSS} + heedful - gensim", MAX_LOSS - loss, -1.0 if quick else 0.0
+        for title, file in ANALOGY_SETS.get(language, {}).items():
+            shares = {name: complete_analogies(table, file) for name, table in tables.items()}
+            known = shares["gensim"][1]
+            print(
+                f"  {title} ({known} questions): "
+                + ", ".join(f"{key} {share:.4f}" for key, (share, _) in shares.items())
+            )
+            loss = shares["gensim"][0] - shares["heedful"][0]
+            yield f"{language} {title}: {MAX_LOSS} + heedful - gensim", MAX_LOSS - loss, 0.0
 
 
 PARTS = {
     "metrics": (compare_metrics, ("nltk", "pycocoevalcap", "snowballstemmer")),
+    "words": (compare_words, ("gensim", "scipy")),
     "graphs": (compare_graphs, ()),
 }
 
