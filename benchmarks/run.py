@@ -81,6 +81,8 @@ BENCHMARKS = (
               ("newstest", "ntrex")),
     Benchmark("confidence", "probabilities of chrF are calibrated, and 90 % bounds cover 88 to 92 % within the domain",
               (*TATOEBA, "newstest", "flores-bergamot", "debian-parallel"), ("sacrebleu",)),
+    Benchmark("related_models", "METEOR, NIST, CIDEr, graph attention and word vectors are as in other libraries",
+              ("planetoid", "tatoeba-mono", "word-similarity"), ("nltk", "pycocoevalcap", "gensim")),
     Benchmark("metrics", "scores equal those of sacreBLEU and published ones",
               ("wmt22-systems", "wmt17-ende-systems", "gold-alignments"), ("sacrebleu",)),
     Benchmark("alignment", "the head that training chooses aligns words better than the diagonal",

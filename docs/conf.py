@@ -10,7 +10,7 @@ author = "The heedful founders"
 copyright = "The heedful founders, Apache-2.0"  # the name is Sphinx's
 html_title = "heedful"
 
-extensions = ["myst_parser", "mathml", "reference", "languages", "plots", "curves"]
+extensions = ["myst_parser", "mathml", "reference", "languages", "plots", "curves", "formulas"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "_build", "**.ipynb_checkpoints"]

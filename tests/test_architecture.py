@@ -45,6 +45,7 @@ NEEDS_TORCH = (
     "build",
     "exporters.onnx",
     "data.batch",
+    "embeddings.word2vec",
     "engines.hugging_face",
     "engines.torch",
     "inspection.evidence",

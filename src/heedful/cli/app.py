@@ -27,6 +27,7 @@ from heedful.cli.renamed_options import renamed_option_message
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
+from heedful.cli.words import words_app
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
@@ -74,6 +75,7 @@ app = typer.Typer(
   heedful serve my-model             serve a model over HTTP, with a web page
   heedful export my-model            export to another format and verify it
   heedful import opus-mt-en-de       import a model to inspect or fine-tune it
+  heedful words corpus.txt           learn word vectors; find neighbors and analogies
   heedful info --markdown            list installed packages for a bug report
 """,
 )
@@ -91,6 +93,7 @@ app.command("inspect")(inspect)
 app.command("export")(export)
 app.command("serve")(serve)
 app.command("import")(import_model)
+app.add_typer(words_app, name="words")
 app.command("info")(info)
 
 

@@ -36,10 +36,13 @@ def evaluate(
     source: str | None = typer.Option(None, "--source", help="Source text; required if a model is scored."),
     metrics: list[str] = typer.Option(["bleu,chrf,ter"], "--metric", help=METRIC_HELP),
     tokenize: str = typer.Option(
-        "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+        "13a", "--tokenize", help="sacreBLEU tokenizer for all metrics of words: 13a, intl, char, zh, none, ..."
     ),
-    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
+    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER and METEOR always do)."),
     smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
+    stemmer: str | None = typer.Option(
+        None, "--stemmer", help="Language of the words, such as english: METEOR also matches words with equal stems."
+    ),
     samples: int = typer.Option(
         DEFAULT_SAMPLES, "--samples", help="Number of bootstrap resamplings for the intervals."
     ),
@@ -64,7 +67,7 @@ def evaluate(
       heedful evaluate my-model test.de --source test.en
       heedful evaluate my-language-model test.txt
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
+    names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth, stemmer))
     if gold is not None:
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
         return
@@ -120,6 +123,7 @@ def evaluate(
     more += ["--source", source] if model and source else []
     more += [*(["--tokenize", tokenize] if tokenize != "13a" else []), *(["--lowercase"] if lowercase else [])]
     more += ["--smooth", smooth] if smooth != "exp" else []
+    more += ["--stemmer", stemmer] if stemmer else []
     print_lines([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
 
 

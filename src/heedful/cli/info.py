@@ -21,6 +21,7 @@ PACKAGES = (
     Package("sentencepiece", None, "subwords"),
     Package("sacrebleu", None, "BLEU, chrF, TER"),
     Package("safetensors", None, "weights without pickle"),
+    Package("snowballstemmer", "stems", "stems for METEOR"),
     Package("polars", "corpus", "checking and filtering corpora"),
     Package("fastexcel", "xlsx", "reading .xlsx workbooks"),
     Package("torch", "train", "models, training, search"),

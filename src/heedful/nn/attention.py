@@ -482,7 +482,7 @@ class Attention(nn.Module):
         if recorded is not None:
             recorded = recorded.transform(lambda part: part.unsqueeze(1))
         if glance is not None and glance.silent:
-            _check_heads(glance.silent, 1)
+            check_heads(glance.silent, 1)
             context = torch.zeros_like(context)
         return Attended(context, state, recorded)
 
@@ -550,7 +550,7 @@ class _MultiHeadBase(nn.Module):
             glance=glance,
         )
         if glance is not None and glance.silent:
-            _check_heads(glance.silent, self.heads)
+            check_heads(glance.silent, self.heads)
             audible = torch.ones(self.heads, dtype=torch.bool, device=context.device)
             audible[list(glance.silent)] = False
             context = context * audible[:, None, None]
@@ -665,6 +665,6 @@ class SelfAttention(_MultiHeadBase):
         __call__ = forward
 
 
-def _check_heads(silent: tuple[int, ...], heads: int) -> None:
+def check_heads(silent: tuple[int, ...], heads: int) -> None:
     if unknown := [head for head in silent if not 0 <= head < heads]:
         raise ValueError(f"cannot silence head {unknown[0]} of an attention with {heads} heads (numbered from 0)")

@@ -1,9 +1,18 @@
 """Encoders: anything -> Memory."""
 
 from heedful.nn.encoders.bottleneck import Bottleneck
+from heedful.nn.encoders.graph import GraphAttention, GraphEncoder
 from heedful.nn.encoders.nothing import Nothing
 from heedful.nn.encoders.patches import Patches
 from heedful.nn.encoders.rnn import RecurrentEncoder
 from heedful.nn.encoders.transformer import TransformerEncoder
 
-__all__ = ["Bottleneck", "Nothing", "Patches", "RecurrentEncoder", "TransformerEncoder"]
+__all__ = [
+    "Bottleneck",
+    "GraphAttention",
+    "GraphEncoder",
+    "Nothing",
+    "Patches",
+    "RecurrentEncoder",
+    "TransformerEncoder",
+]
