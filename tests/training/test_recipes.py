@@ -14,8 +14,8 @@ from heedful.training.flat_settings import flatten
 from heedful.training.schedules import noam_peak
 
 RECIPES = (
-    "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample-gru", "sample", "transformer-base", "transformer-big",
-    "transformer-tiny",
+    "ctc", "gru-luong", "lstm-bahdanau", "lstm-hard", "rnn-bottleneck", "sample-gru", "sample", "transformer-base",
+    "transformer-big", "transformer-tiny",
 )  # fmt: skip
 SMALL = {
     "width": 16,

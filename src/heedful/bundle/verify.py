@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from heedful import config, samples
 from heedful.bundle.format import (
     CONFIG_FILE,
+    CTC_WEIGHT,
     EXPORT_FILE,
     FORMAT_VERSION,
     GENERATION_FILE,
@@ -207,7 +208,8 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
 def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that config.json fits the weights and does not describe a larger model."""
     model, aliases = description.model, tied_names(description.model)
-    for name, side in ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target")):
+    targets = (CTC_WEIGHT,) if isinstance(model.decoder, config.CTCSettings) else (TARGET_TABLE, OUTPUT_WEIGHT)
+    for name, side in ((source_table_name(model), "source"), *((name, "target") for name in targets)):
         expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
         if shape != expected:
             raise bundle_error(folder / WEIGHTS_FILE, f"{name} has shape {shape}, but {CONFIG_FILE} says {expected}")
@@ -232,6 +234,8 @@ def min_parameters(model: config.ModelSettings) -> int:
         if isinstance(part, config.TransformerSettings):
             heads = part.heads if part.combine == "average" else 1
             total += part.layers * width * (width * heads + part.feedforward_size)
+        elif isinstance(part, config.CTCSettings):
+            total += part.upsample * width**2 if part.upsample > 1 else 0
         else:
             total += part.width * width + part.layers * part.width**2 // 2  # each of two directions has half the width
     if isinstance(decoder, config.RecurrentDecoderSettings):

@@ -301,7 +301,7 @@ def model_name(translator: Translator) -> str:
 
 def describe_model(translator: Translator) -> str:
     model, count = translator.bundle.model, translator.bundle.description.parameters
-    parts = [f"{part.kind} {part.layers}" for part in (model.encoder, model.decoder)]
+    parts = [f"{part.kind} {getattr(part, 'layers', '')}".strip() for part in (model.encoder, model.decoder)]
     return f"{' + '.join(parts)}, width {model.width}, {count:,} weights"
 
 

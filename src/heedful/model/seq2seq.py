@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.model.ctc import ctc_batch_loss
 from heedful.model.latent import find_sampled, latent_loss
 from heedful.model.loss import Loss, chunked_loss
 from heedful.nn.contract import Decoder, Encoder
+from heedful.nn.decoders import CTCDecoder
 
 
 class Seq2Seq(nn.Module):
@@ -22,8 +24,8 @@ class Seq2Seq(nn.Module):
         self, encoder: Encoder, decoder: Decoder, *, label_smoothing: float = 0.0, r_drop: float = 0.0
     ) -> None:
         super().__init__()
-        if r_drop and find_sampled(decoder) is not None:
-            raise ValueError("r_drop needs the same loss for both passes: use it without sampled attention")
+        if r_drop and (isinstance(decoder, CTCDecoder) or find_sampled(decoder) is not None):
+            raise ValueError("r_drop needs the cross-entropy of tokens: use it without CTC and sampled attention")
         self.encoder = encoder
         self.decoder = decoder
         self.label_smoothing, self.r_drop = label_smoothing, r_drop
@@ -33,6 +35,8 @@ class Seq2Seq(nn.Module):
         label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
         batch = batch.repeat_rows() if r_drop else batch
         memory = self.encoder(*batch.source)
+        if isinstance(self.decoder, CTCDecoder):
+            return ctc_batch_loss(self.decoder, memory, batch)
         sampled = find_sampled(self.decoder) if self.training else None
         if sampled is not None:
             return latent_loss(self.decoder, sampled, memory, batch, label_smoothing)
