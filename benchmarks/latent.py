@@ -103,7 +103,9 @@ def long_input() -> tuple[bool, float]:
         (gradient,) = torch.autograd.grad(loss.sum(), logits)
         seconds.append(time.process_time() - started)
     expected = ctc_loss(logits.log_softmax(-1), *arguments)
-    agrees = torch.allclose(loss, expected, rtol=1e-5) and bool(gradient.isfinite().all()) and float(loss.detach()) > 5000
+    agrees = (
+        torch.allclose(loss, expected, rtol=1e-5) and bool(gradient.isfinite().all()) and float(loss.detach()) > 5000
+    )
     x, y = torch.tensor(sizes).double().log(), torch.tensor(seconds).double().log()
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
     return agrees, slope
@@ -165,7 +167,11 @@ def main() -> int:
             ("loss and gradient of 5,000 slots are finite and equal PyTorch's", float(agrees), 1.0),
             ("1.3 less the slope of time over slots", MAX_SLOPE - slope, 0.0),
             ("4 less the largest standard error of REINFORCE", MAX_STANDARD_ERRORS - largest, 0.0),
-            ("variance without the baseline over that with it", variances["no baseline"] / variances["moving baseline"], 2),
+            (
+                "variance without the baseline over that with it",
+                variances["no baseline"] / variances["moving baseline"],
+                2,
+            ),
         ]
     )
 
