@@ -56,6 +56,7 @@ MULTI30K, TATOEBA = ("multi30k",), ("tatoeba-eng-por", "tatoeba-eng-rus")
 BENCHMARKS = (
     Benchmark("laws", "every law holds for every combination of encoder, decoder, score, normalizer and search"),
     Benchmark("learn", "models learn to copy, reverse and sort: 99 % of unseen sequences exact"),
+    Benchmark("latent", "CTC and sampled attention equal the enumeration of all alignments; a baseline helps"),
     Benchmark("loss_memory", "the loss over 256,000 words needs under 1 GiB", linux_only=True),
     Benchmark("step", "a training step is as fast as hand-written PyTorch, and faster than nn.Transformer"),
     Benchmark("decode", "decoding is at least twice as fast as Hugging Face, and nearly as fast as a bare loop"),

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 HELPERS = ("bare", "kneser_ney", "report", "run", "serving", "source_data")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in HELPERS)
-FOLDERS = [BENCHMARKS, ROOT / "tests", ROOT / "tests" / "exporters", ROOT / "tests" / "importers"]
-OURS = ("heedful", "support", "test_bundle", "test_export", "test_imports", "peers", *SCRIPTS, *HELPERS)
+FOLDERS = [BENCHMARKS, *(ROOT / "tests" / part for part in ("", "exporters", "importers", "model", "nn"))]
+TESTS = ("test_bundle", "test_ctc", "test_export", "test_imports", "test_latent")
+OURS = ("heedful", "support", *TESTS, "peers", *SCRIPTS, *HELPERS)
 
 
 class Parsed(Exception):

@@ -22,7 +22,7 @@ from heedful.nn.attention import (
     Sampled,
 )
 from heedful.nn.cells import CELLS, RESETS
-from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
+from heedful.nn.decoders import CTCDecoder, RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.encoders import Nothing, Patches, RecurrentEncoder, TransformerEncoder
 from heedful.nn.encoders.patches import STEMS, PatchEmbed
@@ -51,7 +51,7 @@ TABLES = [
 
 
 # What follows from something else, or is made of a part of the section
-NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention"}
+NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention", "bos", "eos"}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,7 @@ NOT_SETTINGS = {"embed", "output", "memory_width", "self", "options", "attention
         (config.NothingSettings, (Nothing,)),
         (config.PatchesSettings, (Patches, TransformerLayerOptions)),
         (config.SampledSettings, (Sampled,)),
+        (config.CTCSettings, (CTCDecoder,)),
     ],
 )
 def test_keys_are_parameters_with_the_same_defaults(section, classes):

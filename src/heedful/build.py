@@ -19,11 +19,12 @@ from torch import nn  # noqa: E402  # after the check that it is installed
 from heedful.model.seq2seq import Seq2Seq  # noqa: E402
 from heedful.nn import contract  # noqa: E402
 from heedful.nn.attention import Attention, MultiHead, Normalizer, Sampled, make_score  # noqa: E402
-from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder  # noqa: E402
+from heedful.nn.decoders import CTCDecoder, RecurrentDecoder, TransformerDecoder  # noqa: E402
 from heedful.nn.encoders import Bottleneck, Nothing, Patches, RecurrentEncoder, TransformerEncoder  # noqa: E402
 from heedful.nn.encoders.patches import PatchEmbed, PatchGrid  # noqa: E402
 from heedful.nn.layers import Embed, TransformerLayerOptions, initialize, make_head_score, output_layer  # noqa: E402
 from heedful.nn.positions import POSITIONS  # noqa: E402
+from heedful.text.tokenizer import BOS, EOS  # noqa: E402
 
 
 def build(
@@ -157,6 +158,10 @@ def recurrent_decoder(
     return RecurrentDecoder(embed, output, width, memory_width, attention_module, **options)
 
 
+def ctc_decoder(_: Embed, output: nn.Linear, memory_width: int, *, upsample: int) -> CTCDecoder:
+    return CTCDecoder(output, memory_width, upsample=upsample, bos=BOS, eos=EOS)
+
+
 def build_attention(section: config.AttentionSettings, width: int, memory_width: int) -> Attention | MultiHead:
     """The attention of a recurrent decoder: one distribution over the annotation vectors, or several heads."""
     normalizer: str | Normalizer = section.normalizer
@@ -194,4 +199,5 @@ ENCODERS = {
 DECODERS = {
     "transformer": Component(config.TransformerSettings, transformer_decoder),
     "recurrent": Component(config.RecurrentDecoderSettings, recurrent_decoder),
+    "ctc": Component(config.CTCSettings, ctc_decoder),
 }

@@ -16,8 +16,8 @@ from heedful.training.schedules import noam_peak
 from support.picture_runs import write_pictures
 
 RECIPES = (
-    "captions-lstm", "captions-transformer", "gru-luong", "lm-lstm", "lm-transformer", "lstm-bahdanau",
-    "rnn-bottleneck", "sample-gru", "sample", "transformer-base", "transformer-big", "transformer-tiny",
+    "captions-lstm", "captions-transformer", "ctc", "gru-luong", "lm-lstm", "lm-transformer", "lstm-bahdanau",
+    "lstm-hard", "rnn-bottleneck", "sample-gru", "sample", "transformer-base", "transformer-big", "transformer-tiny",
 )  # fmt: skip
 SMALL = {
     "width": 16,

@@ -34,6 +34,7 @@ MAX_HEADER_BYTES = 10_000_000  # of the weights; a tensor takes about a hundred
 MAX_POSITION_NUMBERS = 1 << 28  # in a position table, which is not stored
 TOKEN_IDS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 TARGET_TABLE, OUTPUT_WEIGHT = "decoder.embed.table.weight", "decoder.plain_projection.weight"
+CTC_WEIGHT = "decoder.output.weight"  # a CTC decoder has no table
 
 Array = NDArray[Any]
 Side = Annotated[str, Field(pattern=r"^(source|target)$")]

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from heedful import config, samples
 from heedful.bundle.format import (
     CONFIG_FILE,
+    CTC_WEIGHT,
     EXPORT_FILE,
     FORMAT_VERSION,
     GENERATION_FILE,
@@ -207,7 +208,8 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
 def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that config.json fits the weights and does not describe a larger model."""
     model, aliases = description.model, tied_names(description.model)
-    tables = ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target"))
+    targets = (CTC_WEIGHT,) if isinstance(model.decoder, config.CTCSettings) else (TARGET_TABLE, OUTPUT_WEIGHT)
+    tables = ((source_table_name(model), "source"), *((name, "target") for name in targets))
     for name, side in ((name, side) for name, side in tables if name is not None):
         if side not in description.vocabulary:
             raise bundle_error(
@@ -241,6 +243,8 @@ def min_parameters(model: config.ModelSettings, input: config.InputSettings) -> 
         if isinstance(part, config.TransformerSettings | config.PatchesSettings):
             heads = part.heads if part.combine == "average" else 1
             total += part.layers * width * (width * heads + part.feedforward_size)
+        elif isinstance(part, config.CTCSettings):
+            total += part.upsample * width**2 if part.upsample > 1 else 0
         else:
             total += part.width * width + part.layers * part.width**2 // 2  # each of two directions has half the width
     if isinstance(decoder, config.RecurrentDecoderSettings):

@@ -297,6 +297,13 @@ class RecurrentDecoderSettings(Section):
     attention: AttentionSettings | None = None
 
 
+class CTCSettings(Section):
+    """Labels for every slot of the encoder, for targets that follow the source in order (CTC)."""
+
+    kind: Literal["ctc"]
+    upsample: PositiveInt = 1  # slots per slot of the encoder, where targets are longer than sources
+
+
 class ModelSettings(Section):
     """The encoder, the decoder and their embeddings."""
 
@@ -311,7 +318,13 @@ class ModelSettings(Section):
     encoder: Annotated[
         TransformerSettings | RecurrentSettings | NothingSettings | PatchesSettings, Field(discriminator="kind")
     ]
-    decoder: Annotated[TransformerSettings | RecurrentDecoderSettings, Field(discriminator="kind")]
+    decoder: Annotated[TransformerSettings | RecurrentDecoderSettings | CTCSettings, Field(discriminator="kind")]
+
+    @model_validator(mode="after")
+    def _check_ctc(self) -> Self:
+        if isinstance(self.decoder, CTCSettings) and self.tie_embeddings != "none":
+            raise ValueError('a CTC decoder has no target embeddings: set tie_embeddings = "none"')
+        return self
 
 
 class TrainSettings(Section):

@@ -1,6 +1,6 @@
 """The PyTorch engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import Any
@@ -25,12 +25,14 @@ from heedful.errors import HeedfulError
 from heedful.model.ensemble import make_ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
-from heedful.search import Beam, DecodingLimits, Greedy, Sample
+from heedful.nn.decoders import CTCDecoder
+from heedful.search import Beam, BestPath, DecodingLimits, Greedy, PrefixBeam, Sample
 from heedful.search.filters import SuppressSequences
 from heedful.text.tokenizer import BOS, EOS, PAD
-from heedful.types import Hypothesis
+from heedful.types import Hypothesis, SearchResult
 
 CPU = torch.device("cpu")
+Search = Callable[..., list[SearchResult]]
 
 
 class TorchEngine:
@@ -59,7 +61,9 @@ class TorchEngine:
             filters=(SuppressSequences(options.suppress_sequences),) if options.suppress_sequences else (),
         )
         search = make_search(options, tuple(source.index for source in sources))
-        search_results = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
+        searches_slots = isinstance(self.model.decoder, CTCDecoder) and not (limits.prefix or limits.filters)
+        run_search = search_slots(search) if searches_slots else search
+        search_results = run_search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
         results = [
             sort_by_score([to_engine_result(hypothesis, len(source.row)) for hypothesis in result.hypotheses])
             for result, source in zip(search_results, sources, strict=True)
@@ -136,6 +140,13 @@ def make_search(options: SearchOptions, indices: tuple[int, ...] | None = None) 
         return Greedy()
     size = max(options.beam, options.num_best)
     return Beam(size, options.num_best, options.length_rule, options.length_penalty, options.stopping)
+
+
+def search_slots(search: Greedy | Sample | Beam) -> Search:
+    """The search over the slots of a CTC model that is the counterpart of this one; sampling has none."""
+    if isinstance(search, Beam):
+        return PrefixBeam(search.size, search.num_best)
+    return search if isinstance(search, Sample) else BestPath()
 
 
 def to_engine_result(hypothesis: Hypothesis, slots: int) -> EngineResult:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from heedful import config
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
 from heedful.config import TextInputSettings
@@ -49,12 +50,24 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:
         raise HeedfulError(
             "an ONNX graph is limited to 2 GB, but this model is larger: use heedful export --to ctranslate2"
         )
+    require_exportable(bundle.model)
     sizes, input_settings = bundle.description.vocabulary, bundle.description.input
     model = build(bundle.model, sizes.get("source"), sizes["target"], input=input_settings)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     for name, graph in trace_graphs(model.eval(), make_input(input_settings)).items():
         (folder / name).write_bytes(graph)
+
+
+def require_exportable(model: config.ModelSettings) -> None:
+    """Raise an error for models that are not a graph of ONNX operators."""
+    if isinstance(model.decoder, config.CTCSettings):
+        raise HeedfulError("CTC models cannot be exported to ONNX: serve the model directory itself, with PyTorch")
+    if getattr(model.encoder, "reset", "after") == "before":
+        raise HeedfulError(
+            'an encoder with reset = "before" is a loop that ONNX graphs cannot contain: '
+            "serve the model directory itself, with PyTorch"
+        )
 
 
 class Example(NamedTuple):

@@ -26,6 +26,8 @@ def require_standard_transformer(
     """The settings of encoder and decoder; raise an error if the model is not a standard Transformer."""
     require_text_source(model, engine)
     encoder, decoder = model.encoder, model.decoder
+    if isinstance(decoder, config.CTCSettings):
+        raise HeedfulError(f"{engine} does not support CTC models: serve the model directory itself, with PyTorch")
     if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
         raise HeedfulError(f"{engine} does not support recurrent models: use heedful export --to onnx")
     for part in (encoder, decoder):

@@ -27,6 +27,7 @@ from heedful.nn.attention import (
     hard,
 )
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
+from heedful.nn.decoders import CTCDecoder
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.search.filters import Filter
 from heedful.search.stopping import LENGTH_RULES
@@ -294,6 +295,7 @@ def measure_importance(
             for layer in range(array.shape[0])
         )
         for place, array in weights.items()
+        if place != "cross" or not isinstance(model.decoder, CTCDecoder)  # its map is a posterior, not a head
     }
 
 

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.model.ctc import ctc_batch_loss
 from heedful.model.latent import find_sampled, latent_loss
 from heedful.model.loss import Loss, chunked_loss, uncovered_attention
 from heedful.nn.contract import Decoder, Encoder, Look
+from heedful.nn.decoders import CTCDecoder
 
 
 class Seq2Seq(nn.Module):
@@ -29,10 +31,11 @@ class Seq2Seq(nn.Module):
         coverage_penalty: float = 0.0,
     ) -> None:
         super().__init__()
-        if r_drop and find_sampled(decoder) is not None:
-            raise ValueError("r_drop needs the same loss for both passes: use it without sampled attention")
-        if coverage_penalty and find_sampled(decoder) is not None:
-            raise ValueError("coverage_penalty needs the weights of soft attention: use it without sampled attention")
+        is_special = isinstance(decoder, CTCDecoder) or find_sampled(decoder) is not None
+        if r_drop and is_special:
+            raise ValueError("r_drop needs the cross-entropy of tokens: use it without CTC and sampled attention")
+        if coverage_penalty and is_special:
+            raise ValueError("coverage_penalty needs soft attention: use it without CTC and sampled attention")
         self.encoder = encoder
         self.decoder = decoder
         self.label_smoothing, self.r_drop, self.coverage_penalty = label_smoothing, r_drop, coverage_penalty
@@ -45,6 +48,8 @@ class Seq2Seq(nn.Module):
         label_smoothing, r_drop = (self.label_smoothing, self.r_drop) if self.training else (0.0, 0.0)
         batch = batch.repeat_rows() if r_drop else batch
         memory = self.encoder(*batch.source)
+        if isinstance(self.decoder, CTCDecoder):
+            return ctc_batch_loss(self.decoder, memory, batch)
         sampled = find_sampled(self.decoder) if self.training else None
         if sampled is not None:
             return latent_loss(self.decoder, sampled, memory, batch, label_smoothing)
