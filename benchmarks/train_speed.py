@@ -122,7 +122,7 @@ def loop_against_bare(
         bare = BareLoop(size, vocabulary, precision)
         for turn in range(rounds + 1):
             steps_ahead = range(trainer.state.step, trainer.state.step + steps)
-            batches = [load_batch(data.corpora, *trainer.plan.batch(step)) for step in steps_ahead]
+            batches = [data.load_batch(*trainer.plan.batch(step)) for step in steps_ahead]
             tokens = sum(len(batch.targets) for batch in batches)
 
             def whole() -> None:

@@ -39,7 +39,7 @@ def describe_pictures(
                 reporter.warn(str(error))
                 num_failed += 1
         readable = [picture for picture in pictures if picture is not None]
-        translations = translator.stream([readable], options, reporter.report_segments)  # type: ignore[list-item]
+        translations = translator.stream([readable], options, reporter.report_segments)
         for path, picture in zip(window, pictures, strict=True):
             if picture is None:
                 write_line("")

@@ -176,7 +176,7 @@ def open_corpus(paths: Sequence[str]) -> Callable[[], Iterable[str]]:
 
 def make_progress_printer() -> "Callable[[WordsProgress], None]":
     """A function that prints the progress every few seconds."""
-    from heedful.cli.translate import ProgressReporter
+    from heedful.cli.streams import ProgressReporter
 
     reporter = ProgressReporter()
 
