@@ -3,8 +3,9 @@
     python benchmarks/latent.py [--quick]
 
 CTC: the sum over all paths, PyTorch's loss and gradients, the worked value of the lecture, prefix beam search against
-every label sequence, 5,000 slots without underflow, and a cost that is linear in the number of slots. Sampled attention:
-the mean of the REINFORCE draws against the exact gradient by enumeration, and its variance with and without a baseline.
+every label sequence, 5,000 slots without underflow, and a cost that is linear in the number of slots. Sampled
+attention: the mean of the REINFORCE draws against the exact gradient by enumeration, and its variance with and without
+a baseline.
 """
 
 import argparse
@@ -19,8 +20,7 @@ from torch import nn
 
 from report import header, verdict
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "model"), str(TESTS / "nn")]
+sys.path.extend(str(Path(__file__).resolve().parents[1] / "tests" / part) for part in ("", "model", "nn"))
 
 from test_ctc import paths_of, random_case, row
 from test_latent import enumerate_slots, make_batch, make_model, trained

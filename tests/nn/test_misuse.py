@@ -42,7 +42,7 @@ def recurrent(**options):
         (lambda: MultiHead(8, 2, 8, combine="sum"), "combine 'sum' is unknown; choose from concat, average"),
         (
             lambda: SelfAttention(8, 2, score=ContentLocation(4, 4)),
-            "content_location and gaussian are for recurrent decod",
+            "content_location and gaussian are for recurrent",
         ),
         (lambda: SelfAttention(8, 2, normalizer="sampled"), "sampled attention is for recurrent decoders"),
         (lambda: GaussianWindow(4, 4)(torch.zeros(1, 4), torch.zeros(3, 4)), "centers of the previous step"),
