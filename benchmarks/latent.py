@@ -3,8 +3,9 @@
     python benchmarks/latent.py [--quick]
 
 CTC: the sum over all paths, PyTorch's loss and gradients, the worked value of the lecture, prefix beam search against
-every label sequence, 5,000 slots without underflow, and a cost that is linear in the number of slots. Sampling:
-the mean of the REINFORCE draws against the exact gradient by enumeration, and its variance with and without a baseline.
+every label sequence, 5,000 slots without underflow, and a cost that is linear in the number of slots. Sampled
+attention: the mean of the REINFORCE draws against the exact gradient by enumeration, and its variance with and without
+a baseline.
 """
 
 import argparse
@@ -19,18 +20,17 @@ from torch import nn
 
 from report import header, verdict
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "model"), str(TESTS / "nn")]
+sys.path.extend(str(Path(__file__).resolve().parents[1] / "tests" / part) for part in ("", "model", "nn"))
 
-from test_ctc import paths_of, random_case, row  # noqa: E402
-from test_latent import enumerate_slots, make_batch, make_model, trained  # noqa: E402
+from test_ctc import paths_of, random_case, row
+from test_latent import enumerate_slots, make_batch, make_model, trained
 
-from heedful.model.latent import find_sampled, reinforce_loss  # noqa: E402
-from heedful.nn.attention import Sampled  # noqa: E402
-from heedful.nn.contract import Memory  # noqa: E402
-from heedful.nn.ctc import count_required_slots, ctc_loss, explicit_ctc_loss, forward_backward  # noqa: E402
-from heedful.nn.decoders import CTCDecoder  # noqa: E402
-from heedful.search import DecodingLimits, PrefixBeam  # noqa: E402
+from heedful.model.latent import find_sampled, reinforce_loss
+from heedful.nn.attention import Sampled
+from heedful.nn.contract import Memory
+from heedful.nn.ctc import count_required_slots, ctc_loss, explicit_ctc_loss, forward_backward
+from heedful.nn.decoders import CTCDecoder
+from heedful.search import DecodingLimits, PrefixBeam
 
 MAX_STANDARD_ERRORS = 4.0
 MAX_SLOPE = 1.3  # of the logarithm of the time over that of the slots

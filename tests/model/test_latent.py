@@ -92,6 +92,7 @@ def test_the_mean_of_the_draws_is_the_exact_gradient(query_from):
     assert float(errors.max()) < 5  # of several hundred weights
     assert float((errors > 3).double().mean()) < 0.02
     assert float(expected.abs().max()) > 0.1
+    assert float(loss.smoothed.detach()) == pytest.approx(float(loss.nll))  # what is reported is the likelihood
     assert float(sampled.baseline.detach()) == pytest.approx(
         float((log_p.exp() * log_likelihood).sum().detach()) / 2, abs=0.2
     )

@@ -73,7 +73,8 @@ def reinforce_loss(decoder: Decoder, sampled: Sampled, memory: Memory, batch: Ba
         sampled.baseline.lerp_(
             (log_likelihood.sum() / lengths.sum()).to(sampled.baseline), 1.0 - sampled.baseline_decay
         )
-    return Loss(smoothed.sum() - objective, nll.sum(), len(nll))
+    # The objective gives a gradient only: its value is not a loss, and would change the sign of what is reported.
+    return Loss(smoothed.sum() - (objective - objective.detach()), nll.sum(), len(nll))
 
 
 def marginal_loss(decoder: RecurrentDecoder, memory: Memory, batch: Batch) -> Loss:

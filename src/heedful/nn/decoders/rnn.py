@@ -103,6 +103,10 @@ class RecurrentDecoder(nn.Module):
         self.runs_all_at_once = not (self.attends_first or input_feeding or has_state)
         normalizer = None if attention is None else attention.normalizer
         is_marginal = isinstance(normalizer, Sampled) and normalizer.estimator == "marginal"
+        if is_marginal and gated_context:
+            raise ValueError(
+                "the estimator 'marginal' needs a context that only the readout reads: set no gated_context"
+            )
         if is_marginal and not (self.runs_all_at_once and isinstance(attention, Attention)):
             raise ValueError(
                 "the estimator 'marginal' needs a context that only the readout reads, of one head: set "
