@@ -15,7 +15,7 @@ from heedful.nn.encoders import TransformerEncoder
 from heedful.nn.layers import Embed, TransformerLayerOptions, output_layer
 from heedful.nn.positions import Sinusoidal
 from support.timeouts import PATIENCE
-from support.zoo import ENCODER_CASES, RECURRENT_CASES, Case
+from support.zoo import ENCODER_CASES, RECURRENT_CASES, Case, batch_for
 
 HERE = Path(__file__).parent
 WORKER = HERE / "support" / "fsdp_worker.py"
@@ -70,7 +70,7 @@ def test_three_billion_parameters_build_on_the_meta_device_and_take_a_step_there
 def test_every_encoder_runs_on_the_meta_device(encoder):
     """A tensor made on the wrong device fails here, without a GPU."""
     model = Case(encoder, "transformer-pre-sinusoidal", "concat", "additive", "soft", "greedy").model().to("meta")
-    model(on_meta()).smoothed.backward()
+    model(batch_for(model.encoder, [([5] * 4, [6] * 7), ([5] * 3, [6] * 3)]).to("meta")).smoothed.backward()
 
 
 @pytest.mark.parametrize("kind", RECURRENT_CASES)

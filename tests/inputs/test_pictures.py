@@ -20,6 +20,7 @@ from heedful.inputs.pictures import (
     MAX_PIXELS,
     PictureError,
     augment,
+    decode_picture,
     from_patches,
     patch_boxes,
     picture_png,
@@ -135,6 +136,18 @@ def test_orientation_of_exif_is_applied(kind, orientation):
     options = {"WEBP": {"lossless": True}, "JPEG": {"quality": 100}}.get(kind, {})
     picture = read_picture(save(stored, kind, exif=exif, **options), 16, 24)
     assert np.abs(picture.astype(int) - upright).max() <= 2
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_the_size_is_that_of_the_upright_picture_before_it_is_scaled(kind):
+    exif = Image.Exif()
+    for orientation, size in ((1, (300, 600)), (6, (600, 300))):
+        exif[0x0112] = orientation
+        picture = decode_picture(save(Image.fromarray(random_picture(300, 600)), kind, exif=exif), 20, 20)
+        assert picture.size == size
+        assert picture.scaled_size == (size[0] // 30, size[1] // 30)
+        assert not picture.is_one_color
+    assert decode_picture(save(Image.new("RGB", (300, 600), "green"), kind), 20, 20).is_one_color
 
 
 def test_a_damaged_exif_block_does_not_matter():
@@ -370,3 +383,13 @@ def test_a_gray_picture_stays_gray_and_black_stays_black(seed):
     assert np.ptp(gray) == 0
     assert 50 <= gray.min() <= 150
     assert not augment(np.zeros((8, 8, 3), np.uint8), generator, options).any()
+
+
+def test_too_many_chunks_or_segments_are_rejected_at_once():
+    for kind, block in (("PNG", b"\0\0\0\0tEXt" + zlib.crc32(b"tEXt").to_bytes(4, "big")), ("JPEG", b"\xff\xfe\0\2")):
+        stream = io.BytesIO()
+        Image.new("RGB", (8, 8), "red").save(stream, kind)
+        content, start = stream.getvalue(), 33 if kind == "PNG" else 2  # after the header
+        assert read_picture(content[:start] + 100 * block + content[start:], 8, 8).shape == (8, 8, 3)
+        with pytest.raises(PictureError, match="more than 20,000"):
+            read_picture(content[:start] + 1_000_000 * block + content[start:], 8, 8)

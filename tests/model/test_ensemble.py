@@ -20,7 +20,16 @@ READS = next(name for name in ENCODER_CASES if name.startswith("transformer"))
 LSTM = Case("lstm-bi-1", RECURRENT, "single", "additive", "soft", "beam-wide")
 GRU = Case("gru-uni-1", RECURRENT, "single", "dot", "soft", "greedy")
 SELF = Case(READS, TRANSFORMER, "concat", "scaled_dot", "soft", "beam-enough-power")
-MEMBERS = {"alike": (SELF, replace(SELF, search="greedy")), "unlike": (SELF, LSTM), "three": (LSTM, GRU, SELF)}
+MEMBERS = {
+    "alike": (SELF, replace(SELF, search="greedy")),
+    "unlike": (SELF, LSTM),
+    "three": (LSTM, GRU, SELF),
+    "pictures": (replace(SELF, encoder="patches-convolution-1"), replace(LSTM, encoder="patches-linear-0")),
+    "language models": (
+        replace(SELF, encoder="nothing"),
+        Case("nothing", RECURRENT, "none", "dot", "soft", "greedy"),
+    ),
+}
 
 
 @pytest.mark.parametrize("members", MEMBERS.values(), ids=MEMBERS)

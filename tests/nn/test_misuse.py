@@ -19,11 +19,12 @@ from heedful.nn.attention import (
 )
 from heedful.nn.contract import Look, Memory, last_slot, select
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
-from heedful.nn.encoders import RecurrentEncoder
+from heedful.nn.encoders import Nothing, RecurrentEncoder
+from heedful.nn.encoders.patches import PatchEmbed
 from heedful.nn.layers import Embed, Residual, TransformerLayerOptions, output_layer
 from heedful.nn.positions import Fixed, Learned, Sinusoidal
 from heedful.search import Beam, DecodingLimits, Greedy
-from support.zoo import Case
+from support.zoo import GRID, Case
 
 
 def recurrent(**options):
@@ -50,6 +51,13 @@ def recurrent(**options):
             lambda: recurrent(bridge=False, memory_width=6),
             "the memory .width 6. and the state .width 8. must have the same width",
         ),
+        (lambda: recurrent(gated_context=True), "gated_context needs attention, because it scales the context"),
+        (lambda: PatchEmbed(GRID, 8, stem="square"), "stem 'square' is unknown; choose from convolution, linear"),
+        (
+            lambda: PatchEmbed(GRID, 8)(torch.zeros(1, 5, 12)),
+            "6 patches with 12 numbers each, but the picture has 5 with 12: scale it to 4 x 6 pixels",
+        ),
+        (lambda: Nothing()(torch.ones(1, 2).long(), torch.ones(1, 2).bool()), "no source, but this one has 2 tokens"),
         (lambda: Sinusoidal(5, 7), "even width, got 7"),
         (lambda: Learned(5, 8)(3, offset=4), "position 7 is past the table of 5 positions.*max_positions >= 7"),
         (lambda: Fixed(5, 8, torch.zeros(4, 8)), r"shape \(4, 8\), expected \(5, 8\)"),

@@ -122,6 +122,23 @@ def test_decoder_layer_is_nn_transformer_decoder_layer(dtype, mask, norm):
     close(found, expected)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_decoder_layer_without_memory_is_a_masked_nn_transformer_encoder_layer(dtype, norm):
+    theirs = shake(nn.TransformerEncoderLayer(D, H, INNER, 0.0, batch_first=True, norm_first=norm == "pre")).eval()
+    mine = DecoderLayer(D, 0, options(norm=norm)).eval()
+    copy_self(mine.attention, theirs.self_attn)
+    mine.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
+    mine.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
+    mine.around_attention.norm.load_state_dict(theirs.norm1.state_dict())
+    mine.around_feed_forward.norm.load_state_dict(theirs.norm2.state_dict())
+    x = torch.randn(B, T, D)
+    assert mine.prepare(Memory(torch.zeros(B, 0, 0), torch.zeros(B, 0, dtype=torch.bool))) is None
+    plain, _, (self_map, cross_map) = mine(x, None, None)
+    close(plain, theirs(x, src_mask=nn.Transformer.generate_square_subsequent_mask(T, dtype=dtype), is_causal=True))
+    assert self_map is None
+    assert cross_map is None
+
+
 @pytest.mark.parametrize(("cell", "two", "layers"), list(itertools.product(CELLS, (False, True), (1, 2, 3))), ids=str)
 def test_recurrent_encoder_is_a_plain_rnn_on_each_sentence(dtype, mask, cell, two, layers):
     mine = RecurrentEncoder(Embed(nn.Embedding(9, 5)), 8, cell=cell, bidirectional=two, layers=layers)

@@ -7,12 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import RECORDS, Look, Maps, Memory, State, select
 from heedful.search import DecodingLimits, Greedy, Sample
 from heedful.types import FATES, Hypothesis, SearchResult
-from support.zoo import BOS, EOS, PAD, SEARCH_CASES, Case, V
+from support.zoo import BOS, EOS, SEARCH_CASES, Case, V, source_tensors
 
 SOURCE = [[5, 3, 9, 4, 2], [7, 8, 2], [6, 2]]
 TARGET = torch.tensor([[1, 4, 9, 3, 5], [1, 8, 8, 2, 6], [1, 3, 7, 10, 4]])
@@ -25,7 +24,7 @@ def close(one: Tensor, other: Tensor, *, within: float = 1e-10) -> None:
 
 
 def read(model: Seq2Seq, rows: list[list[int]] = SOURCE, *, look: Look | None = None) -> Memory:
-    return model.encoder(*pad_rows(rows, PAD), look=look)
+    return model.encoder(*source_tensors(model.encoder, rows), look=look)
 
 
 def step_by_step_is_all_at_once(model: Seq2Seq) -> None:
@@ -51,14 +50,10 @@ def future_tokens_change_nothing(model: Seq2Seq) -> None:
 
 
 def padding_changes_nothing(model: Seq2Seq) -> None:
-    tokens, mask = pad_rows(SOURCE, PAD)
-    more = torch.nn.functional.pad(tokens, (0, 3), value=PAD + 9)  # what is there must not matter
-    wide = model.encoder(more, torch.nn.functional.pad(mask, (0, 3)))
-    narrow = model.encoder(tokens, mask)
-    slots = narrow.mask.size(1)
-    if wide.mask.size(1) > slots:
-        real = narrow.mask.unsqueeze(-1)
-        close(narrow.states * real, wide.states[:, :slots] * real)
+    narrow = read(model)
+    wide = model.encoder(*source_tensors(model.encoder, SOURCE, other_padding=True))
+    real = narrow.mask.unsqueeze(-1)
+    close(narrow.states * real, wide.states[:, : real.size(1)] * real)
     one, _ = model.decoder(TARGET, model.decoder.start(narrow))
     other, _ = model.decoder(TARGET, model.decoder.start(wide))
     close(one.states, other.states)
@@ -96,7 +91,7 @@ def weights_are_a_distribution_over_real_slots(model: Seq2Seq) -> None:
     assert memory.maps is not None
     steps = TARGET.size(1)
     causal = torch.ones(steps, steps, dtype=torch.bool).tril()
-    real = pad_rows(SOURCE, PAD)[1]
+    real = source_tensors(model.encoder, SOURCE)[1]
     for maps, mask in (
         (decoded.maps.cross, memory.mask[:, None, None, :]),
         (decoded.maps.decoder, causal),

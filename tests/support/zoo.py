@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from heedful.data.batch import Batch, collate, pad_rows
+from heedful.model.ensemble import EnsembleEncoder
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES, Attention, MultiHead
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
 from heedful.nn.decoders.rnn import QUERY_FROM
-from heedful.nn.encoders import Bottleneck, RecurrentEncoder, TransformerEncoder
+from heedful.nn.encoders import Bottleneck, Nothing, Patches, RecurrentEncoder, TransformerEncoder
+from heedful.nn.encoders.patches import STEMS, PatchEmbed, PatchGrid
 from heedful.nn.layers import ACTIVATIONS, NORMS, Embed, TransformerLayerOptions, output_layer
 from heedful.nn.positions import POSITIONS, Fixed
 from heedful.search import LENGTH_RULES, SEARCHES, STOPPING_RULES, Beam, Greedy, Sample
 
 V, WIDTH = 11, 8
 PAD, BOS, EOS = 0, 1, 2
+GRID = PatchGrid(2, 3, 2)  # small pictures
 
 
 def embed(vocab_size: int = V, *, positions: str | None = None, scale_embeddings: bool = False) -> Embed:
@@ -44,6 +48,11 @@ def transformer_encoder(norm: str, positions: str | None, activation: str, score
     )
     words = embed(positions=positions, scale_embeddings=positions is not None)
     return TransformerEncoder(words, layers=2, options=options)
+
+
+def patches(stem: str, layers: int, pool: bool) -> Patches:
+    options = TransformerLayerOptions(heads=2, feedforward_size=12)
+    return Patches(PatchEmbed(GRID, WIDTH, stem=stem), layers=layers, pool=pool, options=options)
 
 
 # Options that do not matter to each other take turns, so that every one is run and the product stays small.
@@ -80,7 +89,37 @@ ENCODER_CASES: dict[str, Callable[[], nn.Module]] = {
             ),
         ]
     },
+    "nothing": Nothing,
+    **{
+        f"patches-{stem}-{layers}{'-pool' if pool else ''}": lambda options=(stem, layers, pool): patches(*options)
+        for stem, layers, pool in zip(itertools.cycle(STEMS), (1, 0, 0), (False, False, True), strict=False)
+    },
 }
+
+
+def source_tensors(encoder: nn.Module, rows: list[list[int]], *, other_padding: bool = False) -> tuple[Tensor, Tensor]:
+    """Rows of tokens as a source of this encoder: tokens, nothing, or one patch for each token.
+
+    `other_padding` changes what must not matter: the content of the padding and, for tokens, its size.
+    """
+    tokens, mask = pad_rows(rows, PAD)
+    if isinstance(encoder, EnsembleEncoder):
+        encoder = next(iter(encoder.encoders))
+    if isinstance(encoder, Nothing):
+        return tokens[:, :0], mask[:, :0]
+    more = GRID.slots - tokens.size(1) if isinstance(encoder, Patches) else 3 if other_padding else 0
+    mask = nn.functional.pad(mask, (0, more))
+    tokens = nn.functional.pad(tokens, (0, more)).masked_fill(~mask, PAD + 9 if other_padding else PAD)
+    if not isinstance(encoder, Patches):
+        return tokens, mask
+    pixels = torch.rand(V, GRID.features, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    return pixels[tokens], mask
+
+
+def batch_for(encoder: nn.Module, pairs: list[tuple[list[int], list[int]]]) -> Batch:
+    """Pairs of token lists as a batch of this encoder."""
+    sources = [[*source, EOS] for source, _ in pairs]
+    return replace(collate(pairs, bos=BOS, eos=EOS, pad=PAD), source=source_tensors(encoder, sources))
 
 
 def attention(heads: str, score: str, normalizer: str) -> Attention | MultiHead | None:
@@ -102,12 +141,14 @@ RECURRENT_CASES = {
         "layers": layers,
         "initial_state": initial_state,
         "bridge": bridge,
+        "gated_context": gated_context,
     }
-    for (cell, query_from, input_feeding), (layers, initial_state, bridge) in zip(
+    for (cell, query_from, input_feeding), (layers, initial_state, bridge), gated_context in zip(
         itertools.product(CELLS, QUERY_FROM, (False, True)),
         itertools.cycle(
             [(1, "mean", True), (2, "last", False), (1, "zero", True), (2, "last", True), (1, "mean", False)]
         ),
+        itertools.cycle((False, True, True)),
         strict=False,
     )
 }
@@ -122,12 +163,14 @@ TRANSFORMER_CASES = {
 DECODER_CASES = (*RECURRENT_CASES, *TRANSFORMER_CASES)
 
 
-def decoder(kind: str, heads: str, score: str, normalizer: str, vocab_size: int = V) -> nn.Module:
+def decoder(
+    kind: str, heads: str, score: str, normalizer: str, vocab_size: int = V, memory_width: int = WIDTH
+) -> nn.Module:
     output = output_layer(WIDTH, vocab_size, bias=True)
     if kind in RECURRENT_CASES:
-        options = RECURRENT_CASES[kind]
+        options = RECURRENT_CASES[kind] | ({"gated_context": False} if heads == "none" else {})
         words = embed(vocab_size)
-        return RecurrentDecoder(words, output, WIDTH, WIDTH, attention(heads, score, normalizer), **options)
+        return RecurrentDecoder(words, output, WIDTH, memory_width, attention(heads, score, normalizer), **options)
     norm, positions, activation = TRANSFORMER_CASES[kind]
     words = embed(vocab_size, positions=positions, scale_embeddings=True)
     num_heads, combine = (1, "concat") if heads == "single" else (2, heads)
@@ -140,7 +183,7 @@ def decoder(kind: str, heads: str, score: str, normalizer: str, vocab_size: int 
         normalizer=normalizer,
         combine=combine,
     )
-    return TransformerDecoder(words, output, WIDTH, layers=2, options=options)
+    return TransformerDecoder(words, output, memory_width, layers=2, options=options)
 
 
 SEARCH_CASES = {
@@ -169,10 +212,16 @@ class Case:
 
     @property
     def exists(self) -> bool:
-        """False for what cannot be: some scores need a recurrent decoder, and a Transformer needs attention."""
+        """False for what cannot be.
+
+        Some scores need a recurrent decoder, a Transformer needs attention, and a recurrent decoder without a source
+        has none.
+        """
         recurrent = self.decoder in RECURRENT_CASES
         if self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
             return recurrent and self.score == "dot" and self.normalizer == "soft"
+        if recurrent and self.encoder == "nothing":
+            return False
         return recurrent or not SCORES[self.score].needs_past_weights
 
     def __str__(self) -> str:
@@ -181,9 +230,9 @@ class Case:
     def model(self) -> Seq2Seq:
         """The model, in double precision, with weights that are random but large enough to matter."""
         torch.manual_seed(len(str(self)) + sum(map(ord, str(self))))
-        model = Seq2Seq(
-            ENCODER_CASES[self.encoder](), decoder(self.decoder, self.heads, self.score, self.normalizer)
-        ).double()
+        encoder = ENCODER_CASES[self.encoder]()
+        options = (self.decoder, self.heads, self.score, self.normalizer)
+        model = Seq2Seq(encoder, decoder(*options, memory_width=encoder.width)).double()
         for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.5)
         return model.eval()

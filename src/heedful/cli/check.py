@@ -25,7 +25,9 @@ PASSED_CHECKS = {  # what is printed if there is no finding of these kinds, and 
     "all lines readable": ("rejected",),
     "expected languages": ("language", "swapped", "untranslated"),
     "no test pairs in training": ("overlap",),
-    "no duplicates": ("duplicate",),
+    "all pictures readable": ("unreadable_picture", "missing_picture"),
+    "no test pictures in training": ("picture_overlap",),
+    "no duplicates": ("duplicate", "duplicate_picture"),
     "no garbled characters": ("mojibake",),
     "no empty sides": ("empty",),
     "same numbers": ("numbers",),
@@ -94,15 +96,18 @@ def check(
             console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}", soft_wrap=True)
         levels = [finding.level for finding in corpus_report.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in LEVEL_MARKS)
-        following = escape(next_step(files, corpus_report.has_errors, bool(repaired)))
+        can_fix = settings.input.kind == "text"
+        following = escape(next_step(files, corpus_report.has_errors, bool(repaired), can_fix))
         console.print(f"[bold]{counts}.[/] Next: {following}", soft_wrap=True)
     if corpus_report.has_errors:
         raise typer.Exit(3)
 
 
-def next_step(files: list[str], has_errors: bool, is_fixed: bool) -> str:
+def next_step(files: list[str], has_errors: bool, is_fixed: bool, can_fix: bool) -> str:
     if is_fixed:
         return "check the cleaned files and list them in your heedful.toml"
+    if has_errors and not can_fix:
+        return "fix the errors, and check again"
     if has_errors:
         return f"fix the errors, or run: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
     if files[0].endswith(".toml"):
@@ -129,11 +134,14 @@ def print_report(console: "Console", settings: "Settings", report: "Report") -> 
     )
     console.print(f"  [green]{'✔' if has_unicode else 'ok'}[/] {passed}", soft_wrap=True)
     if report.tokens:
-        source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))
+        languages = {"source": settings.source, "target": settings.target}
+        per_word = [
+            f"{report.tokens[side]:.2f} {{}}of {languages[side]}" for side in languages if side in report.tokens
+        ]
         console.print(
-            f"  [dim]with a vocabulary trained with these settings: {source:.2f} tokens per word of "
-            f"{settings.source}, {target:.2f} of {settings.target}; {unknown:.2%} of the tokens are "
-            "unknown or spelled in bytes[/]",
+            "  [dim]with a vocabulary trained with these settings: "
+            f"{', '.join(per_word).format('tokens per word ', *[''] * len(per_word))}; "
+            f"{report.tokens['unknown']:.2%} of the tokens are unknown or spelled in bytes[/]",
             soft_wrap=True,
         )
 

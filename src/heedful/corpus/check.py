@@ -21,16 +21,27 @@ from heedful.corpus.examination import (
     note_duplicates,
     note_lower_case,
     note_overlap,
+    note_repeated_pictures,
 )
-from heedful.corpus.findings import ALL_RULES, LEVELS, Finding, Report
+from heedful.corpus.findings import ALL_RULES, LEVELS, PICTURE_RULES, Finding, Report
 from heedful.corpus.parallel import WORD_PATTERN
 from heedful.corpus.readers import resolve_files
 from heedful.corpus.texts import Texts, settings_from_texts
 from heedful.errors import HeedfulError, suggest_arguments
+from heedful.inputs.kinds import make_input
 from heedful.text.normalize import normalize_all
 from heedful.text.tokenizer import UNK, train
 
 MAX_SAMPLE_CHARACTERS = 160
+FATAL_IF_HELD_OUT = ("missing_picture", "unreadable_picture")  # validation and test keep every line
+COMPARES_SIDES = frozenset(
+    {"unequal", "shift", "not_parallel", "swapped", "untranslated", "truncated", "numbers", "copy", "ratio"}
+)
+UNCHECKED_KINDS: dict[str, frozenset[str]] = {  # by kind of sources
+    "text": frozenset(PICTURE_RULES),
+    "none": COMPARES_SIDES | frozenset(PICTURE_RULES),
+    "image": COMPARES_SIDES | {"overlap"},
+}
 MAX_EXAMINED_BYTES = 100_000_000  # by `heedful init` and `heedful train`; larger corpora take minutes
 
 
@@ -83,7 +94,7 @@ def examine_corpora(
         files = resolve_files(corpus.files, settings.source, settings.target)
         exams.append(examine(CorpusExamination(name, split, files), corpus, settings, progress))
     note_duplicates(exams)
-    note_overlap(exams)
+    (note_repeated_pictures if settings.input.kind == "image" else note_overlap)(exams)
     note_lower_case(exams)
     return exams
 
@@ -98,7 +109,9 @@ def make_report(settings: Settings, exams: Sequence[CorpusExamination]) -> Repor
             share = len(lines) / max(total, 1)
             if share < rule.min_share:
                 continue
-            level = "error" if rule.error_share is not None and share > rule.error_share else rule.level
+            is_error = rule.error_share is not None and share > rule.error_share
+            is_error |= exam.split != "train" and fault in FATAL_IF_HELD_OUT
+            level = "error" if is_error else rule.level
             findings.append(
                 Finding(
                     fault, level, exam.name, exam.file(side), lines, len(lines), share,
@@ -106,12 +119,13 @@ def make_report(settings: Settings, exams: Sequence[CorpusExamination]) -> Repor
                 )
             )  # fmt: skip
     tokens = measure_tokens(settings, exams)
-    if tokens and (tokens["unknown"] > 0.01 or max(tokens["source"], tokens["target"]) > 3.5):
+    if tokens and (tokens["unknown"] > 0.01 or max(tokens.get("source", 0), tokens["target"]) > 3.5):
         findings.append(Finding("fragments", "warning", "train", "", np.array([], np.int64), 0, 0.0, ""))
     findings.sort(key=lambda finding: (LEVELS.index(finding.level), -finding.share))
     layouts = {exam.name: exam.layout for exam in exams if exam.layout}
     unchecked = frozenset(kind for exam in exams if not exam.is_large_enough for kind in NEED_MANY_LINES)
-    unchecked |= {"overlap", "lower_cased"} if len(exams) == 1 else set()
+    unchecked |= {"overlap", "picture_overlap", "lower_cased"} if len(exams) == 1 else set()
+    unchecked |= UNCHECKED_KINDS[settings.input.kind]
     return Report({exam.name: exam.pairs for exam in exams}, tuple(findings), tokens, layouts, unchecked)
 
 
@@ -129,7 +143,7 @@ def measure_tokens(
     unknown = total = 0
     texts = {
         side: normalize_all(table[side].head(max_training_pairs + num_held_out).to_list())[0]
-        for side in ("source", "target")
+        for side in make_input(settings.input).text_sides
     }
     tokenizers: dict[str, Any] = {}
     for side, side_texts in texts.items():

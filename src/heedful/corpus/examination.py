@@ -13,10 +13,11 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import CorpusSettings, Settings
+from heedful.config import CorpusSettings, ImageInputSettings, Settings
 from heedful.corpus.completeness import differing_numbers, find_truncated
 from heedful.corpus.languages import identify_language, sort_lines_by_language
-from heedful.corpus.parallel import Evidence, Integers, Shift, find_shifts, find_split
+from heedful.corpus.parallel import Evidence, Integers, Shift, WordIndex, find_shifts, find_split, index_words
+from heedful.corpus.pictures import examine_pictures
 from heedful.corpus.readers import Block, Reject, UnequalCounts, read_corpus
 from heedful.corpus.rules import RULES, Bools, Profile, apply_rules, letters_only, make_profile
 from heedful.corpus.text_files import iterate_lines
@@ -113,6 +114,18 @@ def make_duplicate_keys(table: polars.DataFrame) -> polars.DataFrame:
     )
 
 
+def make_picture_keys(table: polars.DataFrame, folder: Path, digests: Sequence[int]) -> polars.DataFrame:
+    """64-bit hashes: of the picture (0: none), its path, the caption without case and punctuation, and the pair."""
+    paths = polars.Series("path", [str(folder / source) for source in table["source"]], dtype=polars.String)
+    return table.select(
+        polars.Series("source", digests, dtype=polars.UInt64),
+        paths.hash(seed=1),
+        letters_only(col("target")).hash(seed=2),
+        polars.struct(paths, letters_only(col("target"))).hash(seed=3).alias("pair"),
+        "line",
+    )
+
+
 def examine(
     exam: CorpusExamination, corpus: CorpusSettings, settings: Settings, progress: Callable[[int], None]
 ) -> CorpusExamination:
@@ -123,12 +136,22 @@ def examine(
     try:
         for number, table in enumerate(split_pieces(blocks, exam.rejects)):
             exam.pairs += table.height
+            has_text_source = settings.input.kind == "text"
+            texts = table if has_text_source else table.with_columns(source="target")
             if profile is None:
                 clean = settings.clean
-                profile = make_profile(table, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
+                profile = make_profile(texts, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
                 exam.head = table.head(HEAD_PAIRS)
-            examine_piece(exam, table, profile, languages, number)
-            progress(table.height)
+            if has_text_source:
+                examine_piece(exam, table, profile, languages, number)
+            else:
+                examine_targets(exam, texts, profile, settings.target)
+            match settings.input:
+                case ImageInputSettings() as image:
+                    note_pictures(exam, table, image, progress)
+                case _:
+                    exam.keys.append(make_duplicate_keys(texts))
+                    progress(table.height)
     except UnequalCounts as error:
         note_unequal_counts(exam, error)
     if not exam.pairs and not exam.rejects and not exam.lines:
@@ -150,10 +173,8 @@ def examine_piece(
             exam.note_rows(fault, "source", left, table)
             exam.note_rows(fault, "target", right, table)
     exam.note_rows("numbers", "pair", differing_numbers(table), table)
-    exam.keys.append(make_duplicate_keys(table))
     for side in ("source", "target"):
-        lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
-        exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
+        count_lower_case(exam, table, side)
     if not has_enough_lines(table["source"], table["target"]):
         return
     exam.is_large_enough = True
@@ -172,12 +193,48 @@ def examine_piece(
     for side, words, code, in_other in zip(
         ("source", "target"), evidence.words, languages, (as_target | swapped, as_source | swapped), strict=True
     ):
-        wrong, strange = identify_language(words, code)
-        if wrong:
-            detail = f"looks like {wrong}, not {base_language(code)}"
-            exam.note_rows("language", side, np.ones(table.height, bool), table, detail)
-        else:
-            exam.note_rows("wrong_language", side, strange & ~in_other, table)
+        note_language(exam, table, side, words, code, in_other)
+
+
+def examine_targets(exam: CorpusExamination, table: polars.DataFrame, profile: Profile, language: str) -> None:
+    """The text of a corpus whose sources are not text: rules that compare both sides do not apply."""
+    rules = [name for name, rule in RULES.items() if rule.pair is None]
+    for fault, (_, flags) in apply_rules(table, profile, rules).items():
+        exam.note_rows(fault, "target", flags, table)
+    count_lower_case(exam, table, "target")
+    if has_enough_lines(table["target"], table["target"]):
+        exam.is_large_enough = True
+        words = index_words(table["target"])
+        note_language(exam, table, "target", words, language, np.zeros(table.height, bool))
+
+
+def count_lower_case(exam: CorpusExamination, table: polars.DataFrame, side: str) -> None:
+    lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
+    exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
+
+
+def note_language(
+    exam: CorpusExamination, table: polars.DataFrame, side: str, words: WordIndex, code: str, in_other: Bools
+) -> None:
+    """Note a side in a wrong language, or its lines in a third one, except those of `in_other`."""
+    wrong, strange = identify_language(words, code)
+    if wrong:
+        detail = f"looks like {wrong}, not {base_language(code)}"
+        exam.note_rows("language", side, np.ones(table.height, bool), table, detail)
+    else:
+        exam.note_rows("wrong_language", side, strange & ~in_other, table)
+
+
+def note_pictures(
+    exam: CorpusExamination, table: polars.DataFrame, settings: ImageInputSettings, progress: Callable[[int], None]
+) -> None:
+    """Read the pictures of a piece, note their faults, and keep their digests."""
+    folder = exam.files[0].parent
+    pictures = examine_pictures(table["source"].to_list(), folder, settings, progress)
+    for kind in dict.fromkeys(kind for picture in pictures for kind in picture.faults):
+        flags = np.array([kind in picture.faults for picture in pictures])
+        exam.note_rows(kind, "source", flags, table, pictures[int(flags.argmax())].faults[kind])
+    exam.keys.append(make_picture_keys(table, folder, [picture.digest for picture in pictures]))
 
 
 def has_enough_lines(source: polars.Series, target: polars.Series) -> bool:
@@ -257,6 +314,28 @@ def note_overlap(exams: Sequence[CorpusExamination]) -> None:
             for fault, flags in (("overlap", in_pair), ("overlap_side", (in_source | in_target) & ~in_pair)):
                 if flags.any():
                     exam.note(fault, "pair", keys["line"].to_numpy()[flags.to_numpy()], "")
+
+
+def note_repeated_pictures(exams: Sequence[CorpusExamination]) -> None:
+    """Note training pictures that are also under another path, or in validation or test."""
+    keys = [piece.with_columns(exam=polars.lit(number)) for number, exam in enumerate(exams) for piece in exam.keys]
+    if not keys:
+        return
+    table = polars.concat(keys).filter(col("source") != 0)
+    training = [number for number, exam in enumerate(exams) if exam.split == "train"]
+    held_out = table.filter(~col("exam").is_in(training)).unique("source", keep="first", maintain_order=True)
+    in_training = table.filter(col("exam").is_in(training))
+    first = in_training.unique("source", keep="first", maintain_order=True)
+    copies = in_training.join(first, on="source", suffix="_other", maintain_order="left").filter(
+        col("path") != col("path_other")
+    )
+    leaks = in_training.join(held_out, on="source", suffix="_other", maintain_order="left")
+    for fault, repeated in (("duplicate_picture", copies), ("picture_overlap", leaks)):
+        for (number,), rows in repeated.group_by("exam", maintain_order=True):
+            row = rows.row(0, named=True)
+            file = Path(exams[row["exam_other"]].file("source")).name
+            detail = f"line {row['line']:,} has the picture of line {row['line_other']:,} of {file}"
+            exams[int(str(number))].note(fault, "source", rows["line"].to_numpy(), "", detail)
 
 
 def note_lower_case(exams: Sequence[CorpusExamination]) -> None:

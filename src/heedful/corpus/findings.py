@@ -101,7 +101,48 @@ CORPUS_RULES: dict[str, Rule] = {
         "set a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
     ),
 }
-ALL_RULES = RULES | CORPUS_RULES
+PICTURE_RULES: dict[str, Rule] = {
+    "missing_picture": Rule(
+        "pictures that do not exist",
+        "wrong paths: they are relative to the directory of the file with the captions",
+        "correct the paths; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "unreadable_picture": Rule(
+        "pictures that cannot be read",
+        "incomplete downloads, web pages saved as pictures, other formats than PNG, JPEG, GIF, WebP and BMP",
+        "replace them; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "one_color": Rule(
+        "pictures of one color",
+        "placeholders, or transparent pictures whose content is white",
+        "replace them, or remove their lines",
+        error_share=0.1,
+    ),
+    "small_picture": Rule(
+        "pictures that are much smaller than the input",
+        "thumbnails or placeholders",
+        "use larger versions, or set a smaller input.height and input.width",
+    ),
+    "narrow_picture": Rule(
+        "pictures that are mostly padding, because they are very wide or very high",
+        "banners, strips or lines of text in an input of another shape",
+        "set input.height and input.width in the shape of the pictures, or cut the pictures into parts",
+    ),
+    "duplicate_picture": Rule(
+        "pictures that are also stored under another name",
+        "collections that overlap; copies in another format",
+        "remove the copies; captions of one picture should name the same file",
+    ),
+    "picture_overlap": Rule(
+        "training pictures that are also in validation or test",
+        "the test set was drawn from the same collection; scores would be too high",
+        "remove these lines from training, or move all lines of a picture to the same split",
+        error_share=0.0,
+    ),
+}
+ALL_RULES = RULES | CORPUS_RULES | PICTURE_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402  # after `require`, which says how to install it
 from torch import Tensor  # noqa: E402
 
+from heedful.inputs.kinds import pad_features  # noqa: E402
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -73,9 +75,5 @@ def pad_sources(rows: Sequence[Any], pad: int) -> tuple[Tensor, Tensor]:
     """Rows of tokens -> tokens [B, S]; rows of features [S, F] -> features [B, S, F], bytes as 0 to 1; and the mask."""
     if not rows or np.ndim(rows[0]) != 2:
         return pad_rows(rows, pad)
-    lengths = torch.tensor([len(row) for row in rows])
-    features = np.zeros((len(rows), int(lengths.max()), rows[0].shape[1]), rows[0].dtype)
-    for number, row in enumerate(rows):
-        features[number, : len(row)] = row
-    scale = 255.0 if features.dtype == np.uint8 else 1.0
-    return torch.from_numpy(features).float() / scale, torch.arange(features.shape[1]) < lengths.unsqueeze(1)
+    features, mask = pad_features(rows)
+    return torch.from_numpy(features), torch.from_numpy(mask)

@@ -17,6 +17,7 @@ import numpy as np
 from heedful.engines.base import EncodedSource, EngineResult, SearchOptions, check_threads
 from heedful.engines.numpy_search import Array, Arrays, run_search, select_rows, stack_attention
 from heedful.errors import HeedfulError, require
+from heedful.inputs.kinds import pad_features
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
@@ -35,7 +36,9 @@ class OnnxEngine:
         self.encoder_outputs = [node.name for node in encoder.get_outputs()]
         self.step_outputs = [node.name for node in step.get_outputs()]
         next_names = {name.replace("past", "next") for name in self.encoder_outputs if name.startswith("past")}
-        if {node.name for node in encoder.get_inputs()} != {"tokens", "mask"} or not (
+        self.encoder_inputs = {node.name for node in encoder.get_inputs()}
+        self.source_name = "features" if "features" in self.encoder_inputs else "tokens"
+        if self.encoder_inputs not in ({self.source_name, "mask"}, {"mask"}) or not (  # the latter: a language model
             {*self.step_inputs} <= {"token", *self.encoder_outputs}
             and {*self.step_outputs} - {"attention"} == {"log_probs", *next_names}
         ):
@@ -82,13 +85,10 @@ class OnnxEngine:
 
     def start(self, sources: Sequence[EncodedSource]) -> tuple[list[Array], list[Array]]:
         """Run the encoder; return the constant and the changing part of the decoder's initial state."""
-        longest = max(len(source.row) for source in sources)
-        tokens = np.full((len(sources), longest), PAD, dtype=np.int64)
-        mask = np.zeros(tokens.shape, dtype=bool)
-        for row, source in enumerate(sources):
-            tokens[row, : len(source.row)] = source.row
-            mask[row, : len(source.row)] = True
-        outputs = self.encoder.run(self.encoder_outputs, {"tokens": tokens, "mask": mask})
+        pad = pad_tokens if self.source_name == "tokens" else pad_features
+        rows, mask = pad([source.row for source in sources])
+        inputs = {self.source_name: rows, "mask": mask}
+        outputs = self.encoder.run(self.encoder_outputs, {name: inputs[name] for name in self.encoder_inputs})
         fixed, past = (
             [array for name, array in zip(self.encoder_outputs, outputs, strict=True) if name.startswith(part)]
             for part in STATE_PARTS
@@ -104,6 +104,16 @@ class OnnxEngine:
         outputs = dict(zip(self.step_outputs, arrays, strict=True))
         next_past = [outputs[f"next.{number}"] for number in range(len(past))]
         return outputs["log_probs"], next_past, outputs.get("attention")
+
+
+def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Rows of token ids -> tokens [B, S], and the mask [B, S] of real slots."""
+    tokens = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+    mask = np.zeros(tokens.shape, dtype=bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
+        mask[number, : len(row)] = True
+    return tokens, mask
 
 
 def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxEngine:

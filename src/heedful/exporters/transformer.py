@@ -8,11 +8,23 @@ from numpy.typing import NDArray
 from heedful import config
 from heedful.errors import HeedfulError
 
+OTHER_SOURCES = {"nothing": "language models", "patches": "models of pictures"}  # by the kind of the encoder
+
+
+def require_text_source(model: config.ModelSettings, engine: str) -> None:
+    """Raise an error if the sources of the model are not text."""
+    if model.encoder.kind in OTHER_SOURCES:
+        raise HeedfulError(
+            f"{engine} supports models that translate text, not {OTHER_SOURCES[model.encoder.kind]}: "
+            "use heedful export --to onnx"
+        )
+
 
 def require_standard_transformer(
     model: config.ModelSettings, engine: str
 ) -> tuple[config.TransformerSettings, config.TransformerSettings]:
     """The settings of encoder and decoder; raise an error if the model is not a standard Transformer."""
+    require_text_source(model, engine)
     encoder, decoder = model.encoder, model.decoder
     if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
         raise HeedfulError(f"{engine} does not support recurrent models: use heedful export --to onnx")

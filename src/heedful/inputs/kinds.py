@@ -7,7 +7,7 @@ A row has one entry per slot: token ids [S], or features [S, F]. INPUTS maps eac
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -37,6 +37,11 @@ class Input(Protocol):
         """F, the numbers per slot; None if a row contains token ids."""
         ...
 
+    @property
+    def num_slots(self) -> int | None:
+        """S, if it is the same for all sources."""
+        ...
+
     def read_row(self, source: Any, folder: Path | None = None) -> Row:
         """The row of a source that is not text: paths are relative to `folder`. DataError if it cannot be read."""
         ...
@@ -57,6 +62,7 @@ class TextInput:
     settings: TextInputSettings
     text_sides = SIDES
     num_features = None
+    num_slots = None
 
     def read_row(self, source: Any, folder: Path | None = None) -> Row:  # noqa: ARG002  # one signature for all
         raise TypeError("the tokenizer of the source makes the rows of text")
@@ -75,6 +81,7 @@ class NoInput:
     settings: NoInputSettings
     text_sides = ("target",)
     num_features = None
+    num_slots = 0
 
     def read_row(self, source: Any, folder: Path | None = None) -> Row:  # noqa: ARG002
         return np.empty(0, np.uint16)
@@ -96,6 +103,10 @@ class ImageInput:
     @property
     def num_features(self) -> int:
         return 3 * self.settings.patch**2
+
+    @property
+    def num_slots(self) -> int:
+        return (self.settings.height // self.settings.patch) * (self.settings.width // self.settings.patch)
 
     @property
     def boxes(self) -> list[Box]:
@@ -136,3 +147,13 @@ def make_input(settings: Section | InputSettings) -> Input:
     """The input that the section `[input]` describes."""
     input_kind: Input = INPUTS[settings.kind](settings)  # type: ignore[union-attr]  # every section of InputSettings has one
     return input_kind
+
+
+def pad_features(rows: Sequence[Row]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Rows of features [S, F] -> features [B, S, F], bytes as 0 to 1, and the mask [B, S] of real slots."""
+    lengths = np.array([len(row) for row in rows])
+    features = np.zeros((len(rows), lengths.max(), rows[0].shape[1]), rows[0].dtype)
+    for number, row in enumerate(rows):
+        features[number, : len(row)] = row
+    scale = np.float32(255 if features.dtype == np.uint8 else 1)
+    return features.astype(np.float32) / scale, np.arange(features.shape[1]) < lengths[:, None]

@@ -8,6 +8,7 @@ checked before anything is decoded. Every picture that cannot be used raises Pic
 """
 
 import warnings
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -31,10 +32,14 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 MAX_FILE_BYTES = 1 << 25
 MAX_PIXELS = 13_000_000  # to decode, in up to 270 MB (WebP); most photos (JPEG) are scaled down while decoding
+MAX_BLOCKS = 20_000  # chunks of a PNG or segments of a JPEG
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_JPEG_SCANS = 200  # a progressive JPEG has about ten; each scan costs time for the whole picture
 FORMATS = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "GIF": (".gif",), "WEBP": (".webp",), "BMP": (".bmp",)}
+MISSING = "there is no such file"  # the reason of a PictureError
 ORIENTATION_TAG = 0x0112  # of EXIF
 WHITE = 255
+MAX_COLOR_RANGE = 2  # of 255, in a picture of one color
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # gray = LUMA . (red, green, blue), by ITU-R BT.601
 
 _warnings_lock = Lock()  # the filters of `warnings` belong to the process
@@ -51,11 +56,33 @@ class PictureError(DataError):
         return f"{self.name}: {self.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class DecodedPicture:
+    """A picture that is scaled to fit and centered on white, and the height and width that it had."""
+
+    pixels: Pixels  # [height, width, 3]
+    size: tuple[int, int]
+    scaled_size: tuple[int, int]
+
+    @property
+    def is_one_color(self) -> bool:
+        """Whether all pixels without the padding are equal, except for rounding."""
+        (height, width), (room_height, room_width) = self.scaled_size, self.pixels.shape[:2]
+        top, left = (room_height - height) // 2, (room_width - width) // 2
+        used = self.pixels[top : top + height, left : left + width]
+        return bool(np.ptp(used, axis=(0, 1)).max() <= MAX_COLOR_RANGE)
+
+
 # ------------------------------------------------------------------------------------------------------------- read
 
 
 def read_picture(source: PictureSource, height: int, width: int) -> Pixels:
     """Decode a picture, scale it to fit into [height, width], and center it on white."""
+    return decode_picture(source, height, width).pixels
+
+
+def decode_picture(source: PictureSource, height: int, width: int) -> DecodedPicture:
+    """`read_picture`, with the size of the picture before it is scaled."""
     require("PIL", extra="image", whose="reading pictures")
     from PIL import Image, UnidentifiedImageError
 
@@ -63,7 +90,7 @@ def read_picture(source: PictureSource, height: int, width: int) -> Pixels:
     try:
         with _warnings_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a damaged EXIF block, for example
-            return _fit(_open(source, height, width), height, width)
+            return _fit(*_open(source, height, width), height, width)
     except PictureError as error:
         raise PictureError(error.reason, name) from None
     except UnidentifiedImageError:
@@ -86,7 +113,7 @@ def read_content(path: str | Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise PictureError("there is no such file", str(path)) from None
+        raise PictureError(MISSING, str(path)) from None
     except (OSError, ValueError) as error:  # a ValueError: the path contains a NUL character
         reason = getattr(error, "strerror", None) or str(error)
         raise PictureError(f"cannot be read ({reason})", str(path)) from None
@@ -101,39 +128,43 @@ def _check_content(content: bytes, name: str = "the picture") -> None:
         raise PictureError(f"more than {MAX_FILE_BYTES:,} bytes", name)
 
 
-def _open(source: PictureSource, height: int, width: int) -> "Image.Image":
-    """An open picture that is small enough to be decoded."""
+def _open(source: PictureSource, height: int, width: int) -> tuple["Image.Image", tuple[int, int]]:
+    """An open picture that is small enough to be decoded, and its width and height."""
     from PIL import Image
 
     match source:
         case str() | Path():
-            image = _open_bytes(read_content(source), height, width)
+            image, size = _open_bytes(read_content(source), height, width)
             suffix, kind = Path(source).suffix.lower(), str(image.format)
             if suffix not in FORMATS[kind] and any(suffix in suffixes for suffixes in FORMATS.values()):
                 raise PictureError(f"the name ends in {suffix}, but the content is {kind}; rename the file")
         case bytes():
-            image = _open_bytes(source, height, width)
+            image, size = _open_bytes(source, height, width)
         case np.ndarray():
             image = Image.fromarray(_as_bytes(source))
+            size = image.size
         case Image.Image():
-            image = source
+            image, size = source, source.size
         case _:
             raise PictureError(f"a {type(source).__name__}; use a path, the bytes of a file, a PIL image or an array")
     if image.width * image.height > MAX_PIXELS:
         raise PictureError(f"{image.width:,} x {image.height:,} pixels; the limit is {MAX_PIXELS:,}")
     if not image.width * image.height:
         raise PictureError("0 pixels")
-    return image
+    return image, size
 
 
-def _open_bytes(content: bytes, height: int, width: int) -> "Image.Image":
+def _open_bytes(content: bytes, height: int, width: int) -> tuple["Image.Image", tuple[int, int]]:
     """Read the header of a file; of its frames, the first counts."""
     from PIL import Image
     from PIL.JpegImagePlugin import JpegImageFile
     from PIL.PngImagePlugin import PngImageFile
 
     _check_content(content)
-    image = Image.open(BytesIO(content), formats=list(FORMATS))
+    if _has_many_blocks(content):
+        raise PictureError(f"more than {MAX_BLOCKS:,} chunks or segments")
+    image: Image.Image = Image.open(BytesIO(content), formats=list(FORMATS))
+    size = image.size
     if isinstance(image, PngImageFile):
         Image.open(BytesIO(content), formats=["PNG"]).verify()  # checksums, which decoding ignores
     if isinstance(image, JpegImageFile):
@@ -143,7 +174,24 @@ def _open_bytes(content: bytes, height: int, width: int) -> "Image.Image":
         if "progressive" not in image.info and _has_single_scan(content, image.layers):
             side = 2 * max(height, width)
             image.draft(None, (side, side))
-    return image
+    return image, size
+
+
+def _has_many_blocks(content: bytes) -> bool:
+    """Whether a PNG has too many chunks, or a JPEG too many segments before its pixels: reading them takes minutes."""
+    position, blocks = len(PNG_SIGNATURE), 0
+    if content.startswith(PNG_SIGNATURE):  # each chunk: length, type, data, checksum
+        while position < len(content) and blocks <= MAX_BLOCKS:
+            position += 12 + int.from_bytes(content[position : position + 4], "big")
+            blocks += 1
+    elif content.startswith(b"\xff\xd8"):  # each segment: marker, length with its own two bytes, data
+        position = 2
+        while content[position : position + 1] == b"\xff" and blocks <= MAX_BLOCKS:
+            if content[position + 1 : position + 2] == b"\xda":
+                break
+            position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+            blocks += 1
+    return blocks > MAX_BLOCKS
 
 
 def _has_single_scan(content: bytes, components: int) -> bool:
@@ -169,7 +217,7 @@ def _as_bytes(array: NDArray[Any]) -> Pixels:
     return (array * WHITE).round().astype(np.uint8)
 
 
-def _fit(image: "Image.Image", height: int, width: int) -> Pixels:
+def _fit(image: "Image.Image", size: tuple[int, int], height: int, width: int) -> DecodedPicture:
     """Decode, scale to fit into [height, width] without distortion, turn upright, and center on white."""
     from PIL import Image
 
@@ -178,17 +226,19 @@ def _fit(image: "Image.Image", height: int, width: int) -> Pixels:
     if image.mode.startswith("I"):  # 16 bits
         image = Image.fromarray((np.asarray(image).clip(0, 65_535) >> 8).astype(np.uint8))
     image = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    room = (height, width) if turn in _TURNS_SIDEWAYS else (width, height)
-    scale = min(room[0] / image.width, room[1] / image.height)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    if size != image.size:
-        image = image.resize(size, Image.Resampling.BICUBIC)
+    is_sideways = turn in _TURNS_SIDEWAYS
+    room = (height, width) if is_sideways else (width, height)
+    scale = min(room[0] / size[0], room[1] / size[1])
+    scaled = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+    if scaled != image.size:
+        image = image.resize(scaled, Image.Resampling.BICUBIC)
     if turn is not None:
         image = image.transpose(turn)
     canvas = Image.new("RGB", (width, height), "white")
     corner = ((width - image.width) // 2, (height - image.height) // 2)
     canvas.paste(image, corner, image if image.mode == "RGBA" else None)
-    return np.array(canvas)
+    upright = size if is_sideways else size[::-1]
+    return DecodedPicture(np.array(canvas), upright, (image.height, image.width))
 
 
 _TURNS = (None, None, 0, 3, 1, 5, 4, 6, 2)  # orientation of EXIF -> Image.Transpose

@@ -15,8 +15,9 @@ from heedful.inspection.lecture import arithmetic_places, attach_lecture, parse_
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
 from heedful.trace import SNAPSHOTS, Lecture, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
+from heedful.translation.loading import load
 from heedful.translation.suppression import MASK
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, SearchStrategy

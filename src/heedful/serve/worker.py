@@ -31,7 +31,8 @@ from heedful.serve.protocol import (
 )
 from heedful.serve.rejection import RequestRejected
 from heedful.text.normalize import normalize
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from heedful.types import Translation
 
 

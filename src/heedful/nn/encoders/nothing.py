@@ -24,7 +24,8 @@ class Nothing(nn.Module):
             look.check_layers("encoder", 0)
         if tokens.size(1):
             raise ValueError(f"a language model has no source, but this one has {tokens.size(1)} tokens")
-        return Memory(self.states.expand(len(tokens), 0, 0), mask, Maps() if look is not None and look.record else None)
+        maps = Maps() if look is not None and look.record else None
+        return Memory(self.states.expand(tokens.size(0), 0, 0), mask, maps)
 
     if TYPE_CHECKING:
         __call__ = forward
