@@ -31,7 +31,7 @@ from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import PreparedData
 from heedful.performance.allocator import keep_freed_memory
-from heedful.training.data import TrainingData, load_batch, split_validation
+from heedful.training.data import TrainingData, split_validation
 from heedful.training.distributed import World
 from heedful.training.history import METRICS
 from heedful.training.loop import Trainer

@@ -4,8 +4,8 @@
 
 The text is read once to count words, then once per epoch; it is never in memory. Tokens are processed in blocks of
 BLOCK_TOKENS, so all scores of a block, between its words and to its negative words, are one matrix product: with one
-thread, this was half as fast as the compiled code of gensim. Two approximations follow: pairs of words in different blocks are skipped, and the
-words of a block share their negative words.
+thread, this was half as fast as the compiled code of gensim. Two approximations follow: pairs of words in different
+blocks are skipped, and the words of a block share their negative words.
 """
 
 import re
