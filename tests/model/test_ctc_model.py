@@ -56,7 +56,7 @@ def test_a_model_learns_to_transcribe():
         if is_exact:
             assert given.hypothesis.log_probability == pytest.approx(best.hypothesis.log_probability, abs=1e-4)
             assert given.attention.shape == best.attention.shape
-    forced = [EncodedSource(source.tokens, 30, prefix=(12,), index=source.index) for source in sources[:3]]
+    forced = [EncodedSource(source.row, 30, prefix=(12,), index=source.index) for source in sources[:3]]
     assert all(best.hypothesis.tokens[0] == 12 for (best,) in engine.translate(forced, SearchOptions(beam=2)))
     assert len(engine.translate(sources[:2], SearchOptions(num_best=2, sampling=SamplingOptions(seed=1)))[0]) == 2
 

@@ -161,5 +161,5 @@ def test_misuse_is_explained():
     with pytest.raises(ValueError, match="query_from='current'"):
         make_model("previous", Sampled(estimator="marginal"))
     model = make_model("current", Sampled())
-    with pytest.raises(ValueError, match="without sampled attention"):
+    with pytest.raises(ValueError, match="without CTC and sampled attention"):
         Seq2Seq(model.encoder, model.decoder, r_drop=1.0)

@@ -15,7 +15,7 @@ from heedful.nn.encoders.graph import NEGATIVE_SLOPE, add_self_loops, softmax_by
 class DenseScore:
     """The score of graph attention for a dense `attend`, one head."""
 
-    needs_past_weights = False
+    has_state = False
 
     def __init__(self, u, v):
         self.u, self.v = u, v

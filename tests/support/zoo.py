@@ -226,7 +226,7 @@ class Case:
         none, and CTC has none either.
         """
         recurrent, ctc = self.decoder in RECURRENT_CASES, self.decoder in CTC_CASES
-        if ctc and (self.encoder == "nothing" or self.encoder.startswith("bottleneck")):
+        if ctc and (self.encoder == "nothing" or self.encoder.startswith("bottleneck") or "pool" in self.encoder):
             return False  # no slot, or one: no law could see a difference
         if ctc or self.heads == "none":  # no attention: the score and normalizer do not matter, so one of each will do
             return (recurrent or ctc) and self.heads == "none" and self.score == "dot" and self.normalizer == "soft"
