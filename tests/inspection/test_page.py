@@ -36,7 +36,7 @@ from heedful.trace import (
     weights_blob,
 )
 from support import synthetic_traces as synthetic
-from support.browser_pages import axe_violations, opened, settled, until
+from support.browser_pages import axe_violations, click, opened, press, settled, until, visit
 from support.firefox import FIREFOX, open_in_firefox
 from support.inspection_models import (
     EOS,
@@ -84,33 +84,6 @@ def film_of(sentence):
 
 def save_page(folder, *sentences, **fields):
     return Page(TraceDocument(sentences=sentences, **fields)).save(folder / "page.html")
-
-
-def visit(tab, address):
-    """Change the address of an open page, and wait until the page shows it."""
-    tab.evaluate(
-        """(address) => new Promise((done) => {
-            if (location.hash === address) { done(); return; }
-            document.querySelector("main").dataset.old = "1";
-            location.hash = address;
-            const isOld = () => document.querySelector("main[data-old]");
-            const wait = () => requestAnimationFrame(isOld() ? wait : done);
-            wait();
-        })""",
-        address,
-    )
-
-
-def press(tab, *keys):
-    for key in keys:
-        tab.keyboard.press(key)
-        settled(tab)
-
-
-def click(tab, selector):
-    """Click by script, which needs no free line of sight."""
-    tab.eval_on_selector(selector, "node => node.click()")
-    settled(tab)
 
 
 # The cell as each panel names it, and its weight.
