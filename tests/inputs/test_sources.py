@@ -74,11 +74,13 @@ def test_prepared_bytes_do_not_depend_on_the_number_of_workers(tmp_path):
         data = settings.data.model_copy(update={"prepared_dir": str(tmp_path / name)})
         prepare(settings.model_copy(update={"data": data}), launcher=launcher)
         paths = [path for path in sorted((tmp_path / name).rglob("*")) if path.is_file()]
-        trees.append({
-            path.relative_to(tmp_path / name): path.read_bytes()
-            for path in paths
-            if path.name not in ("settings.toml", ".heedful")  # they contain the directory
-        })
+        trees.append(
+            {
+                path.relative_to(tmp_path / name): path.read_bytes()
+                for path in paths
+                if path.name not in ("settings.toml", ".heedful")  # they contain the directory
+            }
+        )
     assert trees[0] == trees[1]
 
 

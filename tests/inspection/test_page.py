@@ -722,7 +722,8 @@ def test_a_comparison_marks_the_words_that_differ(chromium, tmp_path):
     with opened(chromium, path, "#lang=en&tab=compare") as tab:
         until(tab, "document.querySelector('.compared-word')")
         differing = tab.eval_on_selector_all(
-            ".compared", "all => all.map((side) => [...side.querySelectorAll('.differs')].map((node) => node.innerText))"
+            ".compared",
+            "all => all.map((side) => [...side.querySelectorAll('.differs')].map((node) => node.innerText))",
         )
         assert differing == [["to", "the", "house"], ["home"]]
         assert tab.inner_text(".compare .summary") == GLOSSARY["en"]["they-part"].replace("{0}", "4")
@@ -1089,8 +1090,8 @@ def test_the_page_is_small(chromium, tmp_path):
     assert len(render_page(TraceDocument(sentences=(sentence,))).encode()) <= 283_000
     (real,) = inspect(
         "pt-en",
-        "Ontem \u00e0 noite o meu irm\u00e3o mais velho disse \u00e0 minha m\u00e3e que queria comprar um carro vermelho, "
-        "mas n\u00e3o tinha dinheiro.",
+        "Ontem \u00e0 noite o meu irm\u00e3o mais velho disse \u00e0 minha m\u00e3e que queria comprar um carro "
+        "vermelho, mas n\u00e3o tinha dinheiro.",
     ).trace.sentences
     assert (len(real.source.pieces), len(real.target.pieces)) == (25, 27)
     assert real.vectors

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from heedful.inputs.pictures import from_patches, to_patches
 from torch import nn
 
+from heedful.inputs.pictures import from_patches, to_patches
 from heedful.nn.contract import Look
 from heedful.nn.encoders import Patches
 from heedful.nn.encoders.patches import STEMS, ConvolutionStem, LinearStem, PatchEmbed, PatchGrid

@@ -227,8 +227,7 @@ def trace_text(
         "about": describe_model(model),
     }
     reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
-    encode = encode_source if isinstance(model, SourceTranslator) else encode_segments
-    sources = encode(model, text)
+    sources = encode_source(model, text) if isinstance(model, SourceTranslator) else encode_segments(model, text)
     if reference is not None and isinstance(model, LanguageModel):
         raise HeedfulError("a language model continues its input, so it has no reference: remove --reference")
     if reference_ids is not None and len(sources) != 1:

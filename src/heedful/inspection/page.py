@@ -74,7 +74,11 @@ def shorten(tree: dict[str, Any]) -> dict[str, Any]:
             columns: dict[str, Any] = {key: [node.get(key) for node in nodes] for key in keys}
             for key in columns.keys() & {"logp", "total", "score"}:
                 columns[key] = [None if value is None else round(value, 4) for value in columns[key]]
-            for key in columns.keys() & {"fate", "why", "score"}:  # few different values: each once, then their positions
+            for key in columns.keys() & {
+                "fate",
+                "why",
+                "score",
+            }:  # few different values: each once, then their positions
                 values = sorted(set(columns[key]), key=str)
                 columns[key] = {"unique": values, "at": [values.index(value) for value in columns[key]]}
             sentence["tree"]["nodes"] = columns
