@@ -48,7 +48,8 @@ from heedful.inspection.evidence import (
 from heedful.samples import read_part, sample_folder
 from heedful.text.tokenizer import EOS
 from heedful.trace import TraceAlignment
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 from report import DATA, header, read_lines, verdict
 
 METHODS = {

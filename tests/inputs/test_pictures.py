@@ -383,3 +383,13 @@ def test_a_gray_picture_stays_gray_and_black_stays_black(seed):
     assert np.ptp(gray) == 0
     assert 50 <= gray.min() <= 150
     assert not augment(np.zeros((8, 8, 3), np.uint8), generator, options).any()
+
+
+def test_too_many_chunks_or_segments_are_rejected_at_once():
+    for kind, block in (("PNG", b"\0\0\0\0tEXt" + zlib.crc32(b"tEXt").to_bytes(4, "big")), ("JPEG", b"\xff\xfe\0\2")):
+        stream = io.BytesIO()
+        Image.new("RGB", (8, 8), "red").save(stream, kind)
+        content, start = stream.getvalue(), 33 if kind == "PNG" else 2  # after the header
+        assert read_picture(content[:start] + 100 * block + content[start:], 8, 8).shape == (8, 8, 3)
+        with pytest.raises(PictureError, match="more than 20,000"):
+            read_picture(content[:start] + 1_000_000 * block + content[start:], 8, 8)

@@ -137,8 +137,8 @@ def print_perplexity(model: str, texts: Sequence[str], as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    from heedful.translation.loading import load
     from heedful.translation.sources import require_language_model
-    from heedful.translation.translator import load
 
     if len(texts) != 1:
         raise ConfigError(f"{model} is a language model: pass one text, for example: heedful evaluate {model} test.txt")
@@ -186,7 +186,7 @@ def print_alignment_errors(
         )
     else:
         from heedful.alignment import STEP_CHOICES
-        from heedful.translation.translator import load
+        from heedful.translation.loading import load
 
         translator, texts = load(hypotheses), (read_lines(source), read_lines(references[0]))
         methods = [*STEP_CHOICES, *(["best"] if translator.bundle.statistics.get("alignment") else [])]

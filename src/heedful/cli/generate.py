@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.translate import format_translation, write_line
+from heedful.cli.streams import format_translation, write_line
 from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def generate(
       heedful generate my-language-model --prefix "The cat" --beam 5
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     sampling = make_sampling(beam, length_penalty, temperature, top_k, top_p, seed)
+    from heedful.translation.loading import load
     from heedful.translation.sources import require_language_model
-    from heedful.translation.translator import TranslationOptions, load
+    from heedful.translation.translator import TranslationOptions
 
     language_model = require_language_model(load(model, threads=threads))
     options = TranslationOptions(beam=beam, num_best=count, length_penalty=length_penalty, sampling=sampling)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.cli.translate import FIRST_WINDOW_LINES, ProgressReporter, open_input, write_line
+from heedful.cli.streams import FIRST_WINDOW_LINES, ProgressReporter, open_input, write_line
 from heedful.errors import DataError
 from heedful.inputs.pictures import PictureError, read_picture
 

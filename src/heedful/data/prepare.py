@@ -241,7 +241,8 @@ class Preparation:
         clean_settings = self.settings.clean
         held_out = [self.folder / "cut" / corpus.name for corpus in self.held_out]
         held_out_inputs: tuple[Path, ...] = ()
-        if held_out and clean_settings.overlap != "keep":
+        # Pictures are compared by heedful check: equal names of files mean nothing, and one picture may have two names.
+        if held_out and clean_settings.overlap != "keep" and self.settings.input.kind != "image":
             held_out_inputs = (self.folder / "held" / "all",)
             shard = Shard("all", tuple(held_out), held_out_inputs[0])
             self._run("collect held-out", collect_held_out, [shard], self.source_settings)

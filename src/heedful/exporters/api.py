@@ -22,7 +22,7 @@ from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.inputs.kinds import ImageInput, make_input
 from heedful.samples import find_sample, validation_lines
-from heedful.translation.translator import ENGINES, load, make_translator
+from heedful.translation.loading import ENGINES, load, make_translator
 
 MAX_PROBES = 200  # sentences
 

@@ -32,6 +32,8 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 MAX_FILE_BYTES = 1 << 25
 MAX_PIXELS = 13_000_000  # to decode, in up to 270 MB (WebP); most photos (JPEG) are scaled down while decoding
+MAX_BLOCKS = 20_000  # chunks of a PNG or segments of a JPEG
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_JPEG_SCANS = 200  # a progressive JPEG has about ten; each scan costs time for the whole picture
 FORMATS = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "GIF": (".gif",), "WEBP": (".webp",), "BMP": (".bmp",)}
 MISSING = "there is no such file"  # the reason of a PictureError
@@ -159,6 +161,8 @@ def _open_bytes(content: bytes, height: int, width: int) -> tuple["Image.Image",
     from PIL.PngImagePlugin import PngImageFile
 
     _check_content(content)
+    if _has_many_blocks(content):
+        raise PictureError(f"more than {MAX_BLOCKS:,} chunks or segments")
     image: Image.Image = Image.open(BytesIO(content), formats=list(FORMATS))
     size = image.size
     if isinstance(image, PngImageFile):
@@ -171,6 +175,23 @@ def _open_bytes(content: bytes, height: int, width: int) -> tuple["Image.Image",
             side = 2 * max(height, width)
             image.draft(None, (side, side))
     return image, size
+
+
+def _has_many_blocks(content: bytes) -> bool:
+    """Whether a PNG has too many chunks, or a JPEG too many segments before its pixels: reading them takes minutes."""
+    position, blocks = len(PNG_SIGNATURE), 0
+    if content.startswith(PNG_SIGNATURE):  # each chunk: length, type, data, checksum
+        while position < len(content) and blocks <= MAX_BLOCKS:
+            position += 12 + int.from_bytes(content[position : position + 4], "big")
+            blocks += 1
+    elif content.startswith(b"\xff\xd8"):  # each segment: marker, length with its own two bytes, data
+        position = 2
+        while content[position : position + 1] == b"\xff" and blocks <= MAX_BLOCKS:
+            if content[position + 1 : position + 2] == b"\xda":
+                break
+            position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+            blocks += 1
+    return blocks > MAX_BLOCKS
 
 
 def _has_single_scan(content: bytes, components: int) -> bool:

@@ -29,9 +29,10 @@ from heedful.trace import (
     TraceDocument,
     read_snapshots,
 )
+from heedful.translation.loading import load
 from heedful.translation.sources import LanguageModel, SourceTranslator
 from heedful.translation.suppression import MASK
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 
 if TYPE_CHECKING:
     from heedful.inspection.record import InspectedModel, InspectedSource, SearchStrategy

@@ -25,7 +25,8 @@ from heedful.serve.protocol import (
     too_many_tokens_message,
 )
 from heedful.text.normalize import normalize
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from heedful.types import Translation
 
 

@@ -49,7 +49,8 @@ from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.files import file_sha256, lock_file, sync_path
 from heedful.text.normalize import decode_line
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from heedful.types import translation_to_dict
 
 BULK_VERSION = 2  # increase it when a code change changes the output: older pieces are then recomputed

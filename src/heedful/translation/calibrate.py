@@ -14,7 +14,8 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import HeedfulError, suggest_arguments
 from heedful.metrics.score import sentence_scores
 from heedful.samples import find_sample
-from heedful.translation.translator import BatchCallback, Translator, check_texts, encode_texts, load
+from heedful.translation.loading import load
+from heedful.translation.translator import BatchCallback, Translator, check_texts, encode_texts
 
 
 @suggest_arguments

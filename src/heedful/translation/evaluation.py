@@ -181,7 +181,8 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
 def translate_source(
     model: "Texts | Translator", sources: Sequence[str] | None, watch: WindowWatcher = iter
 ) -> UsedModel:
-    from heedful.translation.translator import TranslationOptions, Translator, load
+    from heedful.translation.loading import load
+    from heedful.translation.translator import TranslationOptions, Translator
 
     if not isinstance(model, str | Path | Translator):
         raise ConfigError("a system must be a file, a list of lines, a model directory or a translator")

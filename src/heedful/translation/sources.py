@@ -70,7 +70,7 @@ class SourceTranslator(Translator):
         raise NotImplementedError
 
     def name_source(self, source: Any) -> str:
-        """The text that stands for a source in results."""
+        """What results call a source."""
         return str(source)
 
     def encode_prefix(self, prefix: str) -> tuple[int, ...]:
