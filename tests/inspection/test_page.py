@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.html import escape_json
+from heedful.html import compact_line, escape_json
 from heedful.inspection.api import Page, inspect, opening_layer
 from heedful.inspection.hugging_face import wrap_hugging_face
 from heedful.inspection.page import SCRIPTS, VIEWER, load_viewer, render_page, wrap_in_iframe
@@ -1304,6 +1304,26 @@ def test_the_glossary_has_no_text_that_is_not_used():
     variants = {key for key in unused if key.startswith(("picture: ", "no source: "))}
     assert unused == variants
     assert {key.partition(": ")[2] for key in variants} <= GLOSSARY["en"].keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "compact"),
+    [
+        ("const f = (a, b) => { return a === b ? a : b; };", "const f=(a,b)=>{return a===b?a:b;};"),
+        ('const text = "a , b = c", more = [1, 2];', 'const text="a , b = c",more=[1,2];'),
+        ('const text = "an \\" escape = 1", b = a ?? -1;', 'const text="an \\" escape = 1",b=a??-1;'),
+        ("const text = `a , ${b, c}`;", "const text = `a , ${b, c}`;"),
+        ("const half = a / 2, b = 1;", "const half = a / 2, b = 1;"),
+        ("for (const key in object) a -= - b;", "for (const key in object) a -=- b;"),
+    ],
+)
+def test_scripts_lose_only_optional_spaces(line, compact):
+    assert compact_line(line) == compact
+
+
+def test_no_template_continues_on_the_next_line():
+    lines = [line for name in SCRIPTS for line in (VIEWER / name).read_text(encoding="utf-8").splitlines()]
+    assert [line for line in lines if line.partition("  // ")[0].count("`") % 2] == []
 
 
 def test_every_reason_of_a_search_is_translated():
