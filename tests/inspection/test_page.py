@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.html import escape_json
+from heedful.html import compact_line, escape_json
 from heedful.inspection.api import Page, inspect, opening_layer
 from heedful.inspection.hugging_face import wrap_hugging_face
 from heedful.inspection.page import SCRIPTS, VIEWER, load_viewer, render_page, wrap_in_iframe
@@ -36,7 +36,7 @@ from heedful.trace import (
     weights_blob,
 )
 from support import synthetic_traces as synthetic
-from support.browser_pages import axe_violations, opened, settled, until
+from support.browser_pages import axe_violations, click, opened, press, settled, until, visit
 from support.firefox import FIREFOX, open_in_firefox
 from support.inspection_models import (
     EOS,
@@ -84,33 +84,6 @@ def film_of(sentence):
 
 def save_page(folder, *sentences, **fields):
     return Page(TraceDocument(sentences=sentences, **fields)).save(folder / "page.html")
-
-
-def visit(tab, address):
-    """Change the address of an open page, and wait until the page shows it."""
-    tab.evaluate(
-        """(address) => new Promise((done) => {
-            if (location.hash === address) { done(); return; }
-            document.querySelector("main").dataset.old = "1";
-            location.hash = address;
-            const isOld = () => document.querySelector("main[data-old]");
-            const wait = () => requestAnimationFrame(isOld() ? wait : done);
-            wait();
-        })""",
-        address,
-    )
-
-
-def press(tab, *keys):
-    for key in keys:
-        tab.keyboard.press(key)
-        settled(tab)
-
-
-def click(tab, selector):
-    """Click by script, which needs no free line of sight."""
-    tab.eval_on_selector(selector, "node => node.click()")
-    settled(tab)
 
 
 # The cell as each panel names it, and its weight.
@@ -1328,6 +1301,26 @@ def test_the_glossary_has_no_text_that_is_not_used():
     variants = {key for key in unused if key.startswith(("picture: ", "no source: "))}
     assert unused == variants
     assert {key.partition(": ")[2] for key in variants} <= GLOSSARY["en"].keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "compact"),
+    [
+        ("const f = (a, b) => { return a === b ? a : b; };", "const f=(a,b)=>{return a===b?a:b;};"),
+        ('const text = "a , b = c", more = [1, 2];', 'const text="a , b = c",more=[1,2];'),
+        ('const text = "an \\" escape = 1", b = a ?? -1;', 'const text="an \\" escape = 1",b=a??-1;'),
+        ("const text = `a , ${b, c}`;", "const text = `a , ${b, c}`;"),
+        ("const half = a / 2, b = 1;", "const half = a / 2, b = 1;"),
+        ("for (const key in object) a -= - b;", "for (const key in object) a -=- b;"),
+    ],
+)
+def test_scripts_lose_only_optional_spaces(line, compact):
+    assert compact_line(line) == compact
+
+
+def test_no_template_continues_on_the_next_line():
+    lines = [line for name in SCRIPTS for line in (VIEWER / name).read_text(encoding="utf-8").splitlines()]
+    assert [line for line in lines if line.partition("  // ")[0].count("`") % 2] == []
 
 
 def test_every_reason_of_a_search_is_translated():

@@ -84,6 +84,33 @@ def settled(tab, after=0):
     tab.evaluate(f"() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, {after})))")
 
 
+def visit(tab, address):
+    """Change the address of an open page, and wait until the page shows it."""
+    tab.evaluate(
+        """(address) => new Promise((done) => {
+            if (location.hash === address) { done(); return; }
+            document.querySelector("main").dataset.old = "1";
+            location.hash = address;
+            const isOld = () => document.querySelector("main[data-old]");
+            const wait = () => requestAnimationFrame(isOld() ? wait : done);
+            wait();
+        })""",
+        address,
+    )
+
+
+def press(tab, *keys):
+    for key in keys:
+        tab.keyboard.press(key)
+        settled(tab)
+
+
+def click(tab, selector):
+    """Click by script, which needs no free line of sight."""
+    tab.eval_on_selector(selector, "node => node.click()")
+    settled(tab)
+
+
 def axe_violations(tab, axe, root="document", impacts=("minor", "moderate", "serious", "critical")):
     """What axe-core reports: (rule, the first elements)."""
     if not tab.evaluate("typeof axe !== 'undefined'"):

@@ -20,7 +20,9 @@ def inspect(
     model: str = typer.Argument(
         ..., help="A model directory, a run directory, a sample such as pt-en, or a trace (.json)."
     ),
-    sentence: str | None = typer.Argument(None, help="Sentence to translate; for several, use --file."),
+    sentence: str | None = typer.Argument(
+        None, help="Sentence to translate or continue, or the path of a picture; for several, use --file."
+    ),
     file: str | None = typer.Option(None, "--file", help="File with one sentence per line."),
     reference: str | None = typer.Option(None, "--reference", help="Correct translation, to detect search errors."),
     beam: int | None = typer.Option(None, "--beam", help="Beam size (default: the model's)."),

@@ -36,18 +36,26 @@ TEMPLATE = """<!doctype html>
 
 
 @cache
-def load_viewer() -> tuple[str, str, str]:
-    """Return script, style and glossary."""
+def load_viewer() -> tuple[str, str, dict[str, list[str]]]:
+    """Return script, style and glossary, which has a list of all languages per key."""
     script = join_scripts(VIEWER / name for name in SCRIPTS)
     style = compact_style((VIEWER / "viewer.css").read_text(encoding="utf-8"))
     glossary = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
     texts = {key: [glossary[language][key] for language in glossary] for key in glossary["en"]}  # each key once
-    return script, style, escape_json(json.dumps(texts, ensure_ascii=False, separators=(",", ":")))
+    return script, style, texts
+
+
+def select_texts(texts: dict[str, list[str]], trace: TraceDocument) -> dict[str, list[str]]:
+    """The texts without those for sources that the trace does not have: pictures, or nothing."""
+    sources = [sentence.source for sentence in trace.sentences]
+    unused = ("picture: ",) * all(source.picture is None for source in sources)
+    unused += ("no source: ",) * all(source.pieces for source in sources)
+    return {key: values for key, values in texts.items() if not key.startswith(unused)}
 
 
 def render_page(trace: TraceDocument) -> str:
     """The page as HTML; its Content-Security-Policy allows only its own script and style."""
-    script, style, glossary = load_viewer()
+    script, style, texts = load_viewer()
     policy = (
         f"default-src 'none'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -55,6 +63,7 @@ def render_page(trace: TraceDocument) -> str:
     title = escape(trace.title or "heedful inspect")
     tree = json.loads(dump_trace(trace), parse_float=lambda digits: round(float(digits), 5))  # the page shows fewer
     data = json.dumps(shorten(tree), ensure_ascii=False, separators=(",", ":"))
+    glossary = escape_json(json.dumps(select_texts(texts, trace), ensure_ascii=False, separators=(",", ":")))
     return TEMPLATE.format(
         policy=policy, title=title, style=style, script=script, glossary=glossary, trace=escape_json(data)
     )
