@@ -58,9 +58,10 @@ def fill_template(template: str, *, title: str, body: Html, data: object, code: 
 
 
 def join_scripts(paths: Iterable[Path]) -> str:
-    """Scripts as one, with a scope of its own, without indentation and lines that are comments."""
-    lines = (line.strip() for path in paths for line in path.read_text(encoding="utf-8").splitlines())
-    parts = "\n".join(line for line in lines if line and not line.startswith("//"))
+    """Scripts as one, with a scope of its own, without indentation and comments (two spaces and // begin one)."""
+    lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    code = (line.partition("  // ")[0].strip() for line in lines)
+    parts = "\n".join(line for line in code if line and not line.startswith("//"))
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 

@@ -150,7 +150,10 @@ def test_every_panel_shows_every_model(kind, chromium, tmp_path):
             assert tab.get_attribute(f"#tab-{name}", "aria-selected") == "true"
             until(tab, "document.querySelector('#tab-body').innerText.trim() !== ''")
         until(tab, "document.querySelector('.film .readout')?.textContent.includes('300')")
+        filled = "document.querySelector('.film input').style.getPropertyValue('--filled')"
+        assert tab.evaluate(filled) == "100%"
         tab.fill(".film input[type=range]", "1")
+        until(tab, f"{filled} === '50%'")
         until(tab, "document.querySelector('.film .readout').textContent.includes('200')")
         press(tab, "6")
         until(
@@ -692,6 +695,77 @@ def test_keys_do_what_the_help_says(chromium, tmp_path):
         assert tab.get_attribute("[data-play]", "aria-label") == GLOSSARY["en"]["play"]
 
 
+# ------------------------------------------------------------------------------------- search, evidence, comparison
+
+
+def test_a_probability_beside_a_sentence_names_its_piece(chromium, tmp_path):
+    sentence = recorded("transformer")
+    with opened(chromium, save_page(tmp_path, sentence), "#lang=en&tab=search") as tab:
+        for at, node in list(enumerate(sentence.tree.nodes))[::7]:
+            if not tab.query_selector(f".tree [data-node='{at}']"):
+                continue
+            tab.select_option("[data-key=candidate]", str(at))
+            settled(tab)
+            label = GLOSSARY["en"]["end"] if node.text.strip() == "</s>" else node.text.strip()
+            shares = re.findall("\u201c([^\u201d]*)\u201d [<\\d.]+\u202f%", tab.inner_text(".node-facts"))
+            assert shares == [label]
+
+
+def test_the_path_of_greedy_search_is_marked(chromium, tmp_path):
+    sentence = recorded("transformer")
+    with opened(chromium, save_page(tmp_path, sentence), "#lang=en&tab=search") as tab:
+        marked = tab.eval_on_selector_all(".tree .pill.greedy", "all => all.map((pill) => +pill.dataset.node)")
+        nodes, parent, path = sentence.tree.nodes, None, []
+        while children := [at for at, node in enumerate(nodes) if node.parent == parent]:
+            parent = max(children, key=lambda at: nodes[at].logp)
+            path.append(parent)
+        assert sorted(marked) == sorted(path)[: len(marked)]
+        assert marked
+        assert len(tab.query_selector_all(".tree .edge.greedy")) == len(marked) - 1
+
+
+def test_evidence_shows_its_verdict_and_the_selected_piece(chromium, tmp_path):
+    page = inspect("pt-en", "Ontem o Tom comprou um carro vermelho para a irm\u00e3 dele.").save(tmp_path / "page.html")
+    for width, height, theme in ((1280, 800, "light"), (1920, 1080, "projector")):
+        with opened(chromium, page, f"#lang=ru&theme={theme}&tab=evidence", width=width, height=height) as tab:
+            settled(tab, 100)
+            for selector in (".evidence .why", ".curves", ".contributions tr.now"):
+                parts = tab.evaluate(
+                    """(selector) => {
+                        const box = document.querySelector(selector).getBoundingClientRect();
+                        const room = document.querySelector("#tab-body").getBoundingClientRect();
+                        return [box.height > 0, box.top >= room.top, box.bottom <= room.bottom];
+                    }""",
+                    selector,
+                )
+                assert all(parts), (theme, selector, parts)
+
+
+def test_a_comparison_marks_the_words_that_differ(chromium, tmp_path):
+    source = synthetic.english(3)
+    answers = ("When I came to the house last night", "When I came home last night")
+    first, second = (synthetic.text_of(tuple(answer.split())) for answer in answers)
+    path = save_page(tmp_path, synthetic.sentence_of(source, first), synthetic.sentence_of(source, second, name="b"))
+    with opened(chromium, path, "#lang=en&tab=compare") as tab:
+        until(tab, "document.querySelector('.compared-word')")
+        differing = tab.eval_on_selector_all(
+            ".compared",
+            "all => all.map((side) => [...side.querySelectorAll('.differs')].map((node) => node.innerText))",
+        )
+        assert differing == [["to", "the", "house"], ["home"]]
+        assert tab.inner_text(".compare .summary") == GLOSSARY["en"]["they-part"].replace("{0}", "4")
+
+
+def test_a_narrow_page_shows_the_selected_tab(chromium, tmp_path):
+    with opened(chromium, save_page(tmp_path, recorded("transformer")), "#lang=pt", width=390, height=844) as tab:
+        for panel in TABS[:-1]:
+            visit(tab, f"#lang=pt&tab={panel}")
+            settled(tab, 100)
+            box = tab.query_selector(f"#tab-{panel}").bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+
+
 # ------------------------------------------------------------------------------------------------------------ quiz
 
 
@@ -1041,6 +1115,12 @@ def test_the_page_is_small(chromium, tmp_path):
     assert len(source.pieces) == 25
     print(f"{len(render_page(TraceDocument(sentences=(sentence,))).encode()):,} bytes")
     assert len(render_page(TraceDocument(sentences=(sentence,))).encode()) <= 283_000
+    text = "Ontem \u00e0 noite o meu irm\u00e3o mais velho disse \u00e0 minha m\u00e3e que queria"
+    (real,) = inspect("pt-en", f"{text} comprar um carro vermelho, mas n\u00e3o tinha dinheiro.").trace.sentences
+    assert (len(real.source.pieces), len(real.target.pieces)) == (25, 27)
+    assert real.vectors
+    assert real.contributions
+    assert len(render_page(TraceDocument(sentences=(real,))).encode()) <= 280_000  # 179,501 before the redesign
     path = save_page(tmp_path, *[synthetic.LENGTHS["40"]] * 20)
     with opened(chromium, path, "#lang=en") as tab:
         milliseconds = float(tab.get_attribute("html", "data-ready"))

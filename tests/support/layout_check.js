@@ -45,6 +45,15 @@
   const accents = 0.35 * parseFloat(getComputedStyle(root).fontSize);  // boxes of text include room for accents
   disjoint(all(".scene text"), "scene", accents);
   inside(all(".scene text"), document.querySelector(".scene"), "scene", accents);
+  for (const drawing of all(".scene svg, .curves")) {
+    const { width, height } = drawing.viewBox.baseVal, out = [...drawing.querySelectorAll("text")].find((text) => text.getBBox().x < 0 || text.getBBox().x + text.getBBox().width > width || text.y.baseVal[0].value > height);
+    if (out) problems.push(`drawing: ${name(out)} is cut off`);
+  }
+  for (const drawing of all(".curves")) inside([drawing], drawing.parentElement, "curves");
+  const shares = all("#stage .share").filter((share) => share.textContent);
+  disjoint(shares, "weights", 0);
+  const outside = narrow && shares.find((share) => box(share).left < 0 || box(share).right > innerWidth);
+  if (outside) problems.push(`weights: ${name(outside)} leaves the window`);
   siblingsDisjoint("#tab-body .stacked", "tab");
   siblingsDisjoint("#tab-body .panel-head", "tab head");
   siblingsDisjoint("#tab-body .arithmetic", "arithmetic");

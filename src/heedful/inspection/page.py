@@ -1,5 +1,6 @@
 """Render a trace as one self-contained HTML page with script, style and data."""
 
+import itertools
 import json
 from functools import cache
 from html import escape
@@ -40,7 +41,8 @@ def load_viewer() -> tuple[str, str, str]:
     script = join_scripts(VIEWER / name for name in SCRIPTS)
     style = compact_style((VIEWER / "viewer.css").read_text(encoding="utf-8"))
     glossary = json.loads((VIEWER / "glossary.json").read_text(encoding="utf-8"))
-    return script, style, escape_json(json.dumps(glossary, ensure_ascii=False, separators=(",", ":")))
+    texts = {key: [glossary[language][key] for language in glossary] for key in glossary["en"]}  # each key once
+    return script, style, escape_json(json.dumps(texts, ensure_ascii=False, separators=(",", ":")))
 
 
 def render_page(trace: TraceDocument) -> str:
@@ -62,15 +64,23 @@ def shorten(tree: dict[str, Any]) -> dict[str, Any]:
     """The trace with fewer digits, and each search tree as columns ({"step": [1, 1, ...], ...}) instead of nodes."""
     for sentence in tree.get("sentences", ()):
         for pieces in sentence.get("neighbors", {}).values():
-            pieces[:] = [[[text, round(cosine, 3)] for text, cosine in nearest] for nearest in pieces]
+            pieces[:] = [[[text, round(cosine, 2)] for text, cosine in nearest] for nearest in pieces]
+        for curve in sentence.get("deletion", {}).values():
+            curve[:] = [round(value, 2) for value in curve]
+        for step in itertools.chain.from_iterable(sentence.get("lens", ())):
+            del step.get("top", [])[2:]  # the page shows two
         if nodes := sentence.get("tree", {}).get("nodes"):
             keys = sorted({key for node in nodes for key in node})
             columns: dict[str, Any] = {key: [node.get(key) for node in nodes] for key in keys}
             for key in columns.keys() & {"logp", "total", "score"}:
                 columns[key] = [None if value is None else round(value, 4) for value in columns[key]]
-            for key in columns.keys() & {"fate", "why"}:  # few different texts: each once, then their positions
-                texts = sorted(set(columns[key]), key=str)
-                columns[key] = {"texts": texts, "at": [texts.index(text) for text in columns[key]]}
+            for key in columns.keys() & {
+                "fate",
+                "why",
+                "score",
+            }:  # few different values: each once, then their positions
+                values = sorted(set(columns[key]), key=str)
+                columns[key] = {"unique": values, "at": [values.index(value) for value in columns[key]]}
             sentence["tree"]["nodes"] = columns
     return tree
 

@@ -39,7 +39,7 @@ function decodeByteTokens(text) {
 
 // The nodes of a search tree, which the page stores as columns.
 function unpackNodes(packed) {
-  const columns = Object.fromEntries(Object.entries(packed).map(([key, column]) => [key, column.texts ? column.at.map((at) => column.texts[at]) : column])), keys = Object.keys(columns);
+  const columns = Object.fromEntries(Object.entries(packed).map(([key, column]) => [key, column.unique ? column.at.map((at) => column.unique[at]) : column])), keys = Object.keys(columns);
   return columns.step.map((_, at) => Object.fromEntries(keys.map((key) => [key, columns[key][at]])));
 }
 

@@ -1,11 +1,12 @@
 // The film of a training run, also shown by report.html of the run.
 
 // A map with its words beside it, to look at only.
-function labeledMap(map, room = 300) {
-  const wide = map.columns.length, high = map.rows.length, cell = Math.max(10, Math.min(34, Math.floor(room / Math.max(wide, high))));
-  const sheet = canvas(cell * wide, cell * high, { role: "img", "aria-label": t("map") });
-  stretch(sheet, map, cell * wide, cell * high);
-  const name = (group) => el("span", { class: "label" }, el("bdi", { text: brief(group.text, 14) })), size = { "--cell": `${cell}px` };
+function labeledMap(map, width, height) {
+  const unit = rootSize(), cell = (room, groups, others, most) => Math.max(11, Math.min(most * unit, Math.floor((room - (1 + 0.48 * Math.max(...others.map((group) => brief(group.text, 14).length))) * unit) / groups.length)));
+  const wide = cell(width, map.columns, map.rows, 4), high = cell(height, map.rows, map.columns, 2.4);
+  const sheet = canvas(wide * map.columns.length, high * map.rows.length, { role: "img", "aria-label": t("map") });
+  stretch(sheet, map, wide * map.columns.length, high * map.rows.length);
+  const name = (group) => el("span", { class: "label" }, el("bdi", { text: brief(group.text, 14) })), size = { "--wide": `${wide}px`, "--high": `${high}px` };
   return el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("map") }, el("div", { class: "still" }, el("span"),
     el("div", { class: "top", style: size }, ...map.columns.map(name)), el("div", { class: "left", style: size }, ...map.rows.map(name)), sheet));
 }
@@ -34,6 +35,7 @@ function film(reel, reading) {
   const draw = async () => {
     const at = Math.min(state.frame, frames.length - 1), frame = frames[at], source = reel.sources[state.take] ?? reel.sources[0], take = frame.takes[state.take] ?? frame.takes[0];
     control.value = at;
+    control.style.setProperty("--filled", `${(100 * at) / Math.max(1, frames.length - 1)}%`);
     dot.setAttribute("cx", x(at));
     dot.setAttribute("cy", y(values[at]));
     const key = `${at} ${state.take}`;
@@ -44,7 +46,7 @@ function film(reel, reading) {
       el("p", { class: "film-source" }, el("bdi", { text: plain(source.text).slice(0, 300) })), el("p", { class: "film-answer" }, el("bdi", { text: plain(take.target.text).slice(0, 300) || "\u2423" }))];
     if (recording?.maps.cross) {  // the head that aligns best in the end, if the film has it
       const [layers, heads] = recording.maps.cross.shape, has = isNumber(reading?.layer) && reading.layer < layers && reading.head < heads;
-      parts.push(labeledMap(recording.wordMap("cross", has ? [reading.layer, reading.head] : null, has ? reading.step ?? "naive" : "naive"), 260));
+      parts.push(labeledMap(recording.wordMap("cross", has ? [reading.layer, reading.head] : null, has ? reading.step ?? "naive" : "naive"), body.clientWidth || 400, 260));
     }
     body.replaceChildren(...parts);
   };

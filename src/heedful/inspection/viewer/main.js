@@ -29,7 +29,11 @@ function dock() {
         choose(tabs[next]);
       } }))), el("p", { class: "question", text: t("question-" + name) }));
   const body = el("div", { class: "body", id: "tab-body", "data-tab": name, ...(name === "quiz" ? {} : { role: "tabpanel", "aria-labelledby": `tab-${name}` }) }, inner.node);
-  return { node: el("section", { class: "dock panel", id: "dock", "aria-label": t("question-" + name) }, list, body), update: (changed) => inner.update(changed), resize: () => inner.resize?.(), scroll: () => inner.scroll?.() };
+  const showTab = () => {
+    const row = list.firstChild, tab = row.querySelector("[aria-selected=true]");
+    if (tab) row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
+  };
+  return { node: el("section", { class: "dock panel", id: "dock", "aria-label": t("question-" + name) }, list, body), update: (changed) => inner.update(changed), resize: () => inner.resize?.(), scroll: () => { if (isNarrow()) showTab(); inner.scroll?.(); } };
 }
 
 function helpDialog() {
@@ -97,7 +101,7 @@ async function renderPage() {
   }
   document.documentElement.lang = state.lang;
   document.documentElement.dataset.theme = state.theme;
-  words = { ...glossary.en, ...glossary[state.lang] };
+  words = Object.fromEntries(Object.entries(glossary).map(([key, texts]) => [key, texts[LANGUAGES.indexOf(state.lang)]]));
   rescale();
   const app = document.getElementById("app"), key = focusKey(app);
   for (const name of Object.keys(panels)) delete panels[name];

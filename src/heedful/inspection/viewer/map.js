@@ -16,12 +16,13 @@ function mapPanel() {
   let size = null, sheet = null;
   const layout = () => {
     const unit = rootSize(), longest = Math.min(7, Math.max(...rows.map((_, at) => pieceLabel(rows, at, 14).length)) * 0.5 + 1);
-    const width = Math.floor(((scroller.clientWidth || 400) - longest * unit - 8) / columns.length), height = Math.floor(((scroller.clientHeight || 300) - 2.1 * unit - 6) / rows.length);
-    const upright = width < 2.6 * unit;  // too narrow for words: they stand upright
-    const high = Math.floor(((scroller.clientHeight || 300) - (upright ? 5.2 : 2.1) * unit - 6) / rows.length);
-    size = { width: Math.max(11, Math.min(width, 5.2 * unit)), height: Math.max(13, Math.min(isNarrow() ? 30 : upright ? high : height, 3 * unit)) };
+    const room = Math.floor(((scroller.clientWidth || 400) - longest * unit - 8) / columns.length), width = Math.max(11, Math.min(room, 5.2 * unit));
+    const upright = room < 2.6 * unit;  // too narrow for words: they stand upright
     grid.classList.toggle("upright", upright);
-    grid.style.setProperty("--wide", `${size.width}px`);
+    grid.style.setProperty("--wide", `${width}px`);
+    grid.style.setProperty("--top-label", `${upright ? Math.min(0.88 * unit, width) : 0.88 * unit}px`);
+    const height = Math.floor(((scroller.clientHeight || 300) - top.offsetHeight - 6) / rows.length);
+    size = { width, height: Math.max(13, Math.min(isNarrow() ? 30 : height, 3 * unit)) };
     grid.style.setProperty("--high", `${size.height}px`);
     grid.style.setProperty("--label", `${Math.min(0.88 * unit, 0.95 * size.height)}px`);
     sheet = canvas(size.width * columns.length, size.height * rows.length, { "aria-hidden": "true" });
@@ -210,8 +211,9 @@ function drawScene(at, share, numbers, { width, height, unit, columns, rows }) {
     });
     const whole = numbers.terms.reduce((sum, term) => sum + term, 0), soFar = numbers.terms.reduce((sum, term, j) => sum + term * Math.max(0, Math.min(1, live - j)), 0);
     const isMasked = numbers.score === -Infinity, exact = isMasked ? whole : numbers.score * numbers.divisor;  // the recorded score is more precise than the recorded vectors
-    text(to + 0.9 * unit, high * 2.5 - 0.2 * unit, "\u03a3", { class: "formula", "font-size": 1.2 * unit });
-    text(to + 0.9 * unit, high * 2.5 + 1.5 * unit, number(share >= 1 ? exact : soFar), { class: "word now", "font-size": 1.6 * unit });
+    const below = Math.min(high * 2.5 + 1.5 * unit, height - 0.5 * unit);
+    text(to + 0.9 * unit, below - 1.7 * unit, "\u03a3", { class: "formula", "font-size": 1.2 * unit });
+    text(to + 0.9 * unit, below, number(share >= 1 ? exact : soFar), { class: "word now", "font-size": 1.6 * unit });
   }
 
   function bars(values, zero, scaleOf, { ghost = null, ghostScale = 1, format = number, masked = () => 0 }) {

@@ -71,7 +71,7 @@ function quizPanel() {
       node.classList.toggle("many", choices.length > 4);
       const focused = node.contains(document.activeElement) ? [...node.querySelectorAll("button")].indexOf(document.activeElement) : -1;
       node.replaceChildren(el("p", { text: t(isAnswered ? "quiz-after" : "quiz-before") }), el("div", { class: "options" }, ...choices.map(({ name, share, isBest }, at) => {
-        const option = button("", () => answerQuiz(at), { class: isAnswered && isBest ? "right" : "", disabled: isAnswered });
+        const option = button("", () => answerQuiz(at), { class: isAnswered && isBest ? "right" : "", disabled: isAnswered, style: isAnswered ? { "--share": `${(100 * share).toFixed(1)}%` } : null });
         option.append(el("bdi", { text: name }), el("small", { text: isAnswered ? percent(share) : "?" }));
         return option;
       })));

@@ -8,9 +8,11 @@ function searchPanel() {
   const pathTo = (at) => { const path = []; for (let node = at; node !== null; node = nodes[node].parent) path.unshift(node); return path; };
   const isEnd = (node) => node.fate === "finished" || /^<\/s>$/.test(node.text.trim());
   const textOf = (at) => decodeByteTokens(pathTo(at).filter((node) => !isEnd(nodes[node])).map((node) => nodes[node].text).join("")).trim();
+  // The log-probability of the text so far, and the probability of its last piece.
+  const numbersOf = (node) => `log p ${number(node.total)} \u00b7 ${quoted(candidateLabel(node.text))} ${percent(Math.exp(node.logp))}`;
   const answer = new Set(isNumber(tree.best) ? pathTo(tree.best) : []), greedy = new Set(greedyPath(nodes));
   const kind = (node) => (answer.has(node.index) ? "answer" : node.fate === "pruned" || node.fate === "cut" ? "pruned" : "kept");
-  const isSampled = tree.kind === "sample";
+  const isSampled = tree.kind === "sample", isGreedy = (node) => !isSampled && greedy.has(node.index);
   const scored = uniqueBy(nodes.filter((node) => isNumber(node.score)).sort((a, b) => b.score - a.score), (node) => textOf(node.index)), ended = scored.slice(0, 5);
   // A search goes on until nothing better can come; the tree ends with what is listed.
   const lastStep = isNumber(tree.best) && ended.length ? Math.max(nodes[tree.best].step, ...ended.map((node) => node.step)) : Infinity;
@@ -22,15 +24,15 @@ function searchPanel() {
   const list = el("select", { "aria-label": t("candidates"), "data-key": "candidate", onchange: (event) => set({ node: Number(event.target.value) }) },
     ...drawn.map((node) => el("option", { value: node.index, text: `${node.step}. ${candidateLabel(node.text)} (${t("fate-" + node.fate)})` })));
   const searchName = t("search-" + tree.kind) === "search-" + tree.kind ? brief(tree.kind, 40) : t("search-" + tree.kind);
-  const legend = el("p", { class: "legend", "aria-hidden": "true" }, ...[["answer", "answer"], ["kept", "kept"], ...(isSampled ? [] : [["greedy", "greedy"]]), ["pruned", isSampled ? "not-drawn" : "pruned"]].flatMap(([style, name]) => [el("span", { class: `pill ${style}` }), el("small", { text: t(name) })]));
+  const legend = el("p", { class: "legend", "aria-hidden": "true" }, ...[["answer", "answer"], ...(isSampled ? [] : [["kept", "kept"], ["greedy", "greedy"]]), ["pruned", isSampled ? "not-drawn" : "pruned"]].map(([style, name]) => el("span", { class: "key" }, el("span", { class: `pill ${style}` }), el("small", { text: t(name) }))));
   const side = el("div", { class: "stacked side", tabindex: "0", role: "group", "aria-label": t(isSampled ? "drawn" : "finished") }, el("h3", { text: t(isSampled ? "drawn" : "finished") }), finished, facts,
-    isNumber(tree.greedy_score) && tree.greedy !== undefined ? el("p", { class: "greedy-line" }, el("small", { text: `${t("greedy-says")} ` }), el("bdi", { text: plain(tree.greedy).slice(0, 300) }), el("small", { text: ` ${number(tree.greedy_score, 3)}${tree.greedy === recording.sentence.target.text ? `, ${t("same")}` : ""}` })) : null,
+    isNumber(tree.greedy_score) && tree.greedy !== undefined ? el("p", { class: "greedy-line" }, el("small", { text: `${t("greedy-says")} ` }), tree.greedy === recording.sentence.target.text ? el("small", { text: t("same") }) : el("bdi", { text: plain(tree.greedy).slice(0, 300) }), el("small", { text: ` ${number(tree.greedy_score, 3)}` })) : null,
     reference ? el("p", { class: "verdict" }, el("small", { text: `${t("reference")} ` }), el("bdi", { text: plain(reference.text).slice(0, 300) }), el("small", { text: ` ${number(reference.score, 3)} ` }), el("strong", { text: t("verdict-" + reference.verdict) })) : null,
     el("small", { class: "rule", text: `${searchName}${tree.size > 1 ? ` ${tree.size}` : ""} \u00b7 ${t("score")} = ${brief(tree.length || "log p", 60)}` }));
   const node = el("div", { class: "two search" }, el("div", { class: "stacked" }, drawing, el("div", { class: "panel-head" }, legend, el("label", { class: "choice" }, el("span", { text: t("candidates") }), list))), side);
   let shapes = null, columnWidth = 0;
   const draw = () => {
-    const unit = rootSize(), fits = Math.min(steps, isNarrow() ? 6 : FITTING_STEPS), most = Math.max(...byStep.map((column) => column.length));
+    const unit = rootSize(), fits = Math.min(steps, isNarrow() ? 5 : FITTING_STEPS), most = Math.max(...byStep.map((column) => column.length));
     columnWidth = Math.max(3.4 * unit, ((drawing.clientWidth || 700) - 0.6 * unit) / fits);
     const width = Math.max(drawing.clientWidth || 700, columnWidth * steps), height = Math.max((drawing.clientHeight || 260) - (width > drawing.clientWidth ? 14 : 2), most * 1.25 * unit);
     const lineHeight = height / most, pillHeight = Math.min(lineHeight * 0.84, 1.8 * unit), size = Math.min(1.02 * unit, pillHeight * 0.66), places = new Map();
@@ -44,10 +46,10 @@ function searchPanel() {
       const to = places.get(candidate.index), from = candidate.parent === null ? null : places.get(candidate.parent);
       if (from) {
         const x = from.x + from.width, bend = Math.max(8, (to.x - x) * 0.55);
-        edges.push(svg("path", { class: `edge ${kind(candidate)}`, d: `M${x} ${from.y}C${x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x} ${to.y}`, "stroke-width": kind(candidate) === "pruned" ? 1 : (1 + 2.6 * Math.exp(candidate.logp)).toFixed(2) }));
+        edges.push(svg("path", { class: `edge ${kind(candidate)}${isGreedy(candidate) ? " greedy" : ""}`, d: `M${x} ${from.y}C${x + bend} ${from.y} ${to.x - bend} ${to.y} ${to.x} ${to.y}`, "stroke-width": kind(candidate) === "pruned" ? 1 : (1 + 2.6 * Math.exp(candidate.logp)).toFixed(2) }));
       }
-      const shape = svg("g", { class: `pill ${kind(candidate)}${isEnd(candidate) ? " end" : ""}${!isSampled && greedy.has(candidate.index) && !answer.has(candidate.index) ? " greedy" : ""}`, "data-node": candidate.index, onclick: () => set({ node: candidate.index, ...(state.place !== "encoder" ? { step: Math.min(candidate.step - 1, recording.pieces.target.length - 1) } : {}) }) },
-        svg("rect", { x: to.x, y: to.y - pillHeight / 2, width: to.width, height: pillHeight, rx: pillHeight / 2 }), svg("text", { x: to.x + to.width / 2, y: to.y + to.size * 0.34, "font-size": to.size.toFixed(1), text: to.label }), svg("title", { text: `${plain(textOf(candidate.index)).slice(0, 200)} \u00b7 ${percent(Math.exp(candidate.logp))} \u00b7 log p ${number(candidate.total)}` }));
+      const shape = svg("g", { class: `pill ${kind(candidate)}${isEnd(candidate) ? " end" : ""}${isGreedy(candidate) ? " greedy" : ""}`, "data-node": candidate.index, onclick: () => set({ node: candidate.index, ...(state.place !== "encoder" ? { step: Math.min(candidate.step - 1, recording.pieces.target.length - 1) } : {}) }) },
+        svg("rect", { x: to.x, y: to.y - pillHeight / 2, width: to.width, height: pillHeight, rx: pillHeight / 2 }), svg("text", { x: to.x + to.width / 2, y: to.y + to.size * 0.34, "font-size": to.size.toFixed(1), text: to.label }), svg("title", { text: `${plain(textOf(candidate.index)).slice(0, 200)} \u00b7 ${numbersOf(candidate)}` }));
       shapes.set(candidate.index, shape);
       pills.push(shape);
     }
@@ -62,7 +64,7 @@ function searchPanel() {
       for (const shape of drawing.querySelectorAll(".selected")) shape.classList.remove("selected");
       shapes.get(at)?.classList.add("selected");
       list.value = String(at);
-      facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${percent(Math.exp(candidate.logp))} \u00b7 log p ${number(candidate.total)} \u00b7 ${t("rank")} ${candidate.rank + 1} \u00b7 ${t("fate-" + candidate.fate)}${candidate.why ? `: ${plain(words["why: " + candidate.why] ?? candidate.why)}` : ""}` }));
+      facts.replaceChildren(el("bdi", { text: plain(textOf(at)).slice(0, 300) || "\u2423" }), el("small", { text: ` ${numbersOf(candidate)} \u00b7 ${t("rank")} ${candidate.rank + 1} \u00b7 ${t("fate-" + candidate.fate)}${candidate.why ? `: ${plain(words["why: " + candidate.why] ?? candidate.why)}` : ""}` }));
     },
     scroll() {
       if (steps > FITTING_STEPS) drawing.scrollLeft = columnWidth * (stepOfTarget() + 0.5) - drawing.clientWidth / 2;

@@ -121,17 +121,23 @@ function stage() {
     covered = { key, sums };
     return sums;
   };
+  // The slots whose weight is written above them: the largest ones, as far as there is room beside each other.
+  const labeledSlots = (weights) => {
+    const room = places.across ? 0 : 2.6 * rootSize(), slots = [...weights.keys()].filter((slot) => weights[slot] >= 0.03).sort((a, b) => weights[b] - weights[a]), labeled = new Set();
+    for (const slot of slots) if ([...labeled].every((other) => Math.abs(places.source[slot][0] - places.source[other][0]) >= room)) labeled.add(slot);
+    return labeled;
+  };
   const put = (element, name, value) => { if (element[name] !== value) { element[name] = value; element.style.setProperty(name, value); } };
   const paint = () => {
     const row = state.hover?.side === "target" ? state.hover.at : state.step, hides = hiddenFrom(), isHidden = row >= hides;
     const weights = hasLinks ? currentMap().row(currentRow(row)) : null, sums = hasLinks ? coverage()[Math.min(currentRow(state.step), numRows() - 1) + (isHidden ? 0 : 1)] : null;
-    const isLast = state.step === rows.length - 1 && !state.quiz && place === "cross";
+    const isLast = state.step === rows.length - 1 && !state.quiz && place === "cross", labeled = weights && !isHidden ? labeledSlots(weights) : new Set();
     source.forEach(({ node: element, bar, share }, at) => {
       const weight = weights && !isHidden ? weights[at] : 0, isTinted = weight > 0.015;
       put(element, "background-color", isTinted ? rgb(weight) : "");
       put(element, "color", isTinted ? inkOn(weight) : "");
       put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
-      const text = weight >= 0.03 ? percent(weight) : "";
+      const text = labeled.has(at) ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
       element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && !state.quiz && state.slot === at);
       element.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
