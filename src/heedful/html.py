@@ -59,7 +59,7 @@ def fill_template(template: str, *, title: str, body: Html, data: object, code: 
 
 
 def join_scripts(paths: Iterable[Path]) -> str:
-    """Scripts as one, with a scope of its own, without indentation, optional spaces and comments (two spaces and //)."""
+    """Scripts as one, with a scope of its own, without optional spaces and comments (two spaces and // begin one)."""
     lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines())
     code = (line.partition("  // ")[0].strip() for line in lines)
     parts = "\n".join(compact_line(line) for line in code if line and not line.startswith("//"))
@@ -67,7 +67,7 @@ def join_scripts(paths: Iterable[Path]) -> str:
 
 
 def compact_line(line: str) -> str:
-    """A line of a script without spaces around operators outside of "strings"; templates and divisions stay as they are.
+    """A line of a script without the spaces around operators; strings, and lines with templates or /, stay.
 
     A template has no line ends, so that every line is whole.
     """
