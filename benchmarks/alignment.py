@@ -33,7 +33,8 @@ from heedful.alignment import STEP_CHOICES, AlignmentMethod, attention_of_words,
 from heedful.metrics.alignment_error import Agreement, GoldAlignment, Links, measure_agreement, parse_gold, parse_links
 from heedful.samples import model as sample_model
 from heedful.samples import sample_folder
-from heedful.translation.translator import Translator, encode_texts, load
+from heedful.translation.loading import load
+from heedful.translation.translator import Translator, encode_texts
 from report import header, verdict
 
 DATA = Path(os.environ.get("HEEDFUL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))

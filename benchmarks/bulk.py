@@ -26,7 +26,8 @@ from pathlib import Path
 
 from heedful.corpus.launchers import LocalLauncher
 from heedful.translation.bulk import WINDOW_LINES, translate_file
-from heedful.translation.translator import TranslationOptions, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions
 from report import header, verdict
 from serving import export_sample, sample_lines, translates_portuguese
 

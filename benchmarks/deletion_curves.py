@@ -48,7 +48,8 @@ from heedful.inspection.evidence import (
 from heedful.samples import read_part, sample_folder
 from heedful.text.tokenizer import EOS
 from heedful.trace import TraceAlignment
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 from report import DATA, header, read_lines, verdict
 
 METHODS = {
@@ -110,8 +111,8 @@ def measure_captions(
         answer = result.hypothesis.tokens
         (scored,) = translator.engine.score_targets([source], [answer], attention=True)
         target = (*answer, EOS)
-        scorer = AnswerScorer(model.encoder, model.decoder, model.bos, model.unk, source.tokens, target, model.device)
-        table = find_table(model.encoder, source.tokens)
+        scorer = AnswerScorer(model.encoder, model.decoder, model.bos, model.unk, source.row, target, model.device)
+        table = find_table(model.encoder, source.row)
         assert table is not None
         start = time.perf_counter()
         importance = {"erasure": erasure_contributions(scorer).sum(0)}
@@ -121,8 +122,8 @@ def measure_captions(
         seconds["gradients"] += time.perf_counter() - start
         if gradients is not None:
             importance["gradients"] = gradients.sum(0)
-        importance |= attention_importance(scored.attention, best_head, len(target), len(source.tokens))
-        erasable = range(len(source.tokens) - len(translator.source_end))
+        importance |= attention_importance(scored.attention, best_head, len(target), len(source.row))
+        erasable = range(len(source.row) - len(translator.source_end))
         measured = deletion_curves(
             scorer, importance, erasable, max_deletions=len(erasable), num_random_orders=NUM_RANDOM_ORDERS
         )

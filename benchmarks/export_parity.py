@@ -47,7 +47,8 @@ from heedful.importers.api import import_model
 from heedful.samples import PAIRS as SAMPLES
 from heedful.samples import model as sample_model
 from heedful.text.normalize import normalize
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from report import bf16_problem, header, skip, verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

@@ -209,7 +209,7 @@ class Parrot:
         from heedful.engines.base import EngineResult
         from heedful.types import Hypothesis
 
-        attention = [np.ones((1, 1, 3, len(question.tokens))) if options.attention else None for question in sources]
+        attention = [np.ones((1, 1, 3, len(question.row))) if options.attention else None for question in sources]
         return [
             (EngineResult(Hypothesis((5, 6), -1.0, -1.0, (-0.5, -0.3, -0.2), True), weights),) for weights in attention
         ]

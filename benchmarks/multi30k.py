@@ -74,6 +74,7 @@ TINY = {f"tiny-{seed}": seed for seed in (1, 2, 3)}
 ROWS: dict[str, Row] = {
     **{row: hour(row, "transformer-tiny", f"--set seed={seed}", what=f", seed {seed}") for row, seed in TINY.items()},
     "lstm": hour("lstm", "lstm-bahdanau"),
+    "hard": hour("hard", "lstm-hard"),
     "bottleneck": hour("bottleneck", "rnn-bottleneck"),
     "tiny-fr": hour("tiny-fr", "transformer-tiny", what=" to French", target="fr"),
     "best": Row(
@@ -186,6 +187,8 @@ def claims(scores: dict[str, float]) -> Iterator[tuple[str, float, float]]:
         yield "the best from the pairs", scores["best"], 41.0
     if "lstm" in scores:
         yield "lstm-bahdanau", scores["lstm"], 36.5
+        if "hard" in scores:
+            yield "soft attention, minus attention that draws a slot", scores["lstm"] - scores["hard"], 0.0
         if "bottleneck" in scores:
             yield "what attention is worth", scores["lstm"] - scores["bottleneck"], 5.0
 

@@ -56,6 +56,9 @@ MULTI30K, TATOEBA = ("multi30k",), ("tatoeba-eng-por", "tatoeba-eng-rus")
 BENCHMARKS = (
     Benchmark("laws", "every law holds for every combination of encoder, decoder, score, normalizer and search"),
     Benchmark("learn", "models learn to copy, reverse and sort: 99 % of unseen sequences exact"),
+    Benchmark("lab", "the experiments of heedful lab find the effects that the lectures claim"),
+    Benchmark("latent", "CTC and sampled attention equal the enumeration of all alignments; CTC suits monotone tasks",
+              ("g2p", "transliteration", "free-spoken-digits"), ("soundfile",), linux_only=True),
     Benchmark("loss_memory", "the loss over 256,000 words needs under 1 GiB", linux_only=True),
     Benchmark("step", "a training step is as fast as hand-written PyTorch, and faster than nn.Transformer"),
     Benchmark("decode", "decoding is at least twice as fast as Hugging Face, and nearly as fast as a bare loop"),
@@ -81,6 +84,9 @@ BENCHMARKS = (
               ("newstest", "ntrex")),
     Benchmark("confidence", "probabilities of chrF are calibrated, and 90 % bounds cover 88 to 92 % within the domain",
               (*TATOEBA, "newstest", "flores-bergamot", "debian-parallel"), ("sacrebleu",)),
+    Benchmark("related_models", "metrics, graph attention, word vectors and labels are as in other libraries",
+              ("planetoid", TATOEBA[0], "tatoeba-mono", "word-similarity", "emoji-captions", "ntrex", "g2p"),
+              ("nltk", "pycocoevalcap", "gensim", "sklearn")),
     Benchmark("metrics", "scores equal those of sacreBLEU and published ones",
               ("wmt22-systems", "wmt17-ende-systems", "gold-alignments"), ("sacrebleu",)),
     Benchmark("alignment", "the head that training chooses aligns words better than the diagonal",
@@ -89,6 +95,10 @@ BENCHMARKS = (
               MULTI30K),
     Benchmark("multi30k", "BLEU of the committed Multi30k runs", MULTI30K, ("sacremoses",)),
     Benchmark("autopilot", "the autopilot chooses at least as well as the better recipe", ("multi30k", *TATOEBA)),
+    Benchmark("sources", "a language model beats 5-grams; a model that describes pictures looks at what it names",
+              ("tatoeba-mono", "emoji-captions", "im2latex-sample"), ("PIL",), linux_only=True),
+    Benchmark("speech", "models of recordings recognize spoken digits, and their attention moves forward",
+              ("free-spoken-digits",), ("soundfile",), linux_only=True),
     Benchmark("kill9", "a run that is killed again and again ends with the same bits", MULTI30K, linux_only=True),
     Benchmark("elastic", "a run continues on other numbers of processes to the same bits, at little cost", MULTI30K,
               linux_only=True),
@@ -117,9 +127,12 @@ BENCHMARKS = (
 )  # fmt: skip
 LEFT_OUT = {  # files beside the scripts
     "bare": "a helper of step, decode and train_speed",
+    "kneser_ney": "a helper of sources",
+    "media_faults": "a helper of sources and speech",
     "report": "a helper of all scripts",
     "run": "this file",
     "serving": "a helper of bulk and serve_*",
+    "source_data": "a helper of sources",
     "peers": "other toolkits, which need environments of their own; train_speed runs those that are installed",
 }
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.files import file_sha256
-from heedful.translation.translator import load
+from heedful.translation.loading import load
 from report import header, verdict
 from serving import (
     Client,

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.engines.ctranslate2 import CTranslate2Engine
-from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions, load
+from heedful.translation.loading import load
+from heedful.translation.translator import BATCH_SENTENCES, BATCH_TOKENS, TranslationOptions
 from report import header, verdict
 from serving import Client, Reply, closed_loop, export_sample, make_requests, read_sentences, run_server
 

@@ -31,7 +31,7 @@ from heedful.data.batch import Batch
 from heedful.data.prepare import prepare
 from heedful.data.store import PreparedData
 from heedful.performance.allocator import keep_freed_memory
-from heedful.training.data import TrainingData, load_batch, split_validation
+from heedful.training.data import TrainingData, split_validation
 from heedful.training.distributed import World
 from heedful.training.history import METRICS
 from heedful.training.loop import Trainer
@@ -122,7 +122,7 @@ def loop_against_bare(
         bare = BareLoop(size, vocabulary, precision)
         for turn in range(rounds + 1):
             steps_ahead = range(trainer.state.step, trainer.state.step + steps)
-            batches = [load_batch(data.corpora, *trainer.plan.batch(step)) for step in steps_ahead]
+            batches = [data.load_batch(*trainer.plan.batch(step)) for step in steps_ahead]
             tokens = sum(len(batch.targets) for batch in batches)
 
             def whole() -> None:

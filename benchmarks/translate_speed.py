@@ -31,7 +31,7 @@ import torch
 import heedful
 import heedful.exporters.ctranslate2
 import heedful.exporters.marian
-from heedful.cli.translate import ProgressReporter, format_translation, read_windows
+from heedful.cli.streams import ProgressReporter, format_translation, read_windows
 from heedful.data.batch import pad_rows
 from heedful.samples import model as sample_model
 from heedful.text.tokenizer import EOS, PAD

@@ -36,6 +36,7 @@ NEEDS_TORCH = (
     "model",
     "search.attribute_cache",
     "search.beam",
+    "search.ctc",
     "search.decoding",
     "search.filters",
     "search.generation",
@@ -44,11 +45,14 @@ NEEDS_TORCH = (
     "build",
     "exporters.onnx",
     "data.batch",
+    "embeddings.word2vec",
     "engines.hugging_face",
     "engines.torch",
     "inspection.evidence",
     "inspection.record",
     "inspection.hugging_face",
+    "lab.experiments",
+    "lab.tasks",
 )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib.util
+import itertools
 import pkgutil
 import re
 import sys
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from heedful.config import ModelSettings, parse_settings
+
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-HELPERS = ("bare", "report", "run", "serving")
+HELPERS = ("bare", "kneser_ney", "media_faults", "report", "run", "serving", "source_data")
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in HELPERS)
-FOLDERS = [BENCHMARKS, ROOT / "tests", ROOT / "tests" / "exporters", ROOT / "tests" / "importers"]
-OURS = ("heedful", "support", "test_bundle", "test_export", "test_imports", "peers", *SCRIPTS, *HELPERS)
+FOLDERS = [BENCHMARKS, *(ROOT / "tests" / part for part in ("", "exporters", "importers", "model", "nn"))]
+TESTS = ("test_bundle", "test_ctc", "test_export", "test_imports", "test_latent")
+OURS = ("heedful", "support", *TESTS, "peers", *SCRIPTS, *HELPERS)
 
 
 class Parsed(Exception):
@@ -158,13 +162,20 @@ def test_claims_that_need_bf16_are_skipped_without_it(load, monkeypatch, capsys)
     assert capsys.readouterr().out == "SKIP a claim: no bf16\n"
 
 
-@pytest.mark.parametrize("name", ["train_speed", "elastic", "kill9"])
+@pytest.mark.parametrize("name", ["train_speed", "elastic", "kill9", "latent"])
 def test_settings_that_scripts_make_are_valid(name, load, tmp_path):
     """They are trees of keys, which no import checks."""
     module = load(name)
     if name == "train_speed":
         for size in module.SIZES:
             assert module.settings_of(size, tmp_path).data.prepared_dir == str(tmp_path / "prepared")
+        return
+    if name == "latent":
+        for quick, kind in itertools.product((False, True), module.DECODERS):
+            options = module.Options(tmp_path, quick, module.LANGUAGES, "4m", "10m", "20m")
+            assert parse_settings(module.settings_tree(options, tmp_path, kind, "4m")).model is not None
+        for make_settings, _ in module.SPOKEN.values():
+            ModelSettings.model_validate(make_settings(8))
         return
     for model in getattr(module, "MODELS", {"model": getattr(module, "MODEL", None)}).values():
         module.settings_of(tmp_path, tmp_path / "run", model=model, tokenizer=module.PIECES)

@@ -167,7 +167,7 @@ def test_weights_load_into_the_model_that_is_built(encoder, decoder, tied, tmp_p
     expected = arrays(model, size, size)
     assert all(np.array_equal(tensor.numpy(), expected[name]) for name, tensor in built.state_dict().items())
     count = sum(weight.numel() for weight in built.parameters())
-    assert bundle.description.parameters == count > min_parameters(model) > count / 10
+    assert bundle.description.parameters == count > min_parameters(model, config.TextInputSettings()) > count / 10
 
 
 def test_weights_need_not_lie_in_one_piece_and_a_tied_table_goes_by_any_of_its_names(tmp_path):
@@ -338,6 +338,12 @@ def set_part(part, **changes):
 AVERAGED = {"score": "dot", "heads": 10**6, "combine": "average"}
 
 
+def read_nothing(tree):
+    tree["input"] = {"kind": "none"}
+    for key in ("vocabulary", "files"):
+        tree[key].pop("source")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -347,7 +353,8 @@ AVERAGED = {"score": "dot", "heads": 10**6, "combine": "average"}
         (set_part("encoder", layerz=8), "'model.encoder.transformer.layerz': Extra inputs"),
         (set_part("decoder", kind="pickle"), "'model.decoder': Input tag"),
         (lambda tree: tree.pop("model"), "'model': Field required"),
-        (lambda tree: tree["vocabulary"].pop("source"), "'vocabulary': Dictionary should have at least 2"),
+        (lambda tree: tree["vocabulary"].pop("source"), "must have the keys source, target"),
+        (read_nothing, "the encoder reads text, but the input is none"),
         (lambda tree: tree.update(source="en\nlicense: mine"), "'source': String should match"),
         (lambda tree: tree.update(dtype="object"), "'dtype': Input should be"),
         (lambda tree: tree.update(dtype="float16"), "is 'F32', but config.json says float16"),
@@ -616,7 +623,7 @@ def test_suppressed_words_are_checked(words):
 
 def test_kinds_are_the_lines_of_the_table(whole):
     kinds = type(open_bundle(whole).description).model_fields["tokenizer"].annotation.__args__
-    assert set(kinds) == {*TOKENIZERS, "letters", BorrowedTokenizer.kind}  # those two are only ever imported
+    assert set(kinds) == {*TOKENIZERS, "letters", "label", BorrowedTokenizer.kind}  # imported, or of labels
 
 
 # ---------------------------------------------------------------------------------------------------------- format 1

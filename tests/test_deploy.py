@@ -165,6 +165,9 @@ def test_nginx_limits_match_and_timeouts_are_longer():
     assert seconds(directive("proxy_read_timeout")) > SETTINGS.request_timeout_seconds + 1
     assert seconds(directive("proxy_next_upstream_timeout")) > SETTINGS.request_timeout_seconds + 1
     assert re.search(r"/v1/document \{[^}]*client_max_body_size (\w+);", NGINX).group(1) == "16m"
+    for path in state.MEDIA_PATHS.values():
+        assert re.search(path + r" \{[^}]*client_max_body_size (\w+);", NGINX).group(1) == "12m"
+    assert SETTINGS.max_media_bytes == 12 << 20
     assert SETTINGS.max_document_bytes == 16 << 20
     assert seconds(re.search(r"upstream.*?keepalive_timeout (\w+);", NGINX, re.S).group(1)) < server.KEEP_ALIVE_SECONDS
     if "http_503" in directive("proxy_next_upstream"):  # else a full replica would be skipped for seconds

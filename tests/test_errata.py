@@ -12,9 +12,10 @@ from torch import nn
 from heedful.data.batch import collate
 from heedful.model.loss import chunked_loss
 from heedful.nn.attention import Additive, Bilinear, Dot, ScaledDot, SelfAttention, attend, soft
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, ResetBeforeGRU
 from heedful.nn.contract import Look
-from heedful.nn.layers import output_layer
+from heedful.nn.encoders import RecurrentEncoder
+from heedful.nn.layers import Embed, output_layer
 from heedful.search.filters import Temperature
 from support.zoo import DECODER_CASES, Case
 
@@ -131,6 +132,32 @@ def test_M8_the_unrolled_gate_has_the_right_limits():
     assert apart(slide, h) > 0.01
 
 
+@pytest.mark.parametrize("kind", [nn.GRU, ResetBeforeGRU])
+def test_M8_our_cell_is_the_weighted_sum_of_its_candidates(kind):
+    """h_t = sum_i (prod_{j > i} z_j) (1 - z_i) n_i + (prod_j z_j) h_0, with gates and candidates of the real cell"""
+    torch.manual_seed(0)
+    gru = kind(3, 4, batch_first=True).double()
+    x, start = torch.randn(1, 6, 3, dtype=torch.double), torch.randn(1, 1, 4, dtype=torch.double)
+    gates, candidates, h = [], [], start[0]
+    with torch.no_grad():
+        for t in range(6):
+            inputs = nn.functional.linear(x[:, t], gru.weight_ih_l0, gru.bias_ih_l0)
+            state = nn.functional.linear(h, gru.weight_hh_l0, gru.bias_hh_l0)
+            r, z = torch.sigmoid(inputs[:, :8] + state[:, :8]).chunk(2, 1)
+            if kind is nn.GRU:
+                n = torch.tanh(inputs[:, 8:] + r * state[:, 8:])
+            else:
+                n = torch.tanh(inputs[:, 8:] + nn.functional.linear(r * h, gru.weight_hh_l0[8:], gru.bias_hh_l0[8:]))
+            gates.append(z)
+            candidates.append(n)
+            h = gru(x[:, t : t + 1], h.unsqueeze(0))[1][0]
+        z, n = torch.cat(gates), torch.cat(candidates)
+        unrolled = sum(z[i + 1 :].prod(0) * (1 - z[i]) * n[i] for i in range(6)) + z.prod(0) * start[0, 0]
+        last = gru(x, start)[1][0, 0]
+    assert apart(unrolled, last) < 1e-12
+    assert apart(unrolled - z.prod(0) * start[0, 0], last) > 1e-3  # the slide leaves out h_0
+
+
 def test_M9_a_gru_is_the_engine_s_gru():
     """z keeps the old state: with z forced to 1 nothing moves; in the opposite convention it would all be new."""
     gru = CELLS["gru"](3, 4)
@@ -156,6 +183,8 @@ def test_M13_an_input_table_is_vocabulary_by_width():
     assert output_layer(512, 10_000).weight.numel() == 5_120_000
     with pytest.raises(ValueError, match="same vocabulary and width"):
         output_layer(513, 10_000, tied_to=table)
+    assert Embed(table)(torch.tensor([[9]])).shape == (1, 1, 512)  # a row for the id 9, and not 513 numbers
+    assert torch.equal(Embed(table)(torch.tensor([[9]]))[0, 0], table.weight[9])
 
 
 def test_M15_rows_of_q_ask_and_rows_of_k_answer():
@@ -168,3 +197,21 @@ def test_M15_rows_of_q_ask_and_rows_of_k_answer():
     other = torch.randn(3, 4)
     swapped, _, _ = attend(ScaledDot(4, 4), soft, other, one, one)
     assert apart(attend(ScaledDot(4, 4), soft, one, other, other)[0], swapped) > 0.01
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_M16_the_last_word_is_read(cell):
+    """With the slide's x_{t-1} as the input of step t, no state of a forward encoder depends on the last word."""
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(Embed(nn.Embedding(9, 4)), 4, cell=cell, bidirectional=False)
+    one, other = torch.tensor([[3, 4, 5]]), torch.tensor([[3, 4, 6]])
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    with torch.no_grad():
+        assert apart(encoder(one, mask).last(), encoder(other, mask).last()) > 1e-3
+        # The slide: step t reads x_{t-1}; the first step reads a vector of zeros.
+        states = []
+        for tokens in (one, other):
+            words = encoder.embed(tokens)
+            late = torch.cat((torch.zeros_like(words[:, :1]), words[:, :-1]), 1)
+            states.append(encoder.ahead[0](late)[0])
+    assert torch.equal(*states)

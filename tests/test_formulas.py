@@ -7,7 +7,18 @@ import torch
 from torch import nn
 
 from heedful.model.loss import chunked_loss
-from heedful.nn.attention import SCORES, Additive, Dot, MultiHead, ScaledDot, SelfAttention, attend, soft
+from heedful.nn.attention import (
+    SCORES,
+    Additive,
+    Dot,
+    GaussianWindow,
+    MultiHead,
+    Sampled,
+    ScaledDot,
+    SelfAttention,
+    attend,
+    soft,
+)
 from heedful.nn.cells import CELLS
 from heedful.nn.contract import Look, Memory
 from heedful.nn.encoders import TransformerEncoder
@@ -204,3 +215,37 @@ def test_J6_top_p_is_the_smallest_set_that_reaches_p(p, count):
         assert int(shaped.isfinite().sum()) == count
     if p == 0.9:
         close(shaped.softmax(-1)[0], (0.5556, 0.2778, 0.1667, 0, 0))
+
+
+def test_a_gaussian_window_moves_forward_and_is_normalized():
+    """Graves 2013: phi_i = sum_m alpha_m exp(-beta_m (kappa_m - i)^2), the centers advance by exp(step)."""
+    window = GaussianWindow(2, 2, components=1).double()
+    with torch.no_grad():
+        window.window.weight.zero_()
+        window.window.bias.copy_(torch.tensor([0.3, 0.0, math.log(1.5)]))  # log alpha, log beta, log of the step
+    keys, query = torch.randn(1, 5, 2).double(), torch.zeros(1, 1, 2).double()
+    state = window.start(keys)
+    for step in (1, 2, 3):
+        center = -1.0 + 1.5 * step
+        phi = torch.exp(0.3 - (center - torch.arange(5.0).double()) ** 2)
+        attended = attend(window, soft, query, keys, keys, state=state, glance=Look().glance_at("cross", 0))
+        torch.testing.assert_close(attended.map.weights[0, 0], phi / phi.sum())
+        state = attended.state
+        assert float(state.detach()) == pytest.approx(center)
+
+
+def test_L6_the_expected_context_gives_the_geometric_mean():
+    """NWGM: softmax(E[n]) is the normalized weighted geometric mean of the softmax of every slot, and near its mean."""
+    torch.manual_seed(0)
+    query, slots = torch.randn(1, 1, 8).double(), torch.randn(1, 5, 8).double()
+    output = nn.Linear(8, 6).double()
+    sampled = Sampled(decode="expected").eval()
+    attended = attend(Dot(8, 8), sampled, query, slots, slots, glance=Look().glance_at("cross", 0))
+    log_probs = output(slots[0]).log_softmax(-1)  # log p(y | the slot that is read), [5, 6]
+    weights = attended.map.weights[0, 0].unsqueeze(1)
+    found = output(attended.context[0, 0]).softmax(-1)
+    torch.testing.assert_close(found, (weights * log_probs).sum(0).softmax(-1))
+    for spread, error in ((1e-1, 1e-2), (1e-2, 1e-4)):  # of the contexts; the error of the mean is its square
+        near = slots.mean(1) + spread * (slots[0] - slots.mean(1))
+        exact = (weights * output(near).softmax(-1)).sum(0)
+        torch.testing.assert_close(output((weights * near).sum(0)).softmax(-1), exact, rtol=0, atol=error)

@@ -65,7 +65,11 @@ def test_every_term_occurs(language):
 
 @pytest.mark.parametrize("language", GLOSSARY)
 def test_numbers_have_decimal_commas(language):
-    wrong = [f"{where}: {text}" for where, _, text in entries(language) if re.search(r"\d\.\d", text)]
+    wrong = [
+        f"{where}: {text}"
+        for where, _, text in entries(language)
+        if re.search(r"\d\.\d", re.sub(r"CC BY(-SA)? \d\.\d", "", text))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -83,8 +87,8 @@ def test_every_entry_of_the_contents_is_translated_or_marked(language, monkeypat
     import languages
 
     docs = ROOT / "docs"
-    made = {"reference", "_build"}  # by Sphinx
-    paths = [path.relative_to(docs).with_suffix("") for path in docs.rglob("*.md")]
+    made = {"reference", "_build", ".ipynb_checkpoints"}  # by Sphinx and Jupyter
+    paths = [path.relative_to(docs).with_suffix("") for kind in ("md", "ipynb") for path in docs.rglob(f"*.{kind}")]
     pages = {path.as_posix() for path in paths if made.isdisjoint(path.parts)}
     translated = {page for page in pages if (LOCALE / language / "LC_MESSAGES" / f"{page}.po").is_file()}
     titles = languages.TITLES[language]
@@ -95,3 +99,18 @@ def test_every_entry_of_the_contents_is_translated_or_marked(language, monkeypat
     marked = languages.with_title("# Train\n\n# Train\n", "train", language)
     assert marked == f"# {titles['train']} ({languages.IN_ENGLISH[language]})\n\n# Train\n"
     assert languages.with_title("# nn\n", "reference/nn", language) == "# nn\n"
+
+
+def test_the_page_of_the_glossary_has_every_term_once(monkeypatch):
+    pytest.importorskip("sphinx", reason="sphinx is not installed: pip install 'heedful[docs]'")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    import terms
+
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    lines = page.split("```{terms}\n")[1].split("\n```")[0].splitlines()
+    pages = terms.read_pages(lines)
+    assert len(pages) == len(GLOSSARY["pt"]) == sum(line.count(", ") + 1 for line in lines)
+    assert all((ROOT / "docs" / f"{page}.md").is_file() for page in pages.values())
+    with pytest.raises(Exception, match="not by both: query"):
+        terms.read_pages(line.replace("query, ", "") for line in lines)
+    assert terms.first_form("atenç|ão, atent|o") == "atenção"

@@ -508,6 +508,7 @@ GROUPS: dict[str, list[Case]] = {
             setup=lambda: write("heedful.toml", f"# caf\xe9\n{TOML}".encode("latin-1")),
         ),
         Case("no such file", "heedful train heedfull.toml", ("there is no file heedfull.toml: check the path",), 2),
+        Case("no such table", "heedful train nothere.tsv", ("there is no file nothere.tsv",), 3),
         Case(
             "no unit",
             f"{TRAIN} --time 40",

@@ -12,7 +12,10 @@ nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pi
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-NAMES = ("attention-step-by-step", "decoding-strategies", "rnn-against-transformer")
+NAMES = (
+    *("attention-step-by-step", "captions", "decoding-strategies"),
+    *("language-models-and-sampling", "rnn-against-transformer", "speech-and-ctc"),
+)
 
 # In a process of its own: a kernel's client leaves sockets and loops behind, about which pytest is rightly strict.
 RUN = """
@@ -28,6 +31,7 @@ def test_they_are_all_there():
     assert tuple(path.stem for path in NOTEBOOKS) == NAMES
     index = (ROOT / "docs" / "notebooks" / "index.md").read_text(encoding="utf-8")
     assert all(f"{{download}}`{name}.ipynb`" in index for name in NAMES)
+    assert all(f"]({name}.ipynb)" in index and f"\n{name}\n" in index for name in NAMES)  # a link, and the toctree
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -275,9 +275,13 @@ def test_training_accepts_lists_and_options(tmp_path, monkeypatch):
     assert [Path(file).read_text() for file in lists.data.train[0].files] == ["a b\nc d\n", "b a\nd c\n"]
     assert {Path(file).parent for file in lists.data.train[0].files} == {tmp_path / "run" / "text"}
     assert files.data.train[0].files == ((tmp_path / "x.aa").as_posix(), (tmp_path / "x.bb").as_posix())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HeedfulError, match=r"there is no file x\.aa"):
+        heedful.train("x.aa", "x.bb")
+    for name in ("x.aa", "x.bb"):
+        (tmp_path / name).write_text("a\n")
     with pytest.raises(HeedfulError, match="no run directory: add one"):
         heedful.train("x.aa", "x.bb")
-    monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(HeedfulError, match="lists of lines are stored in the run directory: pass one"):
         heedful.train(["a"], ["b"])

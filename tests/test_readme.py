@@ -1,6 +1,7 @@
 """README and docs say only what works: every Python block is run, every file in the tree of CONTRIBUTING.md exists."""
 
 import doctest
+import math
 import re
 from pathlib import Path
 
@@ -19,11 +20,43 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_python_block_runs(page, tmp_path, monkeypatch):
+def test_every_python_block_runs(page, tmp_path, monkeypatch, capsys):
+    """`output` after a block is what it prints; scripts/outputs writes it. In the lectures, no output is left out."""
     monkeypatch.chdir(tmp_path)
-    space: dict[str, object] = {}
-    for number, code in enumerate(blocks(page, "python"), 1):
-        exec(compile(code, f"{page.name}, block {number}", "exec"), space)  # blocks of a page build on each other
+    space: dict[str, object] = {}  # blocks of a page build on each other
+    pattern = r"```python\n(.*?)```(?:\n+```output\n(.*?)```)?"
+    for number, (code, shown) in enumerate(re.findall(pattern, page.read_text(encoding="utf-8"), re.S), 1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), space)
+        printed = capsys.readouterr().out
+        if shown or page.parent.name == "lectures":
+            assert same_print(printed, shown), f"run scripts/outputs {page.stem}\n{printed}"
+
+
+def same_print(one: str, other: str) -> bool:
+    """Whether two texts differ in nothing but rounding and versions."""
+    number = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
+    shapes, values = [], []
+    for text in (one, other):
+        text = re.sub(r"version:[^ |\n]+", "version", text)
+        shapes.append(number.sub("0", text).split())
+        values.append([float(value.replace(",", "").strip() or 0) for value in number.findall(text)])
+    return shapes[0] == shapes[1] and all(
+        math.isclose(first, second, rel_tol=0.02, abs_tol=0.011) for first, second in zip(*values, strict=True)
+    )
+
+
+def test_another_output_is_noticed():
+    assert same_print("p = 0.451 of 1,000\n", "p = 0.45 of 1,000")
+    assert not same_print("p = 0.451\n", "p = 0.47")
+    assert not same_print("p = 0.45\n", "q = 0.45")
+    assert not same_print("p = 0.45\n", "")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "lectures").glob("*.md")), ids=lambda path: path.name)
+def test_code_of_the_lectures_fits_the_page(page):
+    text = page.read_text(encoding="utf-8")
+    code = re.findall(r"```(?:python|output)\n(.*?)```", text, re.S)
+    assert [line for block in code for line in block.splitlines() if len(line) > 79] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=lambda path: path.name)

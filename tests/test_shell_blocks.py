@@ -23,6 +23,8 @@ from heedful import config
 from heedful.bundle import open_bundle
 from heedful.exporters import marian
 from heedful.training.api import train
+from support.graph_runs import graph_settings, write_trees
+from support.picture_runs import language_model_settings, picture_settings, write_pictures, write_sentences
 from support.training_runs import WORDS, settings_of, write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +34,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if MADE not in page.parents),
 ]
+SOUNDS = str.maketrans("abcdefgh", "ʌβʃðεφɣχ")
 TOO_LONG = 600  # seconds of one line: it hangs
 
 INSTEAD = {  # pattern -> what is put in its place; minutes become seconds, nothing else changes
@@ -115,10 +118,24 @@ def world(tmp_path_factory) -> Path:
         (place / name).write_text(target.replace("rot", "blau"), encoding="utf-8")
     for name in ("test.links", "gold.links", "found.links"):
         (place / name).write_text(links, encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "lectures" / "ten-slides.toml", place)
     pairs = list(zip(source.splitlines(), target.splitlines(), strict=True))
     (place / "corpus.tsv").write_text("".join(f"{en}\t{de}\n" for en, de in pairs), encoding="utf-8")
     units = "".join(f'<tu><tuv xml:lang="en"><seg>{en}</seg></tuv></tu>' for en, _ in pairs)
     (place / "memory.en.tmx").write_text(f'<tmx version="1.4"><header/><body>{units}</body></tmx>', encoding="utf-8")
+    words = "I would like a black cat , man dog king house woman queen"
+    (place / "corpus.txt").write_text(f"{words} .\n" * 8 + source * 3, encoding="utf-8")
+    (place / "corpus.txt.gz").write_bytes(gzip.compress((place / "corpus.txt").read_bytes()))
+    reviews = [(text, "negative" if "alt" in text else "positive") for text in texts(600, 200)[1].splitlines()]
+    (place / "reviews.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in reviews), encoding="utf-8")
+    draw = random.Random(4)
+    spelled = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 7))) for _ in range(400)]
+    (place / "words.tsv").write_text(
+        "".join(f"{word}\t{word.translate(SOUNDS)}\n" for word in spelled), encoding="utf-8"
+    )
+    for name in ("new-reviews.txt", "test.txt"):
+        (place / name).write_text("".join(f"{text}\n" for text, _ in reviews[:few]), encoding="utf-8")
+    (place / "test.labels").write_text("".join(f"{label}\n" for _, label in reviews[:few]), encoding="utf-8")
     (place / "trace.json").write_text(TRACE.replace("'", '"'), encoding="utf-8")
 
     (place / "heedful.toml").write_text(config.to_toml(settings(Path(), "run", "pre", steps=3)), encoding="utf-8")
@@ -127,6 +144,15 @@ def world(tmp_path_factory) -> Path:
         shutil.copytree(run, place / name)
     for name, rounding in (("my-export", "float32"), ("my-int8", "int8")):
         heedful.export(run, place / name, to="ctranslate2", quantization=rounding)
+    write_trees(place, count=60, name="graphs")
+    trees = write_trees(place / "trees", count=60)
+    shutil.copy(trees / "graphs" / "train1.npz", place / "new-graph.npz")
+    train(graph_settings(trees, place / "my-graphs", steps=20))
+    squares = write_pictures(place / "squares", count=40)
+    shutil.copy(squares / "pictures" / "train0.png", place / "cat.png")
+    train(picture_settings(squares, place / "my-captions", steps=20))
+    language_model = train(language_model_settings(write_sentences(place / "squares"), place / "my-lm", steps=20))
+    shutil.copytree(language_model.parent, place / "my-language-model")
     theirs = train(settings(place, "theirs", "post", steps=1))
     marian.write(open_bundle(theirs), place / "opus-mt-en-de")
     return place
@@ -198,7 +224,8 @@ def test_every_line_runs(page, world, environment, tmp_path):
         if out and line.startswith("heedful train"):
             assert (here / out[1] / "model" / "model.safetensors").is_file()
             remove(here / out[1])
-            shutil.copytree(world / "my-model", here / out[1])
+            trained = world / out[1]
+            shutil.copytree(trained if trained.exists() else world / "my-model", here / out[1])
 
 
 def typed(line: str, here: Path, environment: dict[str, str]) -> str | None:

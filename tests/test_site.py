@@ -1,5 +1,6 @@
 """The site: built in three languages without a warning, no dead link, searched without a network, read on a phone."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from support.timeouts import PATIENCE
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LANGUAGES = {"en": "", "pt": "pt/", "ru": "ru/"}
 pytestmark = [
     pytest.mark.slow,
@@ -60,7 +62,8 @@ def test_no_link_is_dead(site):
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             names = pages[target].names if target in pages else {parts.fragment}
-            if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in names):
+            is_state = target.parent.name == "live"  # the fragment describes a state
+            if not target.is_file() or (parts.fragment and not is_state and unquote(parts.fragment) not in names):
                 dead.append(f"{path.relative_to(site)} -> {link}")
     assert not dead
 
@@ -87,8 +90,50 @@ def test_search_works_without_a_network(site, chromium, language, word):
 def test_a_phone_shows_whole_pages(site, chromium, language, name):
     page = chromium.new_context(viewport={"width": 390, "height": 844}).new_page()
     page.goto((site / LANGUAGES[language] / f"{name}.html").as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert fits(page)
     assert page.evaluate("document.documentElement.lang") == language
+    page.context.close()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_a_page_with_its_outputs(site, chromium, path):
+    page = chromium.new_context(viewport={"width": 390, "height": 844}).new_page()
+    page.goto((site / "notebooks" / f"{path.stem}.html").as_uri())
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    shown = "\n".join(page.locator(".cell_output").all_text_contents())
+    assert not [text for output in outputs if (text := "".join(output.get("text", ())).strip()) not in shown]
+    pictures = page.locator(".cell_output img")
+    assert pictures.count() == sum("image/" in str(output.get("data", {}).keys()) for output in outputs)
+    assert pictures.evaluate_all("all => all.every(one => one.naturalWidth > 200 && one.alt.length > 30)")
+    link = page.locator("a.download").get_attribute("href")
+    assert (site / "notebooks" / link).read_bytes() == path.read_bytes()
+    assert fits(page)
+    page.context.close()
+
+
+def fits(page):
+    """Whether nothing scrolls sideways: not the page, and not .content, in which the theme would hide it."""
+    boxes = page.locator("html, .content")
+    return boxes.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
+
+
+@pytest.mark.parametrize("name", ["attention", "decoding", "looking-inside"])
+def test_a_live_page_answers_in_its_frame(site, chromium, name):
+    language, text = {"attention": ("en", "cat"), "decoding": ("pt", "back"), "looking-inside": ("ru", "house")}[name]
+    page = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark").new_page()
+    page.goto((site / LANGUAGES[language] / "lectures" / f"{name}.html").as_uri())
+    frame = page.locator(".live iframe")
+    assert frame.get_attribute("loading") == "lazy"
+    assert len(frame.get_attribute("title")) > 20
+    frame.scroll_into_view_if_needed()
+    inside = page.frame_locator(".live iframe")
+    inside.locator("form.live output", has_text=re.compile("ms|мс")).wait_for(timeout=1000 * PATIENCE)
+    assert text in inside.locator("#stage .target").inner_text()
+    assert inside.locator("html").get_attribute("lang") == language
+    assert inside.locator("html").get_attribute("data-theme") == "dark"
+    assert inside.locator("html").evaluate("node => node.scrollWidth <= innerWidth")
+    assert not inside.locator(".tools").is_visible()
     page.context.close()
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from heedful.training.api import train
     from heedful.translation.calibrate import calibrate
     from heedful.translation.evaluation import compare, evaluate
-    from heedful.translation.translator import Translator, load
+    from heedful.translation.loading import load
+    from heedful.translation.translator import Translator
 
 __version__ = "0.1.0.dev0"
 
@@ -39,7 +40,7 @@ _LAZY_MODULES = {  # imported on first use; the imports above tell type checkers
     "import_model": "heedful.importers.api",
     "init": "heedful.scaffold",
     "inspect": "heedful.inspection.api",
-    "load": "heedful.translation.translator",
+    "load": "heedful.translation.loading",
     "prepare": "heedful.data.prepare",
     "train": "heedful.training.api",
 }

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from hashlib import file_digest
 from importlib import import_module
@@ -74,11 +75,20 @@ def update_text(path: Path, text: str) -> None:
         replace_text(path, text)
 
 
-def lock_file(stream: TextIO, folder: Path, command: str) -> None:
-    """Lock an open file until it is closed; raise HeedfulError if another `command` is running in `folder`.
+def lock_file(stream: TextIO, folder: Path, command: str, wait_seconds: float = 0.0) -> None:
+    """Lock an open file until it is closed; raise HeedfulError if another `command` keeps running in `folder`.
 
     Other machines see the lock only if the file system shares it.
     """
+    deadline = time.monotonic() + wait_seconds
+    while not try_lock(stream):
+        if time.monotonic() >= deadline:
+            raise HeedfulError(f"another {command} is running in {folder}; wait for it, or stop it")
+        time.sleep(0.1)
+
+
+def try_lock(stream: TextIO) -> bool:
+    """Whether the file could be locked; True if the file system has no locks."""
     try:
         if os.name == "nt":  # pragma: no cover  # Windows
             msvcrt = import_module("msvcrt")
@@ -88,6 +98,7 @@ def lock_file(stream: TextIO, folder: Path, command: str) -> None:
             fcntl = import_module("fcntl")
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise HeedfulError(f"another {command} is running in {folder}; wait for it, or stop it") from None
+        return False
     except OSError:  # pragma: no cover  # a file system without locks
-        return
+        pass
+    return True

@@ -26,6 +26,7 @@ VIEWER = Path(__file__).parent / "inspection" / "viewer"  # scripts and styles t
 WIDTH, HEIGHT = 440, 210  # of a chart
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 10, 24  # margins, for the axes
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+STRING = re.compile(r'("(?:[^"\\]|\\.)*")')  # of a script
 MAX_DOTS = 80  # curves with more points have no dots
 CURVE_CLASSES = ("first", "second")  # of the curves of one chart
 
@@ -58,16 +59,31 @@ def fill_template(template: str, *, title: str, body: Html, data: object, code: 
 
 
 def join_scripts(paths: Iterable[Path]) -> str:
-    """Scripts as one, with a scope of its own, without indentation and comments (two spaces and // begin one)."""
+    """Scripts as one, with a scope of its own, without indentation, optional spaces and comments (after two spaces).
+
+    Modules lose their imports and exports: they come in an order in which each finds what it uses.
+    """
     lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines())
-    code = (line.partition("  // ")[0].strip() for line in lines)
-    parts = "\n".join(line for line in code if line and not line.startswith("//"))
+    code = (line.partition("  // ")[0].strip().removeprefix("export ") for line in lines)
+    parts = "\n".join(compact_line(line) for line in code if line and not line.startswith(("//", "import ")))
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+def compact_line(line: str) -> str:
+    """A line of a script without spaces around operators outside of "strings"; templates and divisions stay as is.
+
+    A template has no line ends, so that every line is whole.
+    """
+    if any(mark in line for mark in "`'/"):
+        return line
+    parts = STRING.split(line)
+    parts[::2] = [re.sub(r" ?(=>|[!=]==|&&|\|\||[,={}?:]) ?", r"\1", code) for code in parts[::2]]
+    return "".join(parts)
 
 
 def compact_style(text: str) -> str:
     """A style sheet without comments, line ends and optional spaces."""
-    return re.sub(r"\s*([{};])\s*|([:,])\s+", r"\1\2", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).replace(
+    return re.sub(r"\s*([{};>])\s*|([:,])\s+", r"\1\2", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)).replace(
         ";}", "}"
     )
 

@@ -52,12 +52,16 @@ def init(
     if sample:
         if files or validation or test:
             raise ConfigError("a sample has its own files: pass --sample or files, not both")
-        samples.sample_folder(sample)
-        source, target = sample.split("-")
         data = folder / "data"
-        corpora = {
-            split: [data / f"{part}.{code}" for code in (source, target)] for split, part in SAMPLE_SPLITS.items()
-        }
+        if sample in samples.MEDIA:
+            source, target, corpora = samples.MEDIA[sample], "en", {"train": [data / "train.tsv"]}
+            recipe = recipe or SAMPLE_RECIPES[source]  # the autopilot needs more pairs
+        else:
+            samples.sample_folder(sample)
+            source, target = sample.split("-")
+            corpora = {
+                split: [data / f"{part}.{code}" for code in (source, target)] for split, part in SAMPLE_SPLITS.items()
+            }
     elif files and languages:
         source, target = languages
         splits = {"train": files, "validation": validation, "test": test}
@@ -67,10 +71,31 @@ def init(
     text = make_toml(folder, source, target, corpora, time, recipe, columns, sheet)
     parse_settings(tomllib.loads(text), where="heedful init")
     if sample:
-        samples.unpack(sample, folder / "data")
+        unpack = samples.unpack_media if sample in samples.MEDIA else samples.unpack
+        unpack(sample, folder / "data")
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
     return path
+
+
+SAMPLE_RECIPES = {"image": "captions-transformer", "audio": "speech-lstm"}
+INPUT_LINES = {
+    "image": [
+        ("", ""),
+        ("[input]", ""),
+        ('kind = "image"', "the sources are pictures, scaled to 32 x 32 pixels: see docs/data.md"),
+    ],
+    "audio": [
+        ("", ""),
+        ("[input]", ""),
+        ('kind = "audio"', "the sources are recordings: see docs/guide/speech.md"),
+        ("rate = 8000", "samples per second"),
+        ("bands = 40", "numbers per frame, for tones up to 4 kHz"),
+        ("", ""),
+        ("[tokenizer]", ""),
+        ('kind = "words"', "one token for each digit"),
+    ],
+}
 
 
 def make_toml(
@@ -86,7 +111,7 @@ def make_toml(
     """Return the text of a commented heedful.toml."""
     lines = [
         ("# Settings for `heedful train`. Paths are relative to the directory of this file.", ""),
-        (f"source = {quote_toml(source)}", "the source language"),
+        *([] if source in INPUT_LINES else [(f"source = {quote_toml(source)}", "the source language")]),
         (f"target = {quote_toml(target)}", "the target language"),
         (
             f"recipe = {quote_toml(recipe or 'transformer-tiny')}",
@@ -101,6 +126,7 @@ def make_toml(
         if is_table(files):
             lines += [(f"columns = [{', '.join(map(quote_toml, columns))}]", "source and target")] if columns else []
             lines += [(f"sheet = {quote_toml(sheet)}", "")] if sheet and is_workbook(files) else []
+    lines += INPUT_LINES.get(source, [])
     lines += [
         ("", ""),
         ("[train]", ""),

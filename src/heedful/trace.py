@@ -11,11 +11,14 @@ in base64, which a browser can read without a library.
 
 import json
 import re
+import struct
 import zlib
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
     ValidationError,
@@ -43,11 +47,17 @@ MAX_PIECES = 4096  # of a source or a target
 MAX_SENTENCES = 1000
 MAX_SLIDES = 200
 MAX_NOTES = 2000  # characters
+MAX_PICTURE_CHARS = 1 << 22  # of a PNG in base64
+MAX_EDGES = 1 << 16
+MAX_PICTURE_SIDE = 4096  # pixels
+MAX_SOUND_CHARS = 1 << 22  # of a WAV in base64: a minute and a half at 16 kHz
+PNG_START = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"  # followed by width and height, four bytes each
 SNAPSHOTS = "snapshots.jsonl"  # written by training to the run directory
 
 Array = NDArray[Any]
+Share = Annotated[float, Field(ge=0, le=1)]
 Place = Literal["encoder", "cross", "decoder"]
-Panel = Literal["stage", "next", "heads", "map", "search", "compare", "film", "evidence"]
+Panel = Literal["stage", "next", "heads", "map", "alignment", "search", "compare", "film", "evidence"]
 PageLanguage = Literal["en", "pt", "ru"]
 Side = Literal["source", "target"]
 ContributionMethod = Literal["erasure", "gradients"]
@@ -137,14 +147,92 @@ class Piece(TracePart):
     end: NonNegativeInt = 0
     word: NonNegativeInt | None = None  # index of its word, from 0; None for a tag or an end token
     letter: NonNegativeInt | None = None  # pieces with the same number are bytes of one character, displayed together
+    # of a slot of a picture or spectrogram: left, top, right and bottom, in shares of its width and height
+    box: tuple[Share, Share, Share, Share] | None = None
+    interval: tuple[NonNegativeFloat, NonNegativeFloat] | None = None  # of a slot of a recording: its seconds
+
+    @field_validator("interval")
+    @classmethod
+    def _check_interval(cls, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+        if interval and not interval[0] < interval[1]:
+            raise ValueError("is the start and the end in seconds: the start must be before the end")
+        return interval
+
+    @field_validator("box")
+    @classmethod
+    def _check_box(cls, box: tuple[float, float, float, float] | None) -> tuple[float, float, float, float] | None:
+        if box and not (box[0] < box[2] and box[1] < box[3]):
+            raise ValueError("is left, top, right, bottom: left must be less than right, and top less than bottom")
+        return box
+
+
+def read_png_size(text: str) -> tuple[int, int]:
+    """Width and height of a PNG in base64, in pixels; ValueError if it is not one."""
+    with suppress(ValueError):
+        start = b64decode(text, validate=True)[: len(PNG_START) + 8]
+        if start.startswith(PNG_START) and len(start) == len(PNG_START) + 8:
+            width, height = struct.unpack(">II", start[-8:])
+            return width, height
+    raise ValueError("is not a PNG in base64")
+
+
+def is_wav(text: str) -> bool:
+    """Whether a text is a WAV file in base64."""
+    try:
+        content = b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return content.startswith(b"RIFF") and content[8:12] == b"WAVE"
 
 
 class Text(TracePart):
-    """A text and its pieces."""
+    """A text and its pieces; or a picture, whose text is its name and whose pieces have a `box`.
+
+    A recording has the picture of its spectrogram, and its pieces also have an `interval`. A graph has its drawing and
+    its `edges`.
+    """
 
     text: str
     pieces: Annotated[tuple[Piece, ...], Field(max_length=MAX_PIECES)]
     language: str = ""
+    picture: Annotated[str, Field(max_length=MAX_PICTURE_CHARS)] | None = None  # PNG in base64
+    sound: Annotated[str, Field(max_length=MAX_SOUND_CHARS)] | None = None  # WAV in base64
+    # pairs of pieces: the second attends to the first
+    edges: Annotated[tuple[tuple[NonNegativeInt, NonNegativeInt], ...], Field(max_length=MAX_EDGES)] | None = None
+
+    @field_validator("sound")
+    @classmethod
+    def _check_sound(cls, sound: str | None) -> str | None:
+        if sound is not None and not is_wav(sound):
+            raise ValueError("is not a WAV in base64")
+        return sound
+
+    @field_validator("picture")
+    @classmethod
+    def _check_picture(cls, picture: str | None) -> str | None:
+        if picture is not None:
+            width, height = read_png_size(picture)
+            if not (1 <= width <= MAX_PICTURE_SIDE and 1 <= height <= MAX_PICTURE_SIDE):
+                raise ValueError(f"has {width:,} x {height:,} pixels; the limit is {MAX_PICTURE_SIDE:,} per side")
+        return picture
+
+    @model_validator(mode="after")
+    def _check_boxes(self) -> Self:
+        num_boxes = sum(piece.box is not None for piece in self.pieces)
+        if self.picture is None and num_boxes:
+            raise ValueError("the pieces of a text have no `box`: add the `picture` that they are parts of")
+        if self.picture is not None and not num_boxes == len(self.pieces) > 0:
+            raise ValueError("every piece of a picture has a `box`, and there is at least one piece")
+        num_intervals = sum(piece.interval is not None for piece in self.pieces)
+        if num_intervals not in (0, len(self.pieces)) or (num_intervals and self.picture is None):
+            raise ValueError("all pieces of a recording have an `interval`, and a `picture` shows its spectrogram")
+        if self.sound is not None and not num_intervals:
+            raise ValueError("the pieces of a recording have an `interval`: add them, or remove `sound`")
+        if self.edges is not None and self.picture is None:
+            raise ValueError("a graph has the `picture` of its drawing: add it, or remove `edges`")
+        if any(max(edge) >= len(self.pieces) for edge in self.edges or ()):
+            raise ValueError(f"`edges` has a piece that does not exist; the pieces are 0 to {len(self.pieces) - 1}")
+        return self
 
 
 class TraceStep(TracePart):
@@ -224,6 +312,20 @@ class TraceAlignment(TracePart):
     head: NonNegativeInt | None = None
 
 
+class LatentAlignment(TracePart):
+    """The distribution over alignments, where the alignment is a latent variable.
+
+    ctc      p(slot s is in state u | source, target) for the states blank, piece 1, blank, piece 2, .., blank
+    sampled  p(slot s is drawn at step t), of every head
+    """
+
+    kind: Literal["ctc", "sampled"]
+    probabilities: Blob  # ctc: [1, states, slots], with several slots per source piece; sampled: [heads, T, S]
+    # of every head, the most probable path. ctc: the state of every slot; sampled: the slot of every step
+    paths: tuple[tuple[NonNegativeInt, ...], ...]
+    logps: tuple[float, ...]  # of these paths
+
+
 class Reference(TracePart):
     """The expected translation."""
 
@@ -246,6 +348,7 @@ class Sentence(TracePart):
     attention: dict[Place, Blob] = Field(default_factory=dict)  # [layers, heads, T, S]
     importance: dict[Place, tuple[tuple[float, ...], ...]] = Field(default_factory=dict)  # [layers][heads]
     reading: TraceAlignment | None = None
+    latent: LatentAlignment | None = None
     vectors: dict[Place, tuple[Vectors | None, ...]] = Field(default_factory=dict)  # None: omitted to save space
     reference: Reference | None = None
     about: str = ""
@@ -281,6 +384,7 @@ class Sentence(TracePart):
         if missing := self.importance.keys() - self.attention.keys():
             raise ValueError(f"importance.{min(missing)} without attention.{min(missing)}")
         self._check_evidence(source, target)
+        self._check_latent(source, target)
         return self
 
     def _check_evidence(self, source: int, target: int) -> None:
@@ -297,6 +401,20 @@ class Sentence(TracePart):
             raise ValueError(f"the deletion curves have different lengths: {sorted(lengths)}")
         if not lengths <= set(range(2, source + 2)):
             raise ValueError(f"a deletion curve has {min(lengths)} values, not 2 to {source + 1}")
+
+    def _check_latent(self, source: int, target: int) -> None:
+        if self.latent is None:
+            return
+        shape, is_ctc = self.latent.probabilities.shape, self.latent.kind == "ctc"
+        rows = (2 * target - 1, 2 * target + 1) if is_ctc else (target,)  # the end token of CTC is not a label
+        fits = len(shape) == 3 and shape[1] in rows and (shape[0] == 1 or not is_ctc) and source > 0 < shape[2]
+        if not fits or (shape[2] % source if is_ctc else shape[2] != source):
+            wanted = f"[1, {rows[0]}, a multiple of {source}]" if is_ctc else f"[heads, {target}, {source}]"
+            raise ValueError(f"latent.probabilities has shape {list(shape)}, not {wanted}")
+        length, limit = (shape[2], shape[1]) if is_ctc else (shape[1], shape[2])
+        is_path = [len(path) == length and max(path) < limit for path in self.latent.paths]
+        if len(is_path) != shape[0] or len(self.latent.logps) != shape[0] or not all(is_path):
+            raise ValueError(f"latent.paths and latent.logps need {shape[0]} paths of {length} numbers below {limit}")
 
     def _check_vectors(self, place: Place, shape: tuple[int, ...]) -> None:
         layers, heads, rows, columns = shape
@@ -373,13 +491,28 @@ STATE_CHOICES: dict[str, tuple[str, ...]] = {
     "theme": ("light", "dark", "projector"),
     "lang": PAGE_LANGUAGES,
     "sort": ("layer", "entropy", "diagonality", "importance"),
+    "search": ("greedy", "beam", "sample"),
 }
+HEAD_OF_PLACE = rf"({'|'.join(PLACES)})-([1-9][0-9]?\.[1-9][0-9]?)"
+EDIT = rf"({'|'.join(PLACES)})-(mean|[1-9][0-9]?\.[1-9][0-9]?)-[1-9][0-9]{{0,4}}-[1-9][0-9]{{0,4}}-([0-9]{{1,2}}|100)"
 STATE_PATTERNS: dict[str, tuple[str, str]] = {  # pattern, and how a message describes it
     **dict.fromkeys(("sentence", "step", "slot", "frame", "take"), ("[1-9][0-9]{0,4}", "a number from 1 on")),
     "scene": (r"[0-4](\.[0-9]{1,4})?|5", "a number from 0 to 5"),
     "head": (r"[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}|mean", "layer.head, such as 3.2, or mean"),
     "threshold": (r"0|1|0\.[0-9]{1,20}", "a number between 0 and 1, such as 0.1"),
+    "beam": ("[2-9]|1[0-2]", "a number from 2 to 12"),
+    "penalty": (r"[01](\.[0-9]{1,4})?|2", "a number from 0 to 2"),
+    "temperature": (r"0\.[1-9][0-9]{0,3}|1(\.[0-9]{1,4})?|2", "a number from 0.1 to 2"),
+    "topk": ("[1-4]?[0-9]|50", "a number from 0 to 50"),
+    "seed": ("[0-9]{1,6}", "a number from 0 to 999999"),
+    "silence": (f"{HEAD_OF_PLACE}(_{HEAD_OF_PLACE})*", "heads joined by _, such as cross-3.2_encoder-1.1"),
+    "edit": (f"{EDIT}(_{EDIT})*", "place, head, step, slot and percent, such as cross-3.2-4-6-70"),
 }
+STATE_TEXTS = {  # encoded as in an address, and how a message describes them
+    "text": "a sentence, with %26 for & and %25 for %",
+    "force": "the first pieces as the address of the page has them, such as %5B%22%20The%22%5D",
+}
+LIVE_KEYS = ("text", "search", "beam", "penalty", "temperature", "topk", "seed", "force", "silence", "edit")
 
 
 def parse_state(state: str) -> dict[str, str]:
@@ -396,10 +529,25 @@ def parse_state(state: str) -> dict[str, str]:
             pattern, description = STATE_PATTERNS[key]
             if not re.fullmatch(pattern, value):
                 raise ValueError(f"`{key}` is {value!r}: write {description}")
+        elif key in STATE_TEXTS:
+            if not _is_state_text(key, value):
+                raise ValueError(f"`{key}` is {value!r:.60}: write {STATE_TEXTS[key]}")
         else:
-            raise ValueError(f"unknown key `{key}` in `{part}`{did_you_mean(key, [*STATE_CHOICES, *STATE_PATTERNS])}")
+            known = [*STATE_CHOICES, *STATE_PATTERNS, *STATE_TEXTS]
+            raise ValueError(f"unknown key `{key}` in `{part}`{did_you_mean(key, known)}")
         values[key] = value
     return values
+
+
+def _is_state_text(key: str, value: str) -> bool:
+    """Whether the page can read the value of `text` (any but an empty one) or of `force` (a list of pieces)."""
+    try:
+        text = unquote(value, errors="strict")
+        pieces = json.loads(text) if key == "force" else [text]
+    except (ValueError, RecursionError):
+        return False
+    is_encoded = not re.search("=|%(?![0-9A-Fa-f]{2})", value)
+    return is_encoded and isinstance(pieces, list) and all(isinstance(piece, str) and piece.strip() for piece in pieces)
 
 
 class Slide(TracePart):

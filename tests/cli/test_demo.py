@@ -31,7 +31,12 @@ def test_it_translates_shows_and_says_what_comes_next(tmp_path, monkeypatch):
         assert f"{pair[:2]}  {sentence}" in shown.output
         assert heedful.load(samples.model(pair))(sentence).text in shown.output
     assert "Next: heedful init first --sample pt-en" in shown.output
-    assert "<html" in (tmp_path / "demo.html").read_text(encoding="utf-8")
+    for name, pair in (("demo.html", "pt-en"), ("demo-ru-en.html", "ru-en")):
+        page = (tmp_path / name).read_text(encoding="utf-8")
+        assert all(part in page for part in ("<html", 'id="weights"', "heedful demo", SENTENCES[pair]))
+        num_weights = heedful.load(pair).bundle.description.parameters
+        assert len(page.encode()) < 1.4 * num_weights + 600_000
+        assert f"{name} (" in shown.output
 
 
 def test_the_letters_say_which_model(tmp_path):

@@ -90,6 +90,20 @@ def test_explain_shows_the_worked_values(files):
     bleu, chrf, *_, meteor = found["explained"]
     assert bleu["value"] == pytest.approx(bleu["library"], abs=1e-9)
     assert (round(chrf["value"], 2), round(meteor["value"], 2)) == (37.23, 45.73)
+    russian = ["evaluate", "cat", "lay", "bench", "--explain", "2", "--stemmer", "russian"]
+    assert "METEOR (stems: russian, no synonyms)" in run(app, russian).stdout
+    assert "P = 3/5   R = 3/4" in run(app, russian).stdout  # лавку and лавке have one stem
+
+
+def test_meteor_nist_and_cider_are_metrics(files):
+    arguments = ["evaluate", "out.en", "test.en", "--metric", "meteor,nist,cider", "--stemmer", "english"]
+    shown = run(app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "METEOR  nrefs:1|bs:1000|seed:12345|case:lc|tok:13a|stem:english|syn:no" in shown.stdout
+    assert shown.stdout.rstrip().endswith("--worst 10 --stemmer english")
+    shown = run(app, ["compare", "test.en", "out.en", "test.en", *arguments[3:]])
+    assert shown.exit_code == 0, shown.output
+    assert all(name in shown.stdout for name in ("METEOR", "NIST", "CIDEr"))
 
 
 def test_text_written_otherwise_is_warned_of(files):
@@ -117,11 +131,13 @@ def test_hostile_text_is_shown_as_text(files):
         (["empty.en", "test.en"], 3, "empty.en is empty"),
         (["oot.en", "test.en"], 3, "there is no file oot.en; did you mean `out.en`?"),
         (["latin.en", "test.en"], 3, "latin.en:1: not UTF-8 at byte 2; fix the line, or save the file as UTF-8"),
-        (["model", "test.en"], 2, "model is a model: add the text to translate"),
+        (["pt-en", "test.en"], 2, "pt-en is a model: add the text to translate"),
+        (["model", "test.en"], 1, "there is no model in"),
         (["out.en", "test.en", "--metric", "belu"], 1, "unknown metric `belu`; did you mean `bleu`?"),
-        (["out.en", "test.en", "--metric", ""], 1, "unknown metric ``; known: bleu, chrf,"),
+        (["out.en", "test.en", "--metric", ""], 1, "unknown metric ``; known: accuracy, bleu, chrf,"),
         (["out.en", "test.en", "--metric", "chrf", "--tokenize", "13b"], 1, "unknown tokenization `13b`"),
         (["out.en", "test.en", "--smooth", "expo"], 1, "unknown smoothing `expo`; did you mean `exp`?"),
+        (["out.en", "test.en", "--stemmer", "greekk"], 1, "unknown stemmer `greekk`; did you mean `greek`?"),
         (["out.en", "test.en", "--explain", "21"], 1, "--explain 21: choose a line from 1 to 20"),
         (["out.en", "test.en", "--explain", "0"], 1, "choose a line from 1 to 20"),
     ],

@@ -33,7 +33,8 @@ def test_help_begins_with_two_examples(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples_name_options_that_there_are(command):
-    known = {name for parameter in ROOT.commands[command].params for name in parameter.opts}
+    commands = [ROOT.commands[command], *getattr(ROOT.commands[command], "commands", {}).values()]
+    known = {name for each in commands for parameter in each.params for name in parameter.opts}
     for line in examples(command):
         words = shlex.split(line)
         assert {word for word in words if word.startswith("--")} <= known, line

@@ -94,6 +94,12 @@ def test_mistakes_are_told_and_nothing_is_left_behind(given, error, says, pairs)
     assert not (pairs / "new").exists()
 
 
+def test_the_sample_of_pictures_has_no_faults(tmp_path):
+    shown = run(app, ["init", str(tmp_path / "emoji"), "--sample", "emoji"])
+    assert "heedful check finds no errors and no warnings" in shown.output
+    assert len((tmp_path / "emoji" / "data" / "train.tsv").read_text(encoding="utf-8").splitlines()) == 100
+
+
 def test_no_configuration_is_written_over(pairs):
     (pairs / "heedful.toml").write_text("mine", encoding="utf-8")
     shown = run(app, ["init", ".", "--sample", "pt-en"])

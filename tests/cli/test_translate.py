@@ -187,7 +187,7 @@ def test_a_structured_file_as_text(model, tmp_path):
 
 
 def test_progress_is_shown_inside_a_long_line(model, monkeypatch):
-    monkeypatch.setattr("heedful.cli.translate.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("heedful.cli.streams.PROGRESS_SECONDS", 0.0)
     done = translated(model, b"the dog. " * 2000, "--beam", "1")
     counts = re.findall(r"0 lines; of the next lines, ([\d,]+) of ([\d,]+) segments", done.stderr)
     assert len(counts) > 3

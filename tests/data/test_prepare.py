@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -362,7 +363,8 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
         prepare(settings_for(tmp_path, data=data))
 
 
-def test_two_at_once_do_not_get_in_each_others_way(tmp_path):
+def test_two_at_once_do_not_get_in_each_others_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.data.prepare.LOCK_WAIT_SECONDS", 0.2)
     write(tmp_path, "train", made_pairs(30))
     settings = settings_for(tmp_path)
 
@@ -372,6 +374,13 @@ def test_two_at_once_do_not_get_in_each_others_way(tmp_path):
                 prepare(settings)
 
     assert prepare(settings, progress=meanwhile).train[0].num_rows == 30
+
+
+def test_preparations_that_start_together_wait_for_each_other(tmp_path):
+    write(tmp_path, "train", made_pairs(30))
+    with ThreadPoolExecutor(3) as pool:
+        prepared = list(pool.map(prepare, [settings_for(tmp_path)] * 3))
+    assert [each.train[0].num_rows for each in prepared] == [30] * 3
 
 
 def test_what_is_being_changed_cannot_be_opened(tmp_path):

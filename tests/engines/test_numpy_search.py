@@ -76,9 +76,9 @@ def both(decoder, questions, search):
     """Answers by PyTorch, and by NumPy."""
     model = SimpleNamespace(encoder=encode, decoder=decoder, to=lambda _: model, eval=lambda: model)
     engine = TorchEngine(model)
-    rows = np.zeros((len(questions), max(len(question.tokens) for question in questions), 1), dtype=np.int64)
+    rows = np.zeros((len(questions), max(len(question.row) for question in questions), 1), dtype=np.int64)
     for row, question in enumerate(questions):
-        rows[row, : len(question.tokens), 0] = question.tokens
+        rows[row, : len(question.row), 0] = question.row
     start = [rows], [rows.sum((1, 2))]
     return engine.translate(questions, search), numpy_search.run_search(decoder.step, *start, questions, search)
 

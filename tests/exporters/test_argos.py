@@ -23,7 +23,8 @@ from heedful.exporters.sentence_splitter import FEATURES, make_sentence_splitter
 from heedful.text.normalize import normalize
 from heedful.text.tokenizer import train as train_tokenizer
 from heedful.training.api import train
-from heedful.translation.translator import ENGINES, Translator
+from heedful.translation.loading import ENGINES
+from heedful.translation.translator import Translator
 from support.training_runs import MODEL, settings_of, write_corpus
 from test_bundle import DECODERS, ENCODERS, TEXTS, arrays, made
 from test_bundle import MODEL as TRANSFORMER

@@ -25,7 +25,8 @@ from heedful.exporters import ctranslate2, marian
 from heedful.exporters.api import FORMATS, ExportFormat, export
 from heedful.exporters.parity import Proof, ProofError, prove
 from heedful.text.tokenizer import BOS, EOS
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from test_bundle import MADE, TEXTS, forge, made
 
 LAYER = {"kind": "transformer", "layers": 2, "heads": 4, "feedforward_size": 24}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import cycle, product
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from torch import nn
 import heedful
 from heedful import config
 from heedful.build import build
+from heedful.bundle import GenerationSettings, write_bundle
 from heedful.bundle.format import MAX_FILE_BYTES
 from heedful.engines.base import EncodedSource, SamplingOptions, SearchOptions
 from heedful.engines.onnx import ENCODER_FILE, STEP_FILE, OnnxEngine, open_engine
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
-from heedful.exporters.api import export
+from heedful.exporters.api import FORMATS, Probes, export
 from heedful.exporters.onnx import trace_graphs, write
+from heedful.inputs.kinds import make_input
 from heedful.nn.attention import COMBINE_MODES, NORMALIZERS, SCORES
 from heedful.nn.cells import CELLS
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
@@ -54,7 +57,7 @@ ATTENTIONS = {
         product(SCORES, NORMALIZERS),
         {"one": {}, **{combine: {"heads": 2, "combine": combine} for combine in COMBINE_MODES}}.items(),
     )
-}
+} | {"expected": {"score": "additive", "normalizer": "sampled", "sampled": {"decode": "expected"}}}
 RECURRENT = {
     "/".join((encoder, decoder, attention)): {
         "width": WIDTH, "encoder": ENCODERS[encoder], "decoder": DECODERS[decoder] | {"attention": chosen},
@@ -81,7 +84,7 @@ TRANSFORMERS = {
         cycle(NORMS),
         ("sinusoidal", "sinusoidal_halves", None, "learned", "learned"),
         cycle(ACTIVATIONS),
-        [score for score in SCORES if not SCORES[score].needs_past_weights],
+        [score for score in SCORES if not SCORES[score].has_state],
         ("soft", "soft", "soft", "hard", "soft"),  # not where there are no positions: equal slots are ties
         cycle(COMBINE_MODES),
         strict=False,
@@ -102,9 +105,9 @@ def modeled(kind):
     return drawn(config.ModelSettings.model_validate(MODELS[kind]), WORDS, seed=sum(map(ord, kind)))
 
 
-def drawn(settings, words, seed=1):
+def drawn(settings, words, seed=1, **options):
     torch.manual_seed(seed)
-    model = build(settings, words, words).eval()
+    model = build(settings, words, words, **options).eval()
     for weight in model.parameters():  # large enough to matter, and no larger: recurrence makes chaos of rounding
         nn.init.normal_(weight, std=weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.3)
     return model
@@ -141,11 +144,75 @@ def test_every_table_has_all_its_entries_here():
 @pytest.mark.parametrize("kind", MODELS)
 def test_graphs_say_what_the_model_says(kind, capfd):
     model = modeled(kind)
-    made = trace_graphs(model)
-    ours, theirs = TorchEngine(model), OnnxEngine(session(made[ENCODER_FILE]), session(made[STEP_FILE]))
+    compare_graphs(model, trace_graphs(model), QUESTIONS)
+    assert capfd.readouterr() == ("", "")
+
+
+TRANSFORMER_LAYERS = {"layers": 2, "heads": 2, "feedforward_size": 12}
+WITHOUT_ATTENTION = next(decoder for decoder in DECODERS.values() if not decoder["input_feeding"])
+IMAGE, NONE = config.ImageInputSettings(kind="image", height=8, width=12, patch=4), config.NoInputSettings(kind="none")
+AUDIO = config.AudioInputSettings(kind="audio", rate=8_000, bands=6, max_seconds=0.4)
+FRAMES = (11, 1, 30, 4, 25)  # of the questions
+CONTENTS = {"image": "models of pictures", "audio": "models of recordings", "none": "language models"}
+OTHER_DECODERS = {
+    "transformer": {"kind": "transformer", **TRANSFORMER_LAYERS},
+    "plain": WITHOUT_ATTENTION,
+    "gated": {
+        "kind": "recurrent", "width": WIDTH, "query_from": "previous", "gated_context": True,
+        "attention": {"score": "additive"},
+    },
+}  # fmt: skip
+OTHER_SOURCES = {
+    "/".join(names): (encoder, OTHER_DECODERS[names[1]], kind)
+    for names, encoder, kind in [
+        (("convolution", "gated"), {"kind": "patches"}, IMAGE),
+        (("linear", "transformer"), {"kind": "patches", "stem": "linear", **TRANSFORMER_LAYERS}, IMAGE),
+        (("pool", "gated"), {"kind": "patches", "pool": True}, IMAGE),
+        (("pool", "plain"), {"kind": "patches", "pool": True}, IMAGE),
+        (("frames", "transformer"), {"kind": "frames", "stride": 4, **TRANSFORMER_LAYERS}, AUDIO),
+        (("recurrent-frames", "gated"), {"kind": "recurrent_frames", "stride": 3, "width": WIDTH}, AUDIO),
+        (
+            ("pyramid", "gated"),
+            {"kind": "recurrent_frames", "stride": 1, "width": WIDTH, "layers": 3, "cell": "gru", "pyramid": True},
+            AUDIO,
+        ),
+        (("none", "transformer"), {"kind": "nothing"}, NONE),
+        (("none", "plain"), {"kind": "nothing"}, NONE),
+    ]
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_SOURCES)
+def test_sources_that_are_not_text(kind, capfd):
+    encoder, decoder, settings = OTHER_SOURCES[kind]
+    model = config.ModelSettings.model_validate(
+        {
+            "width": WIDTH,
+            "positions": "learned" if decoder["kind"] == "transformer" else None,
+            "encoder": encoder,
+            "decoder": decoder,
+        }
+    )
+    inputs = make_input(settings)
+    rows = inputs.random_rows(len(QUESTIONS), np.random.default_rng(0))
+    if settings is AUDIO:
+        rows = [np.resize(row, (frames, 6)) for row, frames in zip(rows, FRAMES, strict=True)]
+    questions = [replace(question, row=row) for question, row in zip(QUESTIONS, rows, strict=True)]
+    torch_model = drawn(model, WORDS, input=settings)
+    graphs = trace_graphs(torch_model, inputs)
+    compare_graphs(torch_model, graphs, questions)
+    names = [graph_input.name for graph_input in onnx.load_from_string(graphs[ENCODER_FILE]).graph.input]
+    assert names == (["mask"] if settings is NONE else ["features", "mask"])
+    for graph in graphs.values():
+        onnx.checker.check_model(onnx.load_from_string(graph), full_check=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def compare_graphs(model, graphs, questions):
+    ours, theirs = TorchEngine(model), OnnxEngine(session(graphs[ENCODER_FILE]), session(graphs[STEP_FILE]))
     close(
-        ours.score_targets(QUESTIONS, TARGETS, attention=True),
-        theirs.score_targets(QUESTIONS, TARGETS, attention=True),
+        ours.score_targets(questions, TARGETS, attention=True),
+        theirs.score_targets(questions, TARGETS, attention=True),
         True,
     )
     for search in (
@@ -153,11 +220,10 @@ def test_graphs_say_what_the_model_says(kind, capfd):
         SearchOptions(beam=5, num_best=5, attention=True),
         SearchOptions(beam=3, stopping="exact"),
     ):
-        for some in (QUESTIONS, QUESTIONS[1:2]):  # the other has one row and one slot
+        for some in (questions, questions[1:2]):  # the other has one row and one slot
             found = zip(ours.translate(some, search), theirs.translate(some, search), strict=True)
             for one, other in found:
                 close(one, other, search.attention)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", [next(iter(RECURRENT)), next(iter(TRANSFORMERS))])
@@ -216,6 +282,62 @@ def test_an_export_is_proven_and_opens_without_torch(kind, tmp_path):
     assert run.returncode == 0, run.stderr
     ours = heedful.load(tmp_path / "model")
     assert run.stdout.splitlines() == ["|".join(one.text for one in ours(texts, beam=beam)) for beam in (1, 4)]
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import heedful
+import numpy as np
+translator = heedful.load({folder!r}, threads=1)
+sources = {{
+    "image": [np.full((8, 12, 3), shade, np.uint8) for shade in (0, 99)],
+    "audio": [np.linspace(-1, 1, size) ** 3 for size in (900, 2000)],
+    "none": ["the old", ""],
+}}[{kind!r}]
+for beam in (1, 4):
+    print(*(translation.text for translation in translator(sources, beam=beam)), sep="|")
+"""
+
+
+@pytest.mark.parametrize("kind", ["convolution/gated", "pyramid/gated", "none/transformer", "none/plain"])
+def test_other_sources_are_proven_too_and_refused_by_other_formats(kind, tmp_path):
+    encoder, decoder, settings = OTHER_SOURCES[kind]
+    model = config.ModelSettings.model_validate({"width": WIDTH, "encoder": encoder, "decoder": decoder})
+    weights = drawn(model, MADE["bpe"].size, input=settings).state_dict()
+    write_bundle(
+        tmp_path / "model",
+        model=model,
+        weights={name: weight.numpy() for name, weight in weights.items()},
+        tokenizers={"target": MADE["bpe"]},
+        languages=(settings.kind, "en"),
+        input=settings,
+        generation=GenerationSettings(max_length=20),
+        card="# A model",
+    )
+    media = {
+        "image": list(np.random.default_rng(1).integers(0, 256, (5, 8, 12, 3), np.uint8)),
+        "audio": [np.random.default_rng(1).uniform(-1, 1, size) for size in (800, 2_000, 50, 3_200, 1_111)],
+    }
+    probes = Probes(media[settings.kind], TEXTS[:5]) if settings.kind in media else TEXTS[:5]
+    proof = export(tmp_path / "model", tmp_path / "out", to="onnx", probes=probes)
+    assert (proof.same, proof.largest < 1e-5) == (5, True)
+    assert (proof.bleu is not None) == (settings is not NONE)
+    code = WITHOUT_TORCH.format(folder=str(tmp_path / "out"), kind=settings.kind)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    sources = {
+        "image": [np.full((8, 12, 3), shade, np.uint8) for shade in (0, 99)],
+        "audio": [np.linspace(-1, 1, size) ** 3 for size in (900, 2000)],
+        "none": ["the old", ""],
+    }[settings.kind]
+    ours = heedful.load(tmp_path / "model")
+    lines = ["|".join(translation.text for translation in ours(sources, beam=beam)) for beam in (1, 4)]
+    assert run.stdout.split("\n") == [*lines, ""]  # not splitlines: drawn models write control characters
+    content = CONTENTS[settings.kind]
+    for name in ("ctranslate2", "hugging_face", "argos"):
+        with pytest.raises(HeedfulError, match=f"supports models that translate text, not {content}: .* --to onnx"):
+            export(tmp_path / "model", tmp_path / f"out{name}{FORMATS[name].suffix}", to=name, probes=probes)
 
 
 def test_what_is_drawn_is_scored_as_given():

@@ -380,7 +380,7 @@ def test_gradients_of_a_trained_model_add_up(name):
     blank = copy.deepcopy(model.encoder)
     nn.init.zeros_(find_table(blank, segment.ids).weight)
     encoders = (model.encoder, blank)
-    whole, baseline = (log_probs_of(each, model.decoder, segment.source.tokens, target) for each in encoders)
+    whole, baseline = (log_probs_of(each, model.decoder, segment.source.row, target) for each in encoders)
     difference = whole - baseline
     assert difference.sum() > 10  # the translation depends on its source
     sums = sentence.contributions["gradients"].array().sum(1)

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -28,12 +29,14 @@ from heedful.inspection.lecture import (
 from heedful.inspection.record import record_sentence
 from heedful.search import Beam
 from heedful.trace import (
+    LIVE_KEYS,
     MAX_NOTES,
     MAX_SLIDES,
     PAGE_LANGUAGES,
     PANELS,
     STATE_CHOICES,
     STATE_PATTERNS,
+    STATE_TEXTS,
     Lecture,
     Slide,
     Snapshot,
@@ -53,6 +56,8 @@ TEXT = "the old dog sees a red house"
 VALUES = {
     **{key: st.sampled_from(choices) for key, choices in STATE_CHOICES.items()},
     **{key: st.from_regex(pattern, fullmatch=True) for key, (pattern, _) in STATE_PATTERNS.items()},
+    "text": st.text(min_size=1).filter(str.strip).map(quote),
+    "force": st.lists(st.text(min_size=1).filter(str.strip)).map(json.dumps).map(quote),
 }
 STATES = st.fixed_dictionaries({}, optional=VALUES).map(
     lambda values: "&".join(f"{key}={value}" for key, value in values.items())
@@ -148,8 +153,11 @@ FIRST = '[[slide]]\npanel = "stage"\n\n[[slide]]\n'
         (f"title = 5\n{FIRST}panel = 'map'", "my.toml: `title` is 5, which is not text; put text in quotes"),
         (FIRST, "my.toml: slide 2: `panel` is missing: add one of stage, next, heads,"),
         (f'{FIRST}panel = "maps"', "my.toml: slide 2: `panel` is 'maps'; did you mean `map`?"),
-        (f'{FIRST}panel = "attention"', "my.toml: slide 2: `panel` is 'attention'; known: compare, evidence, film,"),
-        (f"{FIRST}panel = 4", "my.toml: slide 2: `panel` is 4; known: compare, evidence"),
+        (
+            f'{FIRST}panel = "attention"',
+            "my.toml: slide 2: `panel` is 'attention'; known: alignment, compare, evidence, film,",
+        ),
+        (f"{FIRST}panel = 4", "my.toml: slide 2: `panel` is 4; known: alignment, compare, evidence"),
         (f'{FIRST}panels = "map"\npanel = "map"', "my.toml: slide 2: unknown key `panels`; did you mean `panel`?"),
         (f'{FIRST}panel = "map"\nstate = 2', "my.toml: slide 2: `state` is 2, which is not text; put text in quotes"),
         (f'{FIRST}panel = "map"\nnotes = 2', "my.toml: slide 2: `notes` is 2, which is not text; put text in quotes"),
@@ -177,7 +185,7 @@ def test_a_wrong_file_is_answered_in_words(text, message):
     [
         ("stpe=2", "unknown key `stpe` in `stpe=2`; did you mean `step`?"),
         ("#step=2", "unknown key `#step` in `#step=2`; did you mean `step`?"),
-        ("step=2&", "unknown key `` in ``; known: frame, head, lang"),
+        ("step=2&", "unknown key `` in ``; known: beam, edit, force"),
         ("step=2&step=3", "`step` appears twice: remove one of them"),
         ("step=0", "`step` is '0': write a number from 1 on"),
         ("step", "`step` is '': write a number from 1 on"),
@@ -186,6 +194,16 @@ def test_a_wrong_file_is_answered_in_words(text, message):
         ("threshold=2", "`threshold` is '2': write a number between 0 and 1, such as 0.1"),
         ("place=crss", "`place` is 'crss'; did you mean `cross`?"),
         ("lang=fr", "`lang` is 'fr'; known: en, pt, ru"),
+        ("text=", "`text` is '': write a sentence, with %26 for & and %25 for %"),
+        ("text=100 %", "`text` is '100 %': write a sentence, with %26 for & and %25 for %"),
+        ("text=a=b", "`text` is 'a=b': write a sentence"),
+        ("text=caf%E9", "`text` is 'caf%E9': write a sentence"),
+        ("force=The", "`force` is 'The': write the first pieces as the address of the page has them"),
+        ("force=[1]", "`force` is '[1]': write the first pieces"),
+        ("search=wide", "`search` is 'wide'; known: beam, greedy, sample"),
+        ("beam=1", "`beam` is '1': write a number from 2 to 12"),
+        ("silence=cross-mean", "`silence` is 'cross-mean': write heads joined by _, such as cross-3.2_encoder-1.1"),
+        ("edit=cross-1.1-2-3", "`edit` is 'cross-1.1-2-3': write place, head, step, slot and percent, such as"),
     ],
 )
 def test_a_wrong_state_is_answered_in_words(state, message):
@@ -340,6 +358,53 @@ def test_a_head_needs_attention_and_a_slide_needs_a_sentence():
         attach_lecture(TraceDocument(), Lecture(slides=(Slide(panel="stage"),)))
 
 
+ASKED = "text=the dog sees"
+
+
+@pytest.mark.parametrize(
+    ("panel", "state"),
+    [
+        ("stage", ASKED),
+        ("map", f"{ASKED}&sentence=2&step=99&head=2.2&slot=99"),
+        ("next", f"{ASKED}&search=sample&temperature=1.5&topk=0&seed=3"),
+        ("heads", f"{ASKED}&silence=cross-2.2_encoder-1.1&edit=cross-mean-1-2-100_decoder-1.2-3-1-0"),
+        ("search", f"{ASKED}&force=%5B%22a%22%5D&beam=12&penalty=0.6"),
+    ],
+)
+def test_a_slide_of_a_live_page_asks_the_model(panel, state):
+    lecture = Lecture(slides=(Slide(panel=panel, state=state),))
+    assert attach_lecture(trace_of("transformer"), lecture, is_live=True).lecture == lecture
+    with pytest.raises(
+        ConfigError, match=r"^my.toml: slide 1: `text` asks the model, which is not in this page: add --"
+    ):
+        attach_lecture(trace_of("transformer"), lecture, "my.toml")
+
+
+@pytest.mark.parametrize(
+    ("panel", "state", "message"),
+    [
+        ("stage", "silence=cross-1.1", "`silence` has no `text`: add the sentence to translate"),
+        ("evidence", ASKED, "`text` is for what the model answers, which has no evidence: remove `text`, or choose"),
+        ("map", f"{ASKED}&head=3.1", "there is no head 3.1: use 1.1 to 2.2"),
+        ("map", f"{ASKED}&silence=cross-1.1_decoder-2.3", "there is no head 2.3: use 1.1 to 2.2"),
+        ("map", f"{ASKED}&edit=encoder-4.1-1-1-50", "there is no head 4.1: use 1.1 to 2.2"),
+    ],
+)
+def test_a_question_that_a_live_page_cannot_answer_is_refused(panel, state, message):
+    lecture = Lecture(slides=(Slide(panel=panel, state=state),))
+    with pytest.raises(ConfigError, match=f"^my.toml: slide 1: {message}"):
+        attach_lecture(trace_of("transformer"), lecture, "my.toml", is_live=True)
+
+
+def test_a_question_about_attention_needs_attention_and_a_live_lecture_a_sentence():
+    trace = changed(trace_of("transformer"), attention={})
+    lecture = Lecture(slides=(Slide(panel="map", state=f"{ASKED}&place=cross"),))
+    with pytest.raises(ConfigError, match="slide 1: this model has no cross attention: remove its heads from `state`"):
+        attach_lecture(trace, lecture, is_live=True)
+    with pytest.raises(ConfigError, match="slide 1: there is no sentence to open the page with: pass one, in quotes"):
+        attach_lecture(TraceDocument(), lecture, is_live=True)
+
+
 def test_scenes_bring_their_vectors():
     states = ("scene=1", "place=decoder&scene=2", "place=encoder", "")
     lecture = Lecture(slides=tuple(Slide(panel="map", state=state) for state in states))
@@ -413,4 +478,8 @@ def test_the_page_and_the_file_have_the_same_keys():
     """An address that the page writes can be copied into a slide; `slide` itself is the position in the lecture."""
     script = (VIEWER / "state.js").read_text(encoding="utf-8")
     page_keys = set(re.findall(r'"(\w+)"', re.search(r"const ADDRESS_KEYS = \[(.*?)\]", script, re.DOTALL)[1]))
-    assert page_keys - {"slide"} == STATE_CHOICES.keys() | STATE_PATTERNS.keys()
+    assert page_keys - {"slide"} == (STATE_CHOICES.keys() | STATE_PATTERNS.keys()) - set(LIVE_KEYS)
+    script = (VIEWER / "whatif.js").read_text(encoding="utf-8")
+    tables = "".join(re.findall(r"const (?:SETTINGS|CHANGES) = \{(.*?)\};", script))
+    assert set(LIVE_KEYS) - {"text"} == set(re.findall(r"(\w+):", tables))
+    assert set(LIVE_KEYS) <= STATE_CHOICES.keys() | STATE_PATTERNS.keys() | STATE_TEXTS.keys()

@@ -13,6 +13,7 @@ from heedful.metrics.ngrams import (
     SMOOTHINGS,
     BleuCounts,
     Overlap,
+    align_words,
     bleu,
     bleu_counts,
     brevity_penalty,
@@ -153,6 +154,12 @@ def test_bleu_and_chrf_are_sacrebleu_s(references, smoothing):
         assert chrf(total) == pytest.approx(sacrebleu.CHRF().corpus_score(hypotheses, others).score, abs=1e-9)
 
     law()
+
+
+@settings(deadline=None)
+@given(TOKENS, TOKENS)
+def test_stems_only_add_matches(one, other):
+    assert set(align_words(one, other)) <= set(align_words(one, other, stem=lambda word: word.replace("b", "a")))
 
 
 @settings(deadline=None)

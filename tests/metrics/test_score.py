@@ -1,4 +1,5 @@
 import gzip
+import math
 import os
 from pathlib import Path
 
@@ -34,15 +35,24 @@ def test_the_number_is_that_of_sacrebleu(name, theirs):
     assert score(name, HYPOTHESES, REFERENCES) == score(name, HYPOTHESES, [REFERENCES])
 
 
+PERFECT = {"ter": 0.0, "meteor": None, "nist": None, "cider": None}  # None: depends on the references
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_a_copy_is_perfect(name):
-    assert score(name, REFERENCES, REFERENCES).value == pytest.approx(0.0 if name == "ter" else 100.0)
-    assert score(name, REFERENCES, [OTHERS, REFERENCES]).value == pytest.approx(0.0 if name == "ter" else 100.0)
+    for references in ([REFERENCES], [OTHERS, REFERENCES]):
+        copy, perfect = score(name, REFERENCES, references).value, PERFECT.get(name, 100.0)
+        if perfect is None:
+            assert copy > 2 * score(name, HYPOTHESES[::-1], references).value
+        else:
+            assert copy == pytest.approx(perfect)
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_an_interval_is_around_its_score_and_sacrebleu_s(name):
     hypotheses, references = HYPOTHESES * 20, OTHERS * 20
+    if name == "f1":  # each of those lines would be a label that is always right or always wrong
+        hypotheses, references = list("abba") * 20, list("abaa") * 20
     found = interval(name, hypotheses, references, samples=50)
     assert found.value == score(name, hypotheses, references).value
     assert found.mean - found.margin < found.value < found.mean + found.margin
@@ -79,6 +89,35 @@ def test_rouge_and_exact_match_by_hand():
     assert best.value == pytest.approx(50 * (2 * 3 / 7 + 1))
     assert best.signature == f"nrefs:2|case:mixed|tok:13a|stem:no|of:F1|version:heedful-{heedful.__version__}"
     assert score("exact", ["a ", "b", "c"], ["a", "B", "c"]).value == pytest.approx(200 / 3)
+
+
+def test_meteor_by_hand_with_and_without_stems():
+    assert score("meteor", ["a dog RUNS"], ["A dog running"]).value == pytest.approx(100 * 2 / 3 * (1 - 0.5 / 8))
+    stems = MetricOptions(stemmer="english")
+    found = score("meteor", ["a dog RUNS"], ["A dog running"], options=stems)
+    assert found.value == pytest.approx(100 * (1 - 0.5 / 27))
+    assert "case:lc|tok:13a|stem:english|syn:no" in found.signature
+    with pytest.raises(HeedfulError, match="unknown stemmer `englsh`; did you mean `english`"):
+        score("meteor", HYPOTHESES, REFERENCES, options=MetricOptions(stemmer="englsh"))
+
+
+def test_nist_by_hand():
+    # 4 words, 2 of them twice: info(a) = info(b) = 1 bit, info(a b) = 0 bits as b always follows a
+    assert score("nist", ["a b", "a b"], ["a b", "a b"]).value == pytest.approx(1.0)
+    penalty = 2 ** -((math.log(2) / math.log(1.5)) ** 2)  # c / r = 1 / 2
+    assert score("nist", ["a", "b"], ["a b", "a b"]).value == pytest.approx(penalty)
+    assert score("nist", ["", ""], ["a b", "a b"]).value == 0.0
+
+
+def test_cider_by_hand():
+    # "a" occurs in both lines and has no weight; a b, b and c d, ... do. Two of four orders have n-grams.
+    references = ["a b", "a c"]
+    assert score("cider", references, references).value == pytest.approx(1000 * 2 / 4)
+    half = score("cider", references, [references, ["x y", "x z"]])  # the mean over two references
+    assert half.value == pytest.approx(1000 * 2 / 4 / 2)
+    assert "nrefs:2|case:mixed|tok:13a|stem:no|d:yes" in half.signature
+    longer = score("cider", ["a b a", "a c a"], references).value  # one bigram more: a penalty of e^(-1/72)
+    assert longer == pytest.approx(1000 / 4 * (1 + math.sqrt(0.5)) * math.exp(-1 / 72))
 
 
 def test_scores_of_sentences():

@@ -13,14 +13,23 @@ from heedful.model.ensemble import make_ensemble
 from heedful.training.api import train
 from support.law import MODEL_LAWS, SOURCE, TARGET, check_search, close, read, silence_is_zero_context
 from support.training_runs import settings_of, write_corpus
-from support.zoo import DECODER_CASES, ENCODER_CASES, Case
+from support.zoo import ENCODER_CASES, RECURRENT_CASES, TRANSFORMER_CASES, Case
 
-RECURRENT, TRANSFORMER = DECODER_CASES[0], DECODER_CASES[-1]
+RECURRENT, TRANSFORMER = next(iter(RECURRENT_CASES)), list(TRANSFORMER_CASES)[-1]
 READS = next(name for name in ENCODER_CASES if name.startswith("transformer"))
 LSTM = Case("lstm-bi-1", RECURRENT, "single", "additive", "soft", "beam-wide")
 GRU = Case("gru-uni-1", RECURRENT, "single", "dot", "soft", "greedy")
 SELF = Case(READS, TRANSFORMER, "concat", "scaled_dot", "soft", "beam-enough-power")
-MEMBERS = {"alike": (SELF, replace(SELF, search="greedy")), "unlike": (SELF, LSTM), "three": (LSTM, GRU, SELF)}
+MEMBERS = {
+    "alike": (SELF, replace(SELF, search="greedy")),
+    "unlike": (SELF, LSTM),
+    "three": (LSTM, GRU, SELF),
+    "pictures": (replace(SELF, encoder="patches-convolution-1"), replace(LSTM, encoder="patches-linear-0")),
+    "language models": (
+        replace(SELF, encoder="nothing"),
+        Case("nothing", RECURRENT, "none", "dot", "soft", "greedy"),
+    ),
+}
 
 
 @pytest.mark.parametrize("members", MEMBERS.values(), ids=MEMBERS)

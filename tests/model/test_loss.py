@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,7 +8,9 @@ from torch import nn
 from heedful import config
 from heedful.build import build
 from heedful.data.batch import collate
-from heedful.model.loss import chunked_loss
+from heedful.model.loss import chunked_loss, uncovered_attention
+from heedful.model.seq2seq import hide_words
+from heedful.nn.contract import Look, Map
 from heedful.nn.dropout import Dropout
 from support.inspection_models import MODELS, SIZE
 
@@ -66,6 +70,49 @@ def test_agreement_is_r_drop_s(smoothing, agreement, chunk, bias, fused):
     torch.testing.assert_close(again.smoothed, plain.detach(), rtol=1e-12, atol=1e-12)
 
 
+def test_uncovered_attention_by_hand():
+    """Two tokens and three slots: sums 0.7, 0.9 and 0.4, so (0.3)^2 + (0.1)^2 + (0.6)^2 = 0.46."""
+    attention = torch.tensor([[[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]]], dtype=torch.double)
+    steps, slots = torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 3, dtype=torch.bool)
+    assert uncovered_attention([Map(attention.unsqueeze(1))], steps, slots).item() == pytest.approx(0.46)
+    padded = torch.nn.functional.pad(attention, (0, 2, 0, 1), value=9.0).unsqueeze(1)  # padded slots and a padded step
+    masks = torch.tensor([[True, True, False]]), torch.tensor([[True, True, True, False, False]])
+    assert uncovered_attention([Map(padded)], *masks).item() == pytest.approx(0.46)
+    heads = torch.stack([attention, 1 - attention], 1)  # the mean of two heads in two layers is 0.5 everywhere
+    assert uncovered_attention([Map(heads), Map(heads.flip(1))], steps, slots).item() == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("kind", ["transformer-tiny", "lstm-bahdanau", "gru-luong"])
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_the_coverage_penalty_is_part_of_the_objective_in_training_only(kind, r_drop):
+    batch = collate([([4, 5, 6], [7, 8]), ([5, 9], [10, 11, 12, 4])], bos=2, eos=3, pad=0)
+    settings = config.ModelSettings.model_validate(MODELS[kind])
+    model = build(settings, SIZE, SIZE, r_drop=r_drop, coverage_penalty=0.25)
+    drop(model, 0.0)
+    memory = model.encoder(*batch.source)
+    decoded, _ = model.decoder(batch.inputs, model.decoder.start(memory), Look())
+    attention = torch.cat([layer.weights for layer in decoded.maps.cross], 1).mean(1)  # [B, T, S]
+    expected = sum(
+        (1 - attention[row, : length + 1, : source + 1].sum(0)).square().sum()
+        for row, (source, length) in enumerate([(3, 2), (2, 4)])
+    )
+    model.coverage_penalty = 0.0
+    plain = model.train()(batch)
+    model.coverage_penalty = 0.25
+    loss = model(batch)
+    torch.testing.assert_close(loss.smoothed, plain.smoothed + 0.25 * expected)
+    torch.testing.assert_close(loss.nll, plain.nll)
+    weights = [weight for name, weight in model.named_parameters() if "cross" in name or "attention" in name]
+    before = torch.autograd.grad(plain.smoothed, weights, allow_unused=True)
+    after = torch.autograd.grad(loss.smoothed, weights, allow_unused=True)
+    penalty = torch.autograd.grad(0.25 * expected, weights, allow_unused=True)
+    for with_it, without, alone in zip(after, before, penalty, strict=True):
+        if alone is not None:
+            torch.testing.assert_close(with_it, without + alone, rtol=1e-3, atol=1e-5)
+    assert any(alone is not None and alone.abs().max() > 0 for alone in penalty)
+    torch.testing.assert_close(model.eval()(batch).smoothed, model(batch).nll)
+
+
 def test_who_agrees_with_himself_has_the_plain_loss():
     output, states, targets = example()
     plain = chunked_loss(output, states, targets, label_smoothing=0.1)
@@ -98,6 +145,31 @@ def test_every_model_reads_twice_in_training_only(kind):
     model.r_drop = 0.0
     assert apart.tokens == plain.tokens == model(batch).tokens
     assert apart.smoothed > apart.nll
+
+
+def test_word_dropout_hides_a_share_of_all_words_but_the_start_token():
+    torch.manual_seed(0)
+    inputs = torch.randint(4, SIZE, (400, 50))
+    shown = hide_words(inputs, 0.3, unknown=1)
+    hidden = shown == 1
+    assert not hidden[:, 0].any()
+    assert hidden[:, 1:].double().mean().item() == pytest.approx(0.3, abs=0.02)
+    torch.testing.assert_close(shown[~hidden], inputs[~hidden])
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_word_dropout_is_the_loss_of_the_hidden_words_in_training_only(kind):
+    batch = collate([([4, 5, 6], [7, 8]), ([5, 9], [10, 11, 12, 4])], bos=2, eos=3, pad=0)
+    model = build(config.ModelSettings.model_validate(MODELS[kind]), SIZE, SIZE, word_dropout=0.5)
+    drop(model, 0.0)
+    plain = model.eval()(batch)
+    torch.manual_seed(3)
+    loss = model.train()(batch)
+    torch.manual_seed(3)
+    inputs = hide_words(batch.inputs, 0.5, unknown=1)
+    assert not torch.equal(inputs, batch.inputs)
+    torch.testing.assert_close(loss.nll, model.eval()(replace(batch, inputs=inputs)).nll)
+    assert not torch.isclose(loss.nll, plain.nll)
 
 
 def test_smoothing_is_torch_s_convention_and_not_fairseq_s():

@@ -12,6 +12,7 @@ from heedful.nn.contract import Memory
 from heedful.nn.decoders import RecurrentDecoder
 from heedful.nn.decoders.rnn import INITIAL_STATES, QUERY_FROM
 from heedful.nn.layers import Embed, initialize, output_layer
+from heedful.nn.positions import POSITIONS
 
 B, S, T, E, D, M, V = 3, 5, 4, 6, 8, 10, 9
 
@@ -52,6 +53,39 @@ def by_hand(decoder, tokens, memory, *, query_from, input_feeding, layers, cell,
         fed = torch.tanh(torch.cat(read, -1) @ decoder.readout.weight.T + decoder.readout.bias)
         outputs.append(fed)
     return torch.stack(outputs, 1)
+
+
+@pytest.mark.parametrize("query_from", QUERY_FROM)
+def test_a_gated_context_is_multiplied_by_a_number_per_step(query_from):
+    """The decoder of Xu et al. 2015: i, f, o, g of [E y; h; z^] with z^ = sigmoid(w h + b) sum_i a_i v_i."""
+    torch.manual_seed(0)
+    words, output = Embed(nn.Embedding(V, E)), output_layer(E, V)
+    attention = Attention(Additive(D, M), M)
+    decoder = RecurrentDecoder(words, output, D, M, attention, query_from=query_from, gated_context=True)
+    decoder.eval()
+    memory = Memory(torch.randn(B, S, M), torch.arange(S) < torch.tensor([[5], [2], [3]]))
+    tokens = torch.randint(V, (B, T))
+    start = decoder.start(memory)
+    (h, c), rnn, outputs = (start.past.hidden[:, 0], start.past.cell[:, 0]), decoder.rnn, []
+    for step in range(T):
+        word = words.table.weight[tokens[:, step]]
+
+        def gated(h):
+            scores = torch.tanh(h.unsqueeze(1) @ attention.score.query.weight.T + attention.score.key(memory.states))
+            scores = (scores @ attention.score.energy.weight.T).squeeze(-1).masked_fill(~memory.mask, -torch.inf)
+            beta = torch.sigmoid(h @ decoder.gate.weight.T + decoder.gate.bias)
+            return beta * (scores.softmax(-1).unsqueeze(-1) * memory.states).sum(1)
+
+        inputs = [word, gated(h)] if query_from == "previous" else [word]
+        gates = torch.cat(inputs, -1) @ rnn.weight_ih_l0.T + h @ rnn.weight_hh_l0.T + rnn.bias_ih_l0 + rnn.bias_hh_l0
+        i, f, g, o = gates.chunk(4, -1)
+        context = inputs[-1]
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        read = [h, context, word] if query_from == "previous" else [h, gated(h)]
+        outputs.append(torch.tanh(decoder.readout(torch.cat(read, -1))))
+    decoded, _ = decoder(tokens, start)
+    torch.testing.assert_close(decoded.states, torch.stack(outputs, 1))
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -115,3 +149,9 @@ def test_initial_weights():
             torch.testing.assert_close(gate @ gate.T, torch.eye(32), rtol=0, atol=1e-5)
         bias = getattr(decoder.rnn, f"bias_ih_l{layer}").detach()
         assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64  # the forget gate remembers from the start
+
+
+def test_the_embeddings_of_a_recurrent_decoder_have_no_positions():
+    words = Embed(nn.Embedding(V, E), positions=POSITIONS["sinusoidal"](10, E))
+    with pytest.raises(ValueError, match="reads tokens in order"):
+        RecurrentDecoder(words, output_layer(E, V), D, M, None)

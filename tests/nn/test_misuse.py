@@ -10,6 +10,7 @@ from heedful.nn.attention import (
     Attention,
     ContentLocation,
     Dot,
+    GaussianWindow,
     Location,
     MultiHead,
     SelfAttention,
@@ -19,11 +20,12 @@ from heedful.nn.attention import (
 )
 from heedful.nn.contract import Look, Memory, last_slot, select
 from heedful.nn.decoders import RecurrentDecoder, TransformerDecoder
-from heedful.nn.encoders import RecurrentEncoder
+from heedful.nn.encoders import Nothing, RecurrentEncoder
+from heedful.nn.encoders.patches import PatchEmbed
 from heedful.nn.layers import Embed, Residual, TransformerLayerOptions, output_layer
 from heedful.nn.positions import Fixed, Learned, Sinusoidal
 from heedful.search import Beam, DecodingLimits, Greedy
-from support.zoo import Case
+from support.zoo import GRID, Case
 
 
 def recurrent(**options):
@@ -39,9 +41,20 @@ def recurrent(**options):
         (lambda: ContentLocation(4, 4, kernel_size=4), "kernel_size must be odd.*got 4"),
         (lambda: MultiHead(10, 3, 10), "width 10 is not a multiple of heads 3"),
         (lambda: MultiHead(8, 2, 8, combine="sum"), "combine 'sum' is unknown; choose from concat, average"),
-        (lambda: SelfAttention(8, 2, score=ContentLocation(4, 4)), "content_location is for recurrent decoders"),
+        (
+            lambda: SelfAttention(8, 2, score=ContentLocation(4, 4)),
+            "content_location and gaussian are for recurrent",
+        ),
+        (lambda: SelfAttention(8, 2, normalizer="sampled"), "sampled attention is for recurrent decoders"),
+        (lambda: GaussianWindow(4, 4)(torch.zeros(1, 4), torch.zeros(3, 4)), "centers of the previous step"),
+        (lambda: MultiHead(8, 2, 8, combine="average", tie_keys_values=True), "use combine 'concat'"),
+        (
+            lambda: RecurrentEncoder(Embed(nn.Embedding(9, 4)), 8, reset="before"),
+            "is for a GRU, but the cell is 'lstm'",
+        ),
+        (lambda: recurrent(cell="gru", reset="never"), "reset 'never' is unknown; choose from after, before"),
         (lambda: ContentLocation(4, 4)(torch.zeros(1, 4), torch.zeros(3, 4)), "weights of the previous step"),
-        (lambda: Location(4, 4, max_positions=5)(torch.zeros(1, 4), torch.zeros(6, 4)), "max_positions >= 6"),
+        (lambda: Location(4, 4, location_slots=5)(torch.zeros(1, 4), torch.zeros(6, 4)), "location_slots >= 6"),
         (lambda: Residual(8, norm="mid"), "norm 'mid' is unknown; choose from pre, post"),
         (lambda: RecurrentEncoder(Embed(nn.Embedding(9, 4)), 7), "width 7 must be even"),
         (lambda: recurrent(query_from="next"), "query_from 'next' is unknown; choose from previous, current"),
@@ -50,6 +63,13 @@ def recurrent(**options):
             lambda: recurrent(bridge=False, memory_width=6),
             "the memory .width 6. and the state .width 8. must have the same width",
         ),
+        (lambda: recurrent(gated_context=True), "gated_context needs attention, because it scales the context"),
+        (lambda: PatchEmbed(GRID, 8, stem="square"), "stem 'square' is unknown; choose from convolution, linear"),
+        (
+            lambda: PatchEmbed(GRID, 8)(torch.zeros(1, 5, 12)),
+            "6 patches with 12 numbers each, but the picture has 5 with 12: scale it to 4 x 6 pixels",
+        ),
+        (lambda: Nothing()(torch.ones(1, 2).long(), torch.ones(1, 2).bool()), "no source, but this one has 2 tokens"),
         (lambda: Sinusoidal(5, 7), "even width, got 7"),
         (lambda: Learned(5, 8)(3, offset=4), "position 7 is past the table of 5 positions.*max_positions >= 7"),
         (lambda: Fixed(5, 8, torch.zeros(4, 8)), r"shape \(4, 8\), expected \(5, 8\)"),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.nn.attention import MultiHead, SelfAttention
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import CELLS, make_rnn
 from heedful.nn.contract import Look, Memory
 from heedful.nn.decoders.transformer import DecoderLayer
 from heedful.nn.encoders import RecurrentEncoder
@@ -122,6 +122,23 @@ def test_decoder_layer_is_nn_transformer_decoder_layer(dtype, mask, norm):
     close(found, expected)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_decoder_layer_without_memory_is_a_masked_nn_transformer_encoder_layer(dtype, norm):
+    theirs = shake(nn.TransformerEncoderLayer(D, H, INNER, 0.0, batch_first=True, norm_first=norm == "pre")).eval()
+    mine = DecoderLayer(D, 0, options(norm=norm)).eval()
+    copy_self(mine.attention, theirs.self_attn)
+    mine.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
+    mine.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
+    mine.around_attention.norm.load_state_dict(theirs.norm1.state_dict())
+    mine.around_feed_forward.norm.load_state_dict(theirs.norm2.state_dict())
+    x = torch.randn(B, T, D)
+    assert mine.prepare(Memory(torch.zeros(B, 0, 0), torch.zeros(B, 0, dtype=torch.bool))) is None
+    plain, _, (self_map, cross_map) = mine(x, None, None)
+    close(plain, theirs(x, src_mask=nn.Transformer.generate_square_subsequent_mask(T, dtype=dtype), is_causal=True))
+    assert self_map is None
+    assert cross_map is None
+
+
 @pytest.mark.parametrize(("cell", "two", "layers"), list(itertools.product(CELLS, (False, True), (1, 2, 3))), ids=str)
 def test_recurrent_encoder_is_a_plain_rnn_on_each_sentence(dtype, mask, cell, two, layers):
     mine = RecurrentEncoder(Embed(nn.Embedding(9, 5)), 8, cell=cell, bidirectional=two, layers=layers)
@@ -148,6 +165,28 @@ def test_a_recurrent_encoder_drops_of_what_it_hands_over_and_in_training_only(ma
     dropped = encoder(tokens, mask).states[mask] == 0
     assert 0.2 < dropped.double().mean() < 0.8
     assert (encoder.eval()(tokens, mask).states[mask] != 0).all()
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_gru_that_resets_before_the_product_is_the_formula(dtype, layers):
+    """Equal to nn.GRU where U of the candidate is diagonal: then r * (U h) = U (r * h)."""
+    theirs = shake(nn.GRU(5, 8, layers, batch_first=True))
+    with torch.no_grad():
+        for layer in range(layers):
+            candidate = getattr(theirs, f"weight_hh_l{layer}")[16:]
+            candidate.copy_(torch.diag(torch.diagonal(candidate)))
+            getattr(theirs, f"bias_hh_l{layer}")[16:] = 0.0  # nn.GRU also resets this bias
+    mine = make_rnn("gru", "before", 5, 8, layers)
+    mine.load_state_dict(theirs.state_dict())
+    x, start = torch.randn(3, 7, 5), torch.randn(layers, 3, 8)
+    for ours, expected in zip(mine(x, start), theirs(x, start), strict=True):
+        close(ours, expected)
+    step = run_single_step(mine, x[:, 0], start.transpose(0, 1), None)
+    close(step[0], mine(x[:, :1], start)[0][:, 0])
+    with torch.no_grad():
+        mine.weight_hh_l0[16:] += 0.5
+        theirs.weight_hh_l0[16:] += 0.5
+    assert not torch.allclose(mine(x, start)[0], theirs(x, start)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize(("cell", "layers"), list(itertools.product(CELLS, (1, 2, 3))), ids=str)

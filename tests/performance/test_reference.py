@@ -14,17 +14,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from heedful import performance
-from heedful.data.batch import collate, pad_rows
+from heedful.data.batch import collate
 from heedful.model.loss import chunked_loss
 from heedful.nn.dropout import Dropout
 from heedful.performance import allocator, attribute_cache, bf16_attention, fused_loss
 from heedful.performance.topk import argmax, top_sums
 from heedful.search import DecodingLimits
 from heedful.training.machine import autocast
-from support.law import LIMIT, SOURCE
-from support.zoo import BOS, EOS, PAD, SEARCH_CASES, pairwise
+from support.law import LIMIT, SOURCE, read
+from support.zoo import BOS, EOS, PAD, SEARCH_CASES, batch_for, pairwise, source_tensors
 
-BATCH = collate([([4, 5, 6, 3], [7, 8]), ([5, 2], [4, 4, 4]), ([9, 9, 7], [3])], bos=BOS, eos=EOS, pad=PAD)
+PAIRS = [([4, 5, 6, 3], [7, 8]), ([5, 2], [4, 4, 4]), ([9, 9, 7], [3])]
+BATCH = collate(PAIRS, bos=BOS, eos=EOS, pad=PAD)
 CASES = pairwise()[::8]
 
 
@@ -50,11 +51,11 @@ def test_the_switch(monkeypatch, value, enabled):
 def test_losses_gradients_and_searches_agree(case):
     def run():
         model = case.model().train()
-        loss = model(BATCH)
+        loss = model(batch_for(model.encoder, PAIRS))
         loss.smoothed.backward()
         gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
         with torch.no_grad():
-            memory = model.eval().encoder(*pad_rows(SOURCE, PAD))
+            memory = model.eval().encoder(*source_tensors(model.encoder, SOURCE))
         results = SEARCH_CASES[case.search](model.decoder, memory, DecodingLimits(BOS, EOS, LIMIT))
         return loss, gradients, [hypothesis for result in results for hypothesis in result.hypotheses]
 
@@ -95,7 +96,7 @@ def test_the_plain_code_uses_none_of_them(monkeypatch):
 def test_cached_attributes_change_no_bit():
     model = CASES[0].model()
     with torch.no_grad():
-        memory = model.encoder(*pad_rows(SOURCE, PAD))
+        memory = read(model)
         tokens = torch.full((len(SOURCE), 1), BOS)
         plain, _ = model.decoder(tokens, model.decoder.start(memory))
         with attribute_cache.cached_attributes(model):

@@ -15,6 +15,7 @@ import pytest
 
 from heedful.bundle import open_bundle, read_weights, write_bundle
 from heedful.exporters.api import export
+from heedful.inputs.sound import wav_bytes
 from heedful.sentinel import MEANINGS
 from heedful.serve.auth import hash_key
 from heedful.serve.page import PAGE_DIR, SCRIPTS, page_headers, read_assets, render_page
@@ -24,6 +25,7 @@ from heedful.serve.supervisor import WorkerSupervisor
 from heedful.training.api import train
 from support.browser_pages import BROWSER
 from support.free_ports import free_port
+from support.sound_runs import RATE, sound_settings, tones, write_recordings
 from support.training_runs import settings_of, write_corpus
 
 for needed in ("fastapi", "uvicorn", "ctranslate2"):
@@ -89,8 +91,8 @@ def running(model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def several(model, tmp_path_factory):
-    """The same weights as three models: en-de, de-en and de-fr. en-fr is a pivot."""
+def several_models(model, tmp_path_factory):
+    """Name -> directory of three models with the same weights: en-de, de-en and de-fr."""
     folder, bundle = tmp_path_factory.mktemp("several"), open_bundle(model)
     models = {}
     for languages in (("en", "de"), ("de", "en"), ("de", "fr")):
@@ -105,7 +107,13 @@ def several(model, tmp_path_factory):
             generation=bundle.generation,
             statistics=bundle.statistics,
         ).folder
-    server = Running(**models)
+    return models
+
+
+@pytest.fixture(scope="module")
+def several(several_models):
+    """A server of these models; en-fr is a pivot."""
+    server = Running(**several_models)
     yield server
     server.server.should_exit = True
     server.thread.join(30)
@@ -370,6 +378,11 @@ def test_a_swap_that_is_not_served_is_explained(chromium, several, running):
         assert tab.get_attribute("[data-key=swap]", "title") == why.format("French", "English")
 
 
+DROP_TYPED = """([name, type, bytes]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name, { type }));
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
 DROP = """(files) => {
   const data = new DataTransfer();
   for (const [name, bytes] of files) data.items.add(new File([new Uint8Array(bytes)], name));
@@ -405,6 +418,127 @@ def test_other_files_are_not_opened(files, says, chromium, running):
         until(tab, "document.querySelector('.problem.shown')")
         assert tab.inner_text(".problem [role=status]").startswith(says)
         assert tab.input_value("#source-text") == LINES[0]
+
+
+# ----------------------------------------------------------------------------------------------------- pictures
+
+
+@pytest.fixture(scope="module")
+def describing(captioner):
+    """A server with a model of pictures only."""
+    server = Running(squares=captioner)
+    yield server
+    server.server.should_exit = True
+    server.thread.join(30)
+
+
+def captioned(running, content, target="en"):
+    address = f"{running.address}v1/caption?tokens=true&alternatives=3&target={target}"
+    with urllib.request.urlopen(urllib.request.Request(address, content), timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_a_dropped_picture_is_shown_and_described(chromium, describing, pictures):
+    with opened(chromium, describing) as tab:
+        words = WORDS["en"]
+        assert tab.title() == "Picture → English · heedful"
+        assert tab.inner_text(".drop") == words["type-here-picture"]
+        assert tab.inner_text("#translation") == words["appears-here-picture"]
+        for caption, content in pictures.items():
+            tab.evaluate(DROP, [[f"{caption}.png", list(content)]])
+            until(tab, f"document.querySelector('.count').textContent === '{caption}.png'")
+            tab.wait_for_selector(DONE)
+            assert translated(tab) == [caption]
+            preview = "(() => { const one = document.querySelector('.drop img'); return [one.alt, one.naturalWidth, one.naturalHeight]; })()"  # noqa: E501
+            until(tab, f"{preview}[1] > 0")
+            assert tab.evaluate(preview) == [f"{caption}.png", 16, 16]
+        answer = captioned(describing, content)
+        tab.hover("#translation .word[data-word='1']")
+        assert tab.inner_text("#readout").startswith(f"{caption.split()[1]} · probability ")
+        tab.click("#translation .word")
+        options = tab.eval_on_selector_all(".option", "all => all.map(one => one.textContent)")
+        assert options == [answer["text"], *answer["alternatives"]]
+        assert not tab.query_selector(".command")
+        tab.click("[data-key=pt]")
+        assert tab.title() == "Imagem → Inglês · heedful"
+        assert translated(tab) == [caption]
+        tab.click("[data-key=clear]")
+        assert tab.inner_text("#translation") == WORDS["pt"]["appears-here-picture"]
+        assert not tab.query_selector(".drop img")
+        with tab.expect_file_chooser() as chooser:
+            tab.click("[data-key=drop]")
+        chooser.value.set_files({"name": "b.png", "mimeType": "image/png", "buffer": content})
+        tab.wait_for_selector(DONE)
+        assert translated(tab) == [caption]
+
+
+def test_files_that_are_no_pictures(chromium, describing, pictures):
+    with opened(chromium, describing, expected=("422",)) as tab:
+        tab.evaluate(DROP, [["a.txt", list(b"hello")]])
+        tab.wait_for_selector(".rejected")
+        text = tab.inner_text(".rejected")
+        assert text.startswith(WORDS["en"]["refused-picture"])
+        assert "not one of the formats PNG, JPEG" in text
+        tab.evaluate(DROP, [["a.png", [1]], ["b.png", [2]]])
+        until(tab, "document.querySelector('.problem.shown')")
+        assert tab.inner_text(".problem [role=status]") == "Open one file at a time."
+        tab.evaluate(
+            "() => { const data = new DataTransfer(); data.items.add(new File([new Uint8Array(12_000_001)], 'c.png')); "
+            "document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true })); }"
+        )
+        until(tab, "document.querySelector('.problem').textContent.startsWith('c.png is larger than 12 MB')")
+        caption, content = next(iter(pictures.items()))
+        tab.evaluate(DROP, [["d.png", list(content)]])
+        tab.wait_for_selector(DONE)
+        assert translated(tab) == [caption]
+        assert not tab.query_selector(".problem.shown")
+
+
+def test_pictures_and_texts_on_one_page(chromium, captioner, several_models, pictures):
+    server = Running(**several_models, squares=captioner)
+    caption, content = next(iter(pictures.items()))
+    try:
+        with opened(chromium, server, LINES[0]) as tab:
+            assert options_of(tab, "source") == ["English", "German", "Picture"]
+            before = translated(tab)
+            tab.evaluate(DROP_TYPED, ["a.png", "image/png", list(content)])  # selects the direction
+            until(tab, "document.title.startsWith('Picture → English')")
+            tab.wait_for_selector(DONE)
+            assert translated(tab) == [caption]
+            assert options_of(tab, "target") == ["English", "German"]
+            tab.select_option("[data-key=target]", "de")
+            tab.wait_for_selector(DONE)
+            answer = captioned(server, content, "de")
+            assert (translated(tab), answer["via"]) == ([answer["text"]], "en")
+            tab.click("#translation .small")
+            assert tab.inner_text(".details > p") == f"English: {caption}"
+            tab.select_option("[data-key=source]", "en")
+            tab.wait_for_selector(DONE)
+            assert (translated(tab), tab.input_value("#source-text")) == (before, LINES[0])
+    finally:
+        server.server.should_exit = True
+        server.thread.join(30)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_layout_of_a_large_picture(width, chromium, describing):
+    with opened(chromium, describing, width=width) as tab:
+        tab.evaluate(
+            """async (sides) => {
+              const canvas = Object.assign(document.createElement("canvas"), { width: sides[0], height: sides[1] });
+              const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+              const data = new DataTransfer();
+              data.items.add(new File([blob], "x".repeat(90) + ".png"));
+              document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+            }""",
+            [3000, 2000],
+        )
+        tab.wait_for_selector(DONE)
+        until(tab, "document.querySelector('.drop img').naturalWidth === 3000")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        box, pane = (tab.query_selector(one).bounding_box() for one in (".drop img", ".pane"))
+        assert pane["x"] < box["x"]
+        assert box["x"] + box["width"] < pane["x"] + pane["width"]
 
 
 # ------------------------------------------------------------------------------------------------------- looks
@@ -636,3 +770,52 @@ def test_every_text_has_all_languages():
     for key, text in WORDS["en"].items():
         for language in ("pt", "ru"):
             assert text.count("{0}") == WORDS[language][key].count("{0}")
+
+
+# --------------------------------------------------------------------------------------------------- recordings
+
+
+@pytest.fixture(scope="module")
+def transcribing(tmp_path_factory):
+    """A server with a model of recordings only."""
+    folder = write_recordings(tmp_path_factory.mktemp("recordings"), count=40)
+    settings = sound_settings(folder, folder / "tones", steps=30, learning_rate=1e-2)
+    long = settings.input.model_copy(update={"max_seconds": 20.0})  # the microphone decides when it starts
+    server = Running(tones=train(settings.model_copy(update={"input": long})))
+    yield server
+    server.server.should_exit = True
+    server.thread.join(30)
+
+
+def transcript_of(running, content):
+    address = f"{running.address}v1/transcribe?tokens=true&alternatives=3&target=en"
+    with urllib.request.urlopen(urllib.request.Request(address, content), timeout=30) as answer:
+        return json.load(answer)["text"]
+
+
+def test_a_dropped_recording_can_be_heard_and_is_transcribed(chromium, transcribing):
+    content = wav_bytes(tones(["low", "high"]), RATE)
+    with opened(chromium, transcribing) as tab:
+        words = WORDS["en"]
+        assert tab.title() == "Recording \u2192 English \u00b7 heedful"
+        assert tab.inner_text(".drop") == words["type-here-recording"]
+        tab.evaluate(DROP, [["a.wav", list(content)]])
+        tab.wait_for_selector(DONE)
+        assert translated(tab) == [transcript_of(transcribing, content)]
+        sound = "document.querySelector('.heard audio')"
+        until(tab, f"{sound}.readyState > 0")
+        assert tab.evaluate(f"{sound}.duration") == pytest.approx(0.24, abs=0.01)
+        tab.click("[data-key=clear]")
+        assert not tab.query_selector("audio")
+
+
+def test_the_microphone_is_recorded(chromium, transcribing):
+    """Chromium's own test device, which beeps."""
+    with opened(chromium, transcribing, permissions=["microphone"]) as tab:
+        tab.click("[data-key=record]")
+        until(tab, "document.querySelector('[data-key=record]').getAttribute('aria-pressed') === 'true'")
+        tab.wait_for_timeout(1_500)
+        tab.click("[data-key=record]")
+        tab.wait_for_selector(DONE)
+        assert tab.inner_text(".count") == WORDS["en"]["recorded-file"]
+        assert tab.evaluate("document.querySelector('.heard audio').duration") > 0.5

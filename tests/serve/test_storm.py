@@ -47,6 +47,10 @@ def test_ten_times_overload_for_a_minute(exported):
     assert "200:" in said
 
 
+def test_ten_times_overload(exported):
+    assert "200:" in shown("serve_overload.py", "--model", exported / "one", "--quick")
+
+
 def test_crashes_drains_swaps_and_disconnects(exported):
     assert "0 requests lost or mixed" in shown(
         "serve_faults.py", "--model", exported / "one", "--other", exported / "two", "--quick"

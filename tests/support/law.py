@@ -7,12 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.data.batch import pad_rows
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import RECORDS, Look, Maps, Memory, State, select
+from heedful.nn.decoders import CTCDecoder, LabelDecoder
+from heedful.nn.encoders import Graphs
 from heedful.search import DecodingLimits, Greedy, Sample
 from heedful.types import FATES, Hypothesis, SearchResult
-from support.zoo import BOS, EOS, PAD, SEARCH_CASES, Case, V
+from support.zoo import BOS, EOS, FEATURES, SEARCH_CASES, Case, V, source_tensors
 
 SOURCE = [[5, 3, 9, 4, 2], [7, 8, 2], [6, 2]]
 TARGET = torch.tensor([[1, 4, 9, 3, 5], [1, 8, 8, 2, 6], [1, 3, 7, 10, 4]])
@@ -25,7 +26,7 @@ def close(one: Tensor, other: Tensor, *, within: float = 1e-10) -> None:
 
 
 def read(model: Seq2Seq, rows: list[list[int]] = SOURCE, *, look: Look | None = None) -> Memory:
-    return model.encoder(*pad_rows(rows, PAD), look=look)
+    return model.encoder(*source_tensors(model.encoder, rows), look=look)
 
 
 def step_by_step_is_all_at_once(model: Seq2Seq) -> None:
@@ -47,18 +48,15 @@ def future_tokens_change_nothing(model: Seq2Seq) -> None:
     one, _ = model.decoder(TARGET, model.decoder.start(memory))
     other, _ = model.decoder(changed, model.decoder.start(memory))
     assert torch.equal(one.states[:, :3], other.states[:, :3])
-    assert not torch.equal(one.states[:, 3:], other.states[:, 3:])
+    depends_on_past = not isinstance(model.decoder, LabelDecoder)  # labels do not depend on each other
+    assert torch.equal(one.states[:, 3:], other.states[:, 3:]) != depends_on_past
 
 
 def padding_changes_nothing(model: Seq2Seq) -> None:
-    tokens, mask = pad_rows(SOURCE, PAD)
-    more = torch.nn.functional.pad(tokens, (0, 3), value=PAD + 9)  # what is there must not matter
-    wide = model.encoder(more, torch.nn.functional.pad(mask, (0, 3)))
-    narrow = model.encoder(tokens, mask)
-    slots = narrow.mask.size(1)
-    if wide.mask.size(1) > slots:
-        real = narrow.mask.unsqueeze(-1)
-        close(narrow.states * real, wide.states[:, :slots] * real)
+    narrow = read(model)
+    wide = model.encoder(*source_tensors(model.encoder, SOURCE, other_padding=True))
+    real = narrow.mask.unsqueeze(-1)
+    close(narrow.states * real, wide.states[:, : real.size(1)] * real)
     one, _ = model.decoder(TARGET, model.decoder.start(narrow))
     other, _ = model.decoder(TARGET, model.decoder.start(wide))
     close(one.states, other.states)
@@ -94,23 +92,36 @@ def weights_are_a_distribution_over_real_slots(model: Seq2Seq) -> None:
     decoded, _ = model.decoder(TARGET, model.decoder.start(memory), EVERYTHING)
     assert decoded.maps is not None
     assert memory.maps is not None
+    source, source_mask = source_tensors(model.encoder, SOURCE)
     steps = TARGET.size(1)
     causal = torch.ones(steps, steps, dtype=torch.bool).tril()
-    real = pad_rows(SOURCE, PAD)[1]
+    real = source_mask[:, None, None, :: getattr(model.encoder, "reduction", 1)]
+    if isinstance(model.encoder, Graphs):  # a node looks at its neighbors and itself
+        real = neighbors_and_itself(source, source_mask)
     for maps, mask in (
         (decoded.maps.cross, memory.mask[:, None, None, :]),
         (decoded.maps.decoder, causal),
-        (memory.maps.encoder, real[:, None, None, :]),
+        (memory.maps.encoder, real),
     ):
         for layer_map in maps:
             weights, scores = layer_map.weights, layer_map.scores
             assert weights is not None
-            assert scores is not None
             close(weights.sum(-1), torch.ones_like(weights[..., 0]))
             hidden = ~mask.expand_as(weights)
             assert (weights[hidden] == 0).all()
+            if isinstance(model.decoder, CTCDecoder) and maps is decoded.maps.cross:  # a posterior has no scores
+                assert scores is None
+                continue
+            assert scores is not None
             assert (scores[hidden] == -torch.inf).all()
             assert (scores[~hidden] > -torch.inf).all()
+
+
+def neighbors_and_itself(nodes: Tensor, mask: Tensor) -> Tensor:
+    """[B, 1, S, S]: which nodes each node looks at"""
+    slots = torch.arange(mask.size(1))
+    neighbors = nodes[..., FEATURES:].masked_fill(~mask.unsqueeze(-1), 0)
+    return ((neighbors.unsqueeze(-1) == slots + 1).any(2) | (slots == slots[:, None])).unsqueeze(1)
 
 
 def preparing_once_is_preparing_at_every_step(model: Seq2Seq) -> None:
@@ -137,6 +148,8 @@ def looking_changes_nothing(model: Seq2Seq) -> None:
 
 def silence_is_zero_context(model: Seq2Seq) -> None:
     """Silencing every head of every cross-attention makes the decoder independent of the source."""
+    if isinstance(model.decoder, CTCDecoder):  # it has no heads
+        return
     memory = read(model)
     decoded, _ = model.decoder(TARGET, model.decoder.start(memory), EVERYTHING)
     assert decoded.maps is not None
@@ -248,8 +261,11 @@ def same_maps(mine: Maps, forced: Maps, encoder: Maps | None, row: int) -> None:
     for ours, theirs in ((mine.cross, forced.cross), (mine.decoder, forced.decoder)):
         for one, other in zip(ours, theirs, strict=True):
             for name in RECORDS:
-                mine_is, forced_is = getattr(one, name), getattr(other, name)[0]
-                close(mine_is, forced_is, within=1e-8)
+                mine_is, forced_is = getattr(one, name), getattr(other, name)
+                if mine_is is None:
+                    assert forced_is is None
+                else:
+                    close(mine_is, forced_is[0], within=1e-8)
 
 
 def leaves(tree: object) -> list[Tensor]:

@@ -1,10 +1,13 @@
 """Traces that no model produced: sentences of any length and script, with any weights and probabilities."""
 
+from base64 import b64encode
 from itertools import pairwise
 
 import numpy as np
 
-from heedful.trace import Piece, SearchNode, SearchTree, Sentence, Text, TraceStep, weights_blob
+from heedful.inputs.pictures import patch_boxes, picture_png
+from heedful.inspection.api import name_boxes
+from heedful.trace import LatentAlignment, Piece, SearchNode, SearchTree, Sentence, Text, TraceStep, weights_blob
 
 WORDS = (
     *("the", "quick", "brown", "fox", "jumps", "over", "extraordinarily", "lazy", "dogs", "while", "understanding"),
@@ -30,6 +33,26 @@ def text_of(words, language="en", joiner=" "):
 
 def english(num_words):
     return text_of([WORDS[index % len(WORDS)] for index in range(num_words)])
+
+
+def picture_of(side=32, patch=4, name="cat.png"):
+    """A picture with a red square in the upper left corner and a blue one in the lower right corner."""
+    pixels = np.full((side, side, 3), 255, np.uint8)
+    pixels[patch : side // 2, patch : side // 2] = (220, 40, 40)
+    pixels[side // 2 :, side // 2 : side - patch] = (40, 70, 220)
+    boxes = name_boxes(patch_boxes(side, side, patch))
+    pieces = tuple(Piece(text=f" {label}", word=slot, box=box) for slot, (label, box) in enumerate(boxes))
+    return Text(text=name, pieces=pieces, picture=b64encode(picture_png(pixels)).decode())
+
+
+def wandering_weights(layers, heads, rows, side):
+    """Attention over the slots of a picture, around a point that moves with every row."""
+    row, column = np.indices((side, side)) + 0.5
+    maps = np.zeros((layers, heads, rows, side, side))
+    for layer, head, step in np.ndindex(layers, heads, rows):
+        x, y = (step * 2.3 + head) % side, (step * 1.7 + 2 * layer + head) % side
+        maps[layer, head, step] = np.exp(-((row - y) ** 2 + (column - x) ** 2) / (1 + head))
+    return (maps / maps.sum((-2, -1), keepdims=True)).reshape(layers, heads, rows, side * side)
 
 
 def diagonal_weights(layers, heads, rows, columns, *, is_causal=False, seed=0):
@@ -91,3 +114,38 @@ LENGTHS = {
     "to Hebrew": sentence_of(english(9), text_of(HEBREW, "he")),
     "from Chinese": sentence_of(text_of(CHINESE, "zh", ""), english(9)),
 }
+
+
+def trellis_of(source, target, upsample=2):
+    """The alignments of a CTC model, which go along the diagonal."""
+    states, slots = 2 * len(target.pieces) - 1, upsample * len(source.pieces)
+    centers = np.linspace(0, states - 1, slots)
+    weights = np.exp(-((np.arange(states)[:, None] - centers) ** 2))
+    path = tuple(centers.round().astype(int).tolist())
+    blob = weights_blob((weights / weights.sum(0))[None])
+    return LatentAlignment(kind="ctc", probabilities=blob, paths=(path,), logps=(-4.0,))
+
+
+def drawn_slots_of(source, target, heads=1):
+    """The slots that sampled attention can draw."""
+    weights = diagonal_weights(1, heads, len(target.pieces), len(source.pieces))[0]
+    paths = tuple(map(tuple, weights.argmax(-1).tolist()))
+    logps = tuple(np.log(weights.max(-1)).sum(-1).tolist())
+    return LatentAlignment(kind="sampled", probabilities=weights_blob(weights), paths=paths, logps=logps)
+
+
+def caption(num_words=6, **changes):
+    """A sentence of a model that describes pictures of 64 slots."""
+    plain = sentence_of(picture_of(), english(num_words), layers=2)
+    rows = len(plain.target.pieces)
+    cross = weights_blob(wandering_weights(2, 4, rows, 8))
+    return plain.model_copy(update={"attention": {**plain.attention, "cross": cross}, **changes})
+
+
+def continuation(num_given=2, num_words=9, **changes):
+    """A sentence of a language model, which continues the first words."""
+    plain = sentence_of(english(num_given), english(num_words))
+    steps = tuple(step.model_copy(update={"forced": at < num_given}) for at, step in enumerate(plain.steps))
+    attention = {"decoder": plain.attention["decoder"]}
+    source = Text(text=plain.source.text, pieces=())
+    return plain.model_copy(update={"source": source, "steps": steps, "attention": attention, **changes})

@@ -163,3 +163,12 @@ def _share(weights: Tensor, lengths: list[int], reach: int) -> float:
             total += float(weights[row, step, max(0, slot - reach) : slot + reach + 1].sum())
             steps += 1
     return total / steps
+
+
+def transcriptions(draw, rows):
+    """Every symbol of the source becomes one or two labels, in order."""
+    pairs = []
+    for _ in range(rows):
+        source = torch.randint(4, 12, (int(torch.randint(1, 6, (), generator=draw)),), generator=draw).tolist()
+        pairs.append((source, [label for x in source for label in ((x + 8,) if x < 8 else (x + 8, x + 12))]))
+    return pairs

@@ -400,7 +400,8 @@ def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["a.en", "a.de"], "--out my-model"),
+        (["here.en", "here.de"], "--out my-model"),
+        (["here.en", "a.de"], "there is no file a.de"),
         (["heedful.toml", "a.en", "a.de", "--out", "x"], "pass only the .toml, or only the files"),
         (["a.en", "a.de", "--out", "x", "--recipe", "transformer-tinny"], "did you mean `transformer-tiny`?"),
         (["a.en", "a.de", "--out", "x", "--time", "soon"], "a time is written like 90s, 40m"),
@@ -416,6 +417,8 @@ def test_a_time_that_is_too_short_says_what_is_possible(tmp_path):
 )
 def test_misuse_is_answered_in_words(arguments, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for name in ("here.en", "here.de"):
+        (tmp_path / name).write_text("a\n")
     shown = run(app, ["train", *arguments])
     assert isinstance(shown.exception, ConfigError | DataError)
     assert says in str(shown.exception)

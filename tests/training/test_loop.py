@@ -35,6 +35,7 @@ def ask():
 PIECES = {"kind": "bpe", "vocab_size": 60, "byte_fallback": False, "subword_regularization": 0.2}
 KINDS = {
     "recurrent": {"model": RECURRENT, "optimizer": "adam", "schedule": "cosine", "ema": False},
+    "with a CTC head": {"model": RECURRENT | {"ctc_head": {"weight": 0.3}}, "skip_spikes_above": False},
     "in bf16": {"precision": "bf16", "micro_batches": 1, "exact": False},
     "with words cut anew": {"tokenizer": PIECES, "micro_batches": 2},
     "averaged": {"average_checkpoints": 3, "keep_checkpoints": 2, "ema": False, "weight_decay": 0.1},

@@ -9,13 +9,18 @@ import pytest
 
 import heedful
 from heedful.config import find_recipes, load, parse_settings, read_recipe
+from heedful.config.toml import tree_to_toml
 from heedful.errors import ConfigError
 from heedful.training.flat_settings import flatten
 from heedful.training.schedules import noam_peak
+from support.graph_runs import write_trees
+from support.picture_runs import write_pictures
+from support.sound_runs import write_recordings
 
 RECIPES = (
-    "gru-luong", "lstm-bahdanau", "rnn-bottleneck", "sample-gru", "sample", "transformer-base", "transformer-big",
-    "transformer-tiny",
+    "captions-lstm", "captions-transformer", "ctc", "graph", "gru-luong", "lm-lstm", "lm-transformer", "lstm-bahdanau",
+    "lstm-hard", "rnn-bottleneck", "sample-gru", "sample", "speech-lstm", "speech-transformer", "transformer-base",
+    "transformer-big", "transformer-tiny",
 )  # fmt: skip
 SMALL = {
     "width": 16,
@@ -26,8 +31,9 @@ SMALL = {
     "reserved_pieces": 2,
     "steps": 3,
     "batch_tokens": 600,
+    "features": 3,
 }
-CORPUS = {"source": "en", "target": "de", "data": {"train": [{"files": "train"}]}}
+CORPORA = {"text": "train", "image": "train.tsv", "audio": "recordings.tsv", "graph": "graphs.tsv", "none": "train.de"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,21 @@ def corpus(tmp_path_factory):
     for code, words in (("en", "abcdefghijklmnopq"), ("de", "QPONMLKJIHGFEDCBA")):
         lines = [" ".join(words[at] * 2 for at in row) + f" {number}" for number, row in enumerate(rows)]
         (folder / f"train.{code}").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    write_pictures(folder)
+    write_recordings(folder, count=len(lines), name="recordings")
+    write_trees(folder, count=len(lines), name="graphs")
+    for name in (CORPORA["image"], CORPORA["audio"]):
+        paths = [line.split("\t")[0] for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+        table = "".join(f"{path}\t{text}\n" for path, text in zip(paths, lines, strict=True))
+        (folder / name).write_text(table, encoding="utf-8", newline="\n")
     return folder
+
+
+def tree_for(name: str) -> dict:
+    """A corpus of the kind that a recipe reads."""
+    kind = read_recipe(name).get("input", {}).get("kind", "text")
+    languages = {"source": "en", "target": "de"} if kind == "text" else {"target": "de"}
+    return {"recipe": name, **languages, "data": {"train": [{"files": CORPORA[kind]}]}}
 
 
 def smaller(tree: dict, path: str = "") -> list[str]:
@@ -77,8 +97,8 @@ def test_every_key_is_explained_where_it_first_stands(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_names_no_files_and_no_languages_and_says_how_long(name):
     tree = read_recipe(name)
-    assert tree.keys() == {"tokenizer", "model", "train"}
-    settings = parse_settings({**CORPUS, "recipe": name})
+    assert tree.keys() - {"input"} == {"tokenizer", "model", "train"}
+    settings = parse_settings(tree_for(name))
     assert settings.model is not None
     assert settings.train.steps
 
@@ -86,10 +106,10 @@ def test_a_recipe_names_no_files_and_no_languages_and_says_how_long(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_learns(name, corpus):
     file = corpus / f"{name}.toml"
-    file.write_text(
-        f'recipe = "{name}"\nsource = "en"\ntarget = "de"\n[data]\ntrain = [{{ files = "train" }}]\n'
-        f'[train]\noutput_dir = "{name}"\nvalidate_pairs = 4\nlog_every = 1\nthreads = 1\nprecision = "fp32"\n'
-    )
+    run = {"output_dir": name, "validate_pairs": 4, "log_every": 1, "threads": 1, "precision": "fp32"}
+    tree = {**tree_for(name), "train": run}
+    tree["data"]["prepared_dir"] = f"prepared-{tree['data']['train'][0]['files']}"
+    file.write_text(tree_to_toml(tree), encoding="utf-8")
     model = heedful.train(load(file, smaller(read_recipe(name))))
     assert (model / "model.safetensors").is_file()
     records = [json.loads(line) for line in (model.parent / "metrics.jsonl").read_text("utf-8").splitlines()]
@@ -108,6 +128,25 @@ def test_the_bottleneck_is_bahdanaus_model_without_attention():
         with_it["model"]["decoder"].pop(key)
         without["model"]["decoder"].pop(key, None)
     assert with_it == without
+
+
+def test_the_captioning_lstm_is_that_of_show_attend_and_tell():
+    tree = read_recipe("captions-lstm")
+    decoder = tree["model"]["decoder"]
+    assert (decoder["cell"], decoder["query_from"], decoder["initial_state"]) == ("lstm", "previous", "mean")
+    assert decoder["gated_context"]
+    assert decoder["attention"] == {"score": "additive"}
+    assert tree["train"]["coverage_penalty"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("captions-lstm", "captions-transformer"), ("speech-lstm", "speech-transformer"), ("lm-lstm", "lm-transformer")],
+)
+def test_recipes_for_the_same_input_describe_it_in_the_same_way(name, other):
+    assert [read_recipe(name)[key] for key in ("input", "tokenizer")] == [
+        read_recipe(other)[key] for key in ("input", "tokenizer")
+    ]
 
 
 def test_luong_asks_with_the_current_state_and_feeds_its_answer_back():

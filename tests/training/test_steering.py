@@ -220,12 +220,14 @@ def test_a_faulty_corpus_stops_a_new_run(shuffled, tmp_path):
     train(settings_of(shuffled, tmp_path / "run", **chosen | {"steps": 14}))  # its corpus is known
 
 
-def test_pairs_that_prepare_drops_do_not_stop_a_run(corpus, tmp_path):
+@pytest.mark.parametrize("overlap", ["pair", "keep"])
+def test_pairs_that_prepare_drops_or_that_the_settings_keep_do_not_stop_a_run(overlap, corpus, tmp_path):
     for side in ("en", "de"):
         lines = (corpus / f"train.{side}").read_bytes() + (corpus / f"val.{side}").read_bytes()
         (tmp_path / f"train.{side}").write_bytes(lines)
         (tmp_path / f"val.{side}").write_bytes((corpus / f"val.{side}").read_bytes())
-    train(settings_of(tmp_path, tmp_path / "run", **SHORT | {"steps": 2, "validate_pairs": 2}))
+    chosen = settings_of(tmp_path, tmp_path / "run", **SHORT | {"steps": 2, "validate_pairs": 2})
+    train(chosen.model_copy(update={"clean": chosen.clean.model_copy(update={"overlap": overlap})}))
 
 
 # ---------------------------------------------------------------------------------------------------- files that stay

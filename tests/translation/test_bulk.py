@@ -25,7 +25,8 @@ from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.training.api import train
 from heedful.translation import bulk
 from heedful.translation.bulk import ENGINE_PACKAGES, BulkSummary, plan_pieces, read_lines, translate_file
-from heedful.translation.translator import ENGINES, TranslationOptions
+from heedful.translation.loading import ENGINES
+from heedful.translation.translator import TranslationOptions
 from support import ray_cluster as raycluster
 from support.timeouts import PATIENCE
 from support.training_runs import MODEL, WORDS, settings_of, write_corpus

@@ -26,7 +26,7 @@ class OneTokenEngine:
     """Translates every source to the token in its middle, so that a run costs only the handling of text."""
 
     def translate(self, sources, _search):
-        tokens = [source.tokens[len(source.tokens) // 2] for source in sources]
+        tokens = [source.row[len(source.row) // 2] for source in sources]
         return [(EngineResult(Hypothesis((token,), -1.0, -1.0, (-0.5, -0.5), True)),) for token in tokens]
 
 

@@ -34,12 +34,13 @@ def model_card(
             "",
             "Scores apply to text like that of the corpus. Compare them only with scores of the same signature.",
         ]
+    task = "text-classification" if model.decoder.kind == "labels" else "translation"
     description = describe_section(model.model_dump(exclude_defaults=True))
     return f"""---
 language: {json.dumps(codes)}
 library_name: heedful
-pipeline_tag: translation
-tags: ["translation", "heedful"]
+pipeline_tag: {task}
+tags: ["{task}", "heedful"]
 ---
 
 # {languages[0]} to {languages[1]}

@@ -15,6 +15,7 @@ from heedful.confidence import LEVELS, THRESHOLDS, Features
 from heedful.config import PositiveInt
 from heedful.data.store import SIDES
 from heedful.errors import HeedfulError
+from heedful.inputs.kinds import make_input
 from heedful.text.tokenizer import BOS, EOS, PAD, UNK, SubwordTokenizer, Tokenizer
 
 FORMAT_VERSION = 2  # 1 had other keys, see config/renamed.py
@@ -33,10 +34,12 @@ MAX_HEADER_BYTES = 10_000_000  # of the weights; a tensor takes about a hundred
 MAX_POSITION_NUMBERS = 1 << 28  # in a position table, which is not stored
 TOKEN_IDS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 TARGET_TABLE, OUTPUT_WEIGHT = "decoder.embed.table.weight", "decoder.plain_projection.weight"
+CTC_WEIGHT = "decoder.output.weight"  # decoders of CTC and labels have no table
 
 Array = NDArray[Any]
 Side = Annotated[str, Field(pattern=r"^(source|target)$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]  # no path out of the directory
+MAX_LENGTH = 65_536
 SuppressedWord = Annotated[str, Field(max_length=100, pattern=r"\S")]  # or a phrase
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,300}$")]
 
@@ -89,19 +92,37 @@ class WeightsHeader(JsonSection):
 class ModelDescription(JsonSection):
     """config.json."""
 
+    newer_keys: ClassVar[frozenset[str]] = frozenset({"input"})
+
     format_version: Literal[2]
     heedful_version: Annotated[str, Field(max_length=100)]
     source: config.Language
     target: config.Language
-    vocabulary: Annotated[dict[Side, PositiveInt], Field(min_length=2)]  # sizes
+    input: Annotated[config.InputSettings, Field(discriminator="kind")] = config.TextInputSettings()
+    vocabulary: Annotated[dict[Side, PositiveInt], Field(min_length=1)]  # sizes
     tokens: dict[str, int]
     tags: tuple[config.Tag, ...]
-    tokenizer: Literal["bpe", "unigram", "characters", "words", "letters", "borrowed"]  # of the source
-    files: Annotated[dict[Side, str], Field(min_length=2)]  # of the tokenizers
+    tokenizer: Literal[
+        "bpe", "unigram", "characters", "words", "letters", "label", "fields", "borrowed"
+    ]  # of the source, if it is text
+    files: Annotated[dict[Side, str], Field(min_length=1)]  # of the tokenizers
     source_ends: bool = True  # whether every source ends with the end token
     model: config.ModelSettings
     dtype: Literal["float16", "float32", "float64"]
     parameters: PositiveInt
+
+    @model_validator(mode="after")
+    def check_sides(self) -> Self:
+        """Raise ValueError unless each side that is text has a vocabulary and a tokenizer."""
+        sides = set(make_input(self.input).text_sides)
+        if self.vocabulary.keys() != sides or self.files.keys() != sides:
+            raise ValueError(f"`vocabulary` and `files` must have the keys {', '.join(sorted(sides))}")
+        return self
+
+    @property
+    def text_sides(self) -> tuple[str, ...]:
+        """The sides that are text."""
+        return make_input(self.input).text_sides
 
 
 class GenerationSettings(JsonSection):
@@ -110,7 +131,7 @@ class GenerationSettings(JsonSection):
     beam: Annotated[int, Field(ge=1, le=256)] = 5
     length_rule: Literal["none", "power", "power_without_end", "gnmt"] = "power"
     length_penalty: Annotated[float, Field(ge=0, le=8)] = 1.0
-    max_length: Annotated[int, Field(ge=1, le=65_536)] = 256  # tokens of a translation
+    max_length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] = 256  # tokens of a translation
     suppress_words: Annotated[tuple[SuppressedWord, ...], Field(max_length=4096)] = ()  # not used in translations
 
 
@@ -228,18 +249,25 @@ def sibling(folder: Path, suffix: str) -> Path:
 
 def tied_names(model: config.ModelSettings) -> dict[str, str]:
     """Return other name of a tied table -> stored name."""
-    names = {"all": (source_table_name(model), OUTPUT_WEIGHT), "target": (OUTPUT_WEIGHT,), "none": ()}
+    names = {"all": (source_table_name(model) or OUTPUT_WEIGHT, OUTPUT_WEIGHT), "target": (OUTPUT_WEIGHT,), "none": ()}
     return dict.fromkeys(names[model.tie_embeddings], TARGET_TABLE)
 
 
-def source_table_name(model: config.ModelSettings) -> str:
+def source_table_name(model: config.ModelSettings) -> str | None:
     """Return the name of the source embedding table; a bottleneck wraps an encoder."""
+    if model.encoder.kind in ("nothing", "patches", "frames", "recurrent_frames", "graph"):
+        return None
     return "encoder." * (2 if model.encoder.kind == "bottleneck" else 1) + "embed.table.weight"
+
+
+def target_table_name(model: config.ModelSettings) -> str | None:
+    """Return the name of the target embedding table; decoders of CTC and labels read no target."""
+    return None if model.decoder.kind in ("ctc", "labels") else TARGET_TABLE
 
 
 def piece_ids(tokenizers: Mapping[str, Tokenizer]) -> dict[str, dict[str, int]]:
     """Return the content of vocab.json: piece -> id for both sides."""
-    rows = {side: tokenizers[side].pieces(range(tokenizers[side].size)) for side in SIDES}
+    rows = {side: tokenizers[side].pieces(range(tokenizers[side].size)) for side in SIDES if side in tokenizers}
     return {side: {piece: number for number, piece in enumerate(pieces)} for side, pieces in rows.items()}
 
 

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from heedful import config, samples
 from heedful.bundle.format import (
     CONFIG_FILE,
+    CTC_WEIGHT,
     EXPORT_FILE,
     FORMAT_VERSION,
     GENERATION_FILE,
@@ -47,11 +48,12 @@ from heedful.bundle.format import (
     piece_ids,
     sibling,
     source_table_name,
+    target_table_name,
     tied_names,
     tokenizer_kind,
 )
 from heedful.config.renamed import find_key, rename_keys_
-from heedful.data.store import MANIFEST, SIDES
+from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256
 from heedful.text.tokenizer import SPECIAL, Tokenizer, load
@@ -131,7 +133,7 @@ def verify_bundle(folder: Path, *, weights: bool = True) -> Bundle:
         check_sizes(folder, description, read_shapes(folder / WEIGHTS_FILE, description.dtype))
     if not set(description.files.values()) <= contents.keys() - REQUIRED_FILES:
         raise bundle_error(folder / MANIFEST, "does not list the tokenizers")
-    tokenizers = {side: load_tokenizer(folder, description, side) for side in SIDES}
+    tokenizers = {side: load_tokenizer(folder, description, side) for side in description.text_sides}
     if contents[VOCABULARY_FILE] != dump_json(piece_ids(tokenizers)):
         raise bundle_error(folder / VOCABULARY_FILE, "its pieces differ from those of the tokenizers")
     return Bundle(folder, description, tokenizers, generation, statistics, scores)
@@ -207,7 +209,13 @@ def read_shapes(path: Path, dtype: str) -> dict[str, tuple[int, ...]]:
 def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that config.json fits the weights and does not describe a larger model."""
     model, aliases = description.model, tied_names(description.model)
-    for name, side in ((source_table_name(model), "source"), (TARGET_TABLE, "target"), (OUTPUT_WEIGHT, "target")):
+    targets = (CTC_WEIGHT,) if target_table_name(model) is None else (TARGET_TABLE, OUTPUT_WEIGHT)
+    tables = ((source_table_name(model), "source"), *((name, "target") for name in targets))
+    for name, side in ((name, side) for name, side in tables if name is not None):
+        if side not in description.vocabulary:
+            raise bundle_error(
+                folder / CONFIG_FILE, f"the encoder reads text, but the input is {description.input.kind}"
+            )
         expected, shape = (description.vocabulary[side], model.width), shapes.get(aliases.get(name, name))
         if shape != expected:
             raise bundle_error(folder / WEIGHTS_FILE, f"{name} has shape {shape}, but {CONFIG_FILE} says {expected}")
@@ -217,29 +225,52 @@ def check_sizes(folder: Path, description: ModelDescription, shapes: Mapping[str
             folder / WEIGHTS_FILE, f"has {total:,} numbers, but {CONFIG_FILE} says {description.parameters:,}"
         )
     position_numbers = model.max_positions * model.width if model.positions else 0
-    if min_parameters(model) > total or position_numbers > MAX_POSITION_NUMBERS:
+    if min_parameters(model, description.input) > total or position_numbers > MAX_POSITION_NUMBERS:
         raise bundle_error(
             folder / CONFIG_FILE,
             f"`model` describes a model with far more weights than the {total:,} in {WEIGHTS_FILE}",
         )
 
 
-def min_parameters(model: config.ModelSettings) -> int:
+def min_parameters(model: config.ModelSettings, input: config.InputSettings) -> int:
     """Return a lower bound of the number of weights, from the largest matrices, without building them."""
     width, encoder, decoder = model.width, model.encoder, model.decoder
+    memory_width = encoder.width if isinstance(encoder, config.RecurrentSettings) else width
+    memory_width *= not isinstance(encoder, config.NothingSettings)
     total = 0
+    if isinstance(input, config.ImageInputSettings):  # a vector of each patch, and the weights of the pixels of one
+        total += (input.height // input.patch) * (input.width // input.patch) * width + 3 * input.patch**2
+    if isinstance(input, config.AudioInputSettings):  # the first convolution
+        total += input.bands * width
+    if isinstance(input, config.GraphInputSettings):  # the first layer
+        total += input.features * width
     for part in (encoder, decoder):
-        if isinstance(part, config.TransformerSettings):
+        if isinstance(part, config.NothingSettings):
+            continue
+        if isinstance(part, config.GraphSettings):
+            total += (part.layers - 1) * width**2 * (part.heads if part.combine == "average" else 1)
+            continue
+        if isinstance(part, config.TransformerSettings | config.PatchesSettings):
             heads = part.heads if part.combine == "average" else 1
             total += part.layers * width * (width * heads + part.feedforward_size)
+        elif isinstance(part, config.LabelSettings):
+            continue
+        elif isinstance(part, config.CTCSettings):
+            total += upper_weights(part.upsample, memory_width, width)
         else:
             total += part.width * width + part.layers * part.width**2 // 2  # each of two directions has half the width
     if isinstance(decoder, config.RecurrentDecoderSettings):
-        memory_width = width if isinstance(encoder, config.TransformerSettings) else encoder.width
         attention = decoder.attention
         heads = attention.heads or 0 if attention is not None and attention.combine == "average" else 0
         total += decoder.width * memory_width * (decoder.layers * decoder.bridge + heads)
+    if model.ctc_head is not None:
+        total += upper_weights(model.ctc_head.upsample, memory_width, memory_width)
     return total
+
+
+def upper_weights(upsample: int | None, memory_width: int, width: int) -> int:
+    """Return the number of weights of the matrix with which CTC makes several slots of one."""
+    return upsample * memory_width * width if upsample is not None and upsample > 1 else 0
 
 
 def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> Tokenizer:
@@ -252,7 +283,8 @@ def load_tokenizer(folder: Path, description: ModelDescription, side: str) -> To
             tokenizer.tag_id(tag)
     except (HeedfulError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise bundle_error(path, f"is not a tokenizer for this model ({str(error)[:200]!a})") from None
-    expected_kind = description.tokenizer if side == "source" else kind  # the target may have another kind
+    first_side = min(description.text_sides)  # the target may have another kind
+    expected_kind = description.tokenizer if side == first_side else kind
     if (kind, len(pieces), len(set(pieces))) != (expected_kind, size, size):
         raise bundle_error(
             path,

@@ -46,6 +46,7 @@ def write_bundle(
     weights: Mapping[str, Array],
     tokenizers: Mapping[str, Tokenizer],
     languages: tuple[str, str],
+    input: config.InputSettings = config.TextInputSettings(),  # noqa: B008  # immutable
     card: str,
     tags: Sequence[str] = (),
     source_ends: bool = True,
@@ -65,14 +66,15 @@ def write_bundle(
     files = {
         side: f"{side}.{'vocabulary.json' if tokenizer_kind(tokenizers[side]) in JSON_KINDS else 'spm'}"
         for side in SIDES
+        if side in tokenizers
     }
     description = ModelDescription.model_validate(
         {
             "format_version": FORMAT_VERSION, "heedful_version": heedful.__version__,
             "source": languages[0], "target": languages[1],
-            "vocabulary": {side: tokenizers[side].size for side in SIDES}, "tokens": TOKEN_IDS, "tags": tuple(tags),
-            "tokenizer": tokenizer_kind(tokenizers["source"]), "files": files, "source_ends": source_ends,
-            "model": model,
+            "vocabulary": {side: tokenizers[side].size for side in files}, "tokens": TOKEN_IDS, "tags": tuple(tags),
+            "tokenizer": tokenizer_kind(tokenizers[min(files)]), "files": files, "source_ends": source_ends,
+            "model": model, "input": input,
             "dtype": next(iter(stored.values())).dtype.name, "parameters": sum(map(np.size, stored.values())),
         }
     )  # fmt: skip
@@ -90,7 +92,7 @@ def write_bundle(
         new.mkdir(parents=True)
         for name, data in contents.items():
             (new / name).write_bytes(data)
-        for side in SIDES:
+        for side in files:
             tokenizers[side].save(new / files[side])
         save_file(stored, new / WEIGHTS_FILE, metadata={"format": "pt"})  # some tools require this
         (new / WEIGHTS_FILE).chmod((new / CONFIG_FILE).stat().st_mode)  # safetensors makes it private to the owner

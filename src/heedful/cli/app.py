@@ -17,15 +17,18 @@ from heedful.cli.compare import compare
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
+from heedful.cli.generate import generate
 from heedful.cli.import_model import import_model
 from heedful.cli.info import info
 from heedful.cli.init import init
-from heedful.cli.inspect import inspect
+from heedful.cli.inspect import InspectCommand, inspect
+from heedful.cli.lab import lab
 from heedful.cli.prepare import prepare
 from heedful.cli.renamed_options import renamed_option_message
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import translate
+from heedful.cli.words import words_app
 from heedful.errors import HeedfulError, did_you_mean
 from heedful.text.normalize import escape_invisible
 
@@ -65,6 +68,7 @@ app = typer.Typer(
   heedful prepare heedful.toml       clean, deduplicate, shuffle and tokenize
   heedful train heedful.toml         train a translator
   heedful translate my-model < in.en translate line by line
+  heedful generate my-lm --count 5   write texts with a language model
   heedful evaluate new test.de       score translations
   heedful compare test.de old new    compare systems with significance tests
   heedful calibrate my-model ...     fit how sure a model is of its translations
@@ -72,6 +76,8 @@ app = typer.Typer(
   heedful serve my-model             serve a model over HTTP, with a web page
   heedful export my-model            export to another format and verify it
   heedful import opus-mt-en-de       import a model to inspect or fine-tune it
+  heedful words corpus.txt           learn word vectors; find neighbors and analogies
+  heedful lab X1 --quick             test a claim of the lectures with an experiment
   heedful info --markdown            list installed packages for a bug report
 """,
 )
@@ -81,13 +87,16 @@ app.command("check")(check)
 app.command("prepare")(prepare)
 app.command("train")(train)
 app.command("translate")(translate)
+app.command("generate")(generate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("calibrate")(calibrate)
-app.command("inspect")(inspect)
+app.command("inspect", cls=InspectCommand)(inspect)
 app.command("export")(export)
 app.command("serve")(serve)
 app.command("import")(import_model)
+app.add_typer(words_app, name="words")
+app.command("lab")(lab)
 app.command("info")(info)
 
 

@@ -22,7 +22,7 @@ def calibrate(
       heedful calibrate my-model --source valid.en --reference valid.de
       heedful calibrate my-model --source valid.en --reference valid.de --json
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    from heedful.cli.translate import ProgressReporter
+    from heedful.cli.streams import ProgressReporter
     from heedful.confidence import LABEL_THRESHOLD, THRESHOLDS, choose_label
     from heedful.translation.calibrate import calibrate as calibrate_model
     from heedful.translation.evaluation import read_lines

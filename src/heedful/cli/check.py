@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, settings_from_arguments
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, INPUT_HELP, settings_from_arguments
 from heedful.errors import require
 from heedful.text.normalize import escape_invisible
 
@@ -26,7 +26,14 @@ PASSED_CHECKS = {  # what is printed if there is no finding of these kinds, and 
     "all lines readable": ("rejected",),
     "expected languages": ("language", "swapped", "untranslated"),
     "no test pairs in training": ("overlap",),
-    "no duplicates": ("duplicate",),
+    "all pictures readable": ("unreadable_picture", "missing_picture"),
+    "no test pictures in training": ("picture_overlap",),
+    "all recordings readable": ("unreadable_recording", "missing_recording"),
+    "no silence": ("silent",),
+    "no test recordings in training": ("recording_overlap",),
+    "all graphs readable": ("unreadable_graph", "missing_graph"),
+    "no test graphs in training": ("graph_overlap",),
+    "no duplicates": ("duplicate", "duplicate_picture", "duplicate_recording", "duplicate_graph"),
     "no garbled characters": ("mojibake",),
     "no empty sides": ("empty",),
     "same numbers": ("numbers",),
@@ -41,6 +48,7 @@ def check(
     files: list[str] = typer.Argument(["heedful.toml"], help=f"A heedful.toml; or {FILES_HELP}."),
     pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
     columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    input: str | None = typer.Option(None, "--input", help=INPUT_HELP),
     sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file, to find overlap with training pairs; repeat for a second file."
@@ -66,10 +74,11 @@ def check(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from heedful.corpus.check import examine_corpora, make_report
+    from heedful.corpus.repair import can_repair
     from heedful.corpus.repair import repair as write_repaired
 
     settings = settings_from_arguments(
-        files, pair, sets, validation=validation, test=test, columns=columns, sheet=sheet
+        files, pair, sets, validation=validation, test=test, columns=columns, sheet=sheet, input=input
     )
     console, stderr = Console(highlight=False), Console(stderr=True)
     progress_columns = (SpinnerColumn(), TextColumn("{task.fields[pairs]:,} pairs read"), TimeElapsedColumn())
@@ -100,9 +109,9 @@ def check(
             console.print(f"  {name}: {after:,} of {before:,} pairs written to {where}{missing}", soft_wrap=True)
         levels = [finding.level for finding in corpus_report.findings]
         counts = ", ".join(f"{levels.count(level)} {level}{'s' * (levels.count(level) != 1)}" for level in LEVEL_MARKS)
-        chosen = {"--pair": [pair], "--columns": [columns], "--sheet": [sheet]}
+        chosen = {"--pair": [pair], "--columns": [columns], "--sheet": [sheet], "--input": [input]}
         options = list_options(chosen) + list_options({"--validation": validation, "--test": test, "--set": sets})
-        following = escape(next_step(files, options, corpus_report.has_errors, bool(repaired)))
+        following = escape(next_step(files, options, corpus_report.has_errors, bool(repaired), can_repair(settings)))
         console.print(f"[bold]{counts}.[/] Next: {following}", soft_wrap=True)
     if corpus_report.has_errors:
         raise typer.Exit(3)
@@ -113,10 +122,12 @@ def list_options(values: Mapping[str, Sequence[str | None]]) -> list[str]:
     return [word for option, chosen in values.items() for value in chosen if value for word in (option, value)]
 
 
-def next_step(files: list[str], options: list[str], has_errors: bool, is_fixed: bool) -> str:
+def next_step(files: list[str], options: list[str], has_errors: bool, is_fixed: bool, can_fix: bool) -> str:
     is_toml = files[0].endswith(".toml")
     if is_fixed:
         return "check the cleaned files and " + ("list them in your heedful.toml" if is_toml else "train on them")
+    if has_errors and not can_fix:
+        return "fix the errors, and check again"
     if has_errors:
         return f"fix the errors, or run: {shlex.join(['heedful', *sys.argv[1:], '--fix'])}"
     if is_toml:
@@ -143,11 +154,14 @@ def print_report(console: "Console", settings: "Settings", report: "Report") -> 
     )
     console.print(f"  [green]{'✔' if has_unicode else 'ok'}[/] {passed}", soft_wrap=True)
     if report.tokens:
-        source, target, unknown = (report.tokens[name] for name in ("source", "target", "unknown"))
+        languages = {"source": settings.source, "target": settings.target}
+        per_word = [
+            f"{report.tokens[side]:.2f} {{}}of {languages[side]}" for side in languages if side in report.tokens
+        ]
         console.print(
-            f"  [dim]with a vocabulary trained with these settings: {source:.2f} tokens per word of "
-            f"{settings.source}, {target:.2f} of {settings.target}; {unknown:.2%} of the tokens are "
-            "unknown or spelled in bytes[/]",
+            "  [dim]with a vocabulary trained with these settings: "
+            f"{', '.join(per_word).format('tokens per word ', *[''] * len(per_word))}; "
+            f"{report.tokens['unknown']:.2%} of the tokens are unknown or spelled in bytes[/]",
             soft_wrap=True,
         )
 

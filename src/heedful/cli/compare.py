@@ -33,10 +33,13 @@ def compare(
         None, "--samples", help="Number of resamplings (default: 1,000 for bs, 10,000 for ar)."
     ),
     tokenize: str = typer.Option(
-        "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+        "13a", "--tokenize", help="sacreBLEU tokenizer for all metrics of words: 13a, intl, char, zh, none, ..."
     ),
-    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
+    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER and METEOR always do)."),
     smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
+    stemmer: str | None = typer.Option(
+        None, "--stemmer", help="Language of the words, such as english: METEOR also matches words with equal stems."
+    ),
     num_lines: int = typer.Option(5, "--most", metavar="N", min=0, help="Show the N largest gains and losses."),
     out: str | None = typer.Option(None, "--out", help="Also write an HTML report, such as compare.html."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
@@ -49,7 +52,7 @@ def compare(
       heedful compare test.de old.hypotheses new.hypotheses --source test.en --out compare.html
       heedful compare test.de old-model new-model --source test.en
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    metric_names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
+    metric_names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth, stemmer))
     paths = dict(zip(name_systems(systems, names), systems, strict=True))
     texts = read_texts(paths, [reference, *references], source, report_windows)
     warnings = [

@@ -3,6 +3,7 @@
 import re
 import shlex
 from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,12 +26,12 @@ DEFAULT_PAGE = "demo.html"
 def demo(
     sentence: str | None = typer.Argument(None, help="Sentence in Portuguese or Russian (default: a sample of each)."),
     pair: str | None = typer.Option(None, "--pair", help=f"{' or '.join(PAIRS)} (default: guessed from the alphabet)."),
-    out: str = typer.Option(DEFAULT_PAGE, "--out", help="HTML file to write."),
+    out: str = typer.Option(DEFAULT_PAGE, "--out", help="HTML file to write; that of a second model has its name."),
     show: bool = typer.Option(True, "--open/--no-open", help="Open the page in the browser."),
 ) -> None:
     """Translate with a small built-in model and show its attention.
 
-    Works offline, without training or downloads.
+    The page contains the model, so that it translates what you type. Works offline, without training or downloads.
 
     \b
       heedful demo
@@ -43,23 +44,28 @@ def demo(
     models = [model(name) for name in pairs]
     from rich.console import Console
 
-    from heedful.inspection.api import Page, inspect
+    from heedful.inspection.api import inspect
     from heedful.inspection.figure import render_terminal
 
     console = Console(highlight=False)
-    sentences = []
+    paths = []
     for name, folder in zip(pairs, models, strict=True):
         with Console(stderr=True).status("translating and measuring the importance of each head"):
-            page = inspect(folder, [sentence or SENTENCES[name]], title="heedful demo")
+            page = inspect(folder, [sentence or SENTENCES[name]], title="heedful demo", live="int8")
         for traced in page.trace.sentences:
             print_translation(console, name, traced)
             console.print(render_terminal(traced))
-            sentences.append(traced.model_copy(update={"name": name}))
-    path = Page(page.trace.model_copy(update={"sentences": tuple(sentences)})).save(out)
-    typer.echo(
-        f"{path} ({path.stat().st_size / 1000:,.0f} kB): {open_page(path) if show else 'open the file in a browser'}"
-    )
+        paths.append(page.save(page_path(out, name, is_first=name == pairs[0])))
+    for path in paths:
+        status = open_page(path) if show and path == paths[0] else "open the file in a browser"
+        typer.echo(f"{path} ({path.stat().st_size / 1000:,.0f} kB): {status}")
     typer.echo(f"Next: {shlex.join(['heedful', 'init', 'first', '--sample', pairs[0]])}")
+
+
+def page_path(out: str, pair: str, *, is_first: bool) -> Path:
+    """The page of a model: `out` for the first, else with the pair in its name. A page contains one model."""
+    path = Path(out)
+    return path if is_first else path.with_name(f"{path.stem}-{pair}{path.suffix}")
 
 
 def guess_pair(sentence: str) -> str:

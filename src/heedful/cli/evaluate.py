@@ -5,12 +5,13 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import exp, fsum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from heedful.cli.systems import print_warnings, report_windows
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.metrics.alignment_error import measure_agreement, parse_gold, parse_links
 from heedful.metrics.breakdown import LengthBucket, PoorLine, find_worst_lines, score_by_length
 from heedful.metrics.explain import explain as explain_scores
@@ -21,9 +22,13 @@ from heedful.text.normalize import escape_invisible
 from heedful.translation.evaluation import SYSTEM_NAME, ScoredTexts, is_model, parse_metrics, read_lines, read_texts
 
 if TYPE_CHECKING:
+    from heedful.bundle import Bundle
+    from heedful.metrics.labels import Confusion
     from heedful.translation.translator import Translator
 
 StyledLine = tuple[str, str]  # text, and its style in rich
+DEFAULT_METRICS, LABEL_METRICS = "bleu,chrf,ter", "accuracy,f1"
+MAX_SHOWN_LABELS = 12  # rows and columns of a confusion table
 METRIC_HELP = f"Metrics, separated by commas: {', '.join(METRICS)}."
 
 
@@ -33,12 +38,17 @@ def evaluate(
     ),
     references: list[str] = typer.Argument(None, help="Reference translations, one or more files."),
     source: str | None = typer.Option(None, "--source", help="Source text; required if a model is scored."),
-    metrics: list[str] = typer.Option(["bleu,chrf,ter"], "--metric", help=METRIC_HELP),
-    tokenize: str = typer.Option(
-        "13a", "--tokenize", help="sacreBLEU tokenizer for BLEU and ROUGE: 13a, intl, char, zh, none, ..."
+    metrics: list[str] = typer.Option(
+        [DEFAULT_METRICS], "--metric", help=METRIC_HELP + f" Of labels: {LABEL_METRICS} by default."
     ),
-    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER always does)."),
+    tokenize: str = typer.Option(
+        "13a", "--tokenize", help="sacreBLEU tokenizer for all metrics of words: 13a, intl, char, zh, none, ..."
+    ),
+    lowercase: bool = typer.Option(False, "--lowercase", help="Ignore case (TER and METEOR always do)."),
     smooth: str = typer.Option("exp", "--smooth", help="BLEU smoothing: exp, floor, add-k or none."),
+    stemmer: str | None = typer.Option(
+        None, "--stemmer", help="Language of the words, such as english: METEOR also matches words with equal stems."
+    ),
     samples: int = typer.Option(
         DEFAULT_SAMPLES, "--samples", help="Number of bootstrap resamplings for the intervals."
     ),
@@ -61,10 +71,20 @@ def evaluate(
       heedful evaluate test.hypotheses test.de --source test.en --worst 10
       heedful evaluate test.hypotheses test.de --explain 3
       heedful evaluate my-model test.de --source test.en
+      heedful evaluate my-language-model test.txt
+      heedful evaluate my-labels test.labels --source test.txt
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
-    names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth))
+    label_model = find_label_model(hypotheses)
+    if label_model and metrics == [DEFAULT_METRICS]:
+        metrics = [LABEL_METRICS]
+    names, options = parse_metrics(metrics, MetricOptions(tokenize, lowercase, smooth, stemmer))
     if gold is not None:
         print_alignment_errors(hypotheses, references or [], source, gold, first, as_json)
+        return
+    if is_language_model(hypotheses):
+        if source:
+            raise ConfigError(f"{hypotheses} is a language model, which has no source: remove --source")
+        print_perplexity(hypotheses, references or [], as_json)
         return
     if not references:
         raise ConfigError(
@@ -76,6 +96,12 @@ def evaluate(
         print_explanations(texts, explain, options, as_json)
         return
     outputs = texts.systems[SYSTEM_NAME]
+    if label_model or "f1" in names:
+        from heedful.translation.sources import is_per_slot
+
+        per_slot = bool(label_model and is_per_slot(label_model))
+        print_label_scores(hypotheses, references, outputs, texts.references, names, samples, per_slot, as_json)
+        return
     warnings = find_text_warnings(outputs, texts.references, lowercase=lowercase)
     scores = [interval(name, outputs, texts.references, options=options, samples=samples) for name in names]
     worst_lines = find_worst_lines(outputs, texts.references, worst, options=options) if worst else []
@@ -115,7 +141,111 @@ def evaluate(
     more += ["--source", source] if model and source else []
     more += [*(["--tokenize", tokenize] if tokenize != "13a" else []), *(["--lowercase"] if lowercase else [])]
     more += ["--smooth", smooth] if smooth != "exp" else []
+    more += ["--stemmer", stemmer] if stemmer else []
     print_lines([("", ""), (f"Next: {shlex.join(['heedful', 'evaluate', hypotheses, *references, *more])}", "")])
+
+
+def open_system(system: str) -> "Bundle | None":
+    """The model directory of a system; None if it is a file."""
+    from heedful.bundle import is_export, open_bundle, open_export
+
+    if not is_model(system):
+        return None
+    return open_export(system).bundle if is_export(Path(system)) else open_bundle(system)
+
+
+def is_language_model(system: str) -> bool:
+    bundle = open_system(system)
+    return bundle is not None and bundle.description.input.kind == "none"
+
+
+def find_label_model(system: str) -> "Bundle | None":
+    """The model directory of a system that is a model of labels."""
+    bundle = open_system(system)
+    return bundle if bundle is not None and bundle.model.decoder.kind == "labels" else None
+
+
+def print_label_scores(
+    system: str,
+    reference_files: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    names: Sequence[str],
+    samples: int,
+    per_slot: bool,
+    as_json: bool,
+) -> None:
+    """Print the scores of labels, precision and recall of each, and which were taken for which."""
+    from heedful.metrics.labels import count_confusions, split_slots
+
+    if len(references) > 1:
+        raise ConfigError("labels have one reference: pass one file of true labels")
+    predicted, true = split_slots(outputs, references[0]) if per_slot else (list(outputs), list(references[0]))
+    if not true:
+        raise DataError(f"{reference_files[0]} has no known labels: every slot is `?`")
+    scores = [interval(name, predicted, [true], samples=samples) for name in names]
+    confusion = count_confusions([label.strip() for label in predicted], [label.strip() for label in true])
+    if as_json:
+        content = {
+            "hypotheses": system,
+            "references": list(reference_files),
+            "labels": len(true),
+            "scores": [asdict(score) for score in scores],
+            "confusion": {"labels": confusion.labels, "counts": confusion.counts.tolist()},
+        }
+        typer.echo(json.dumps(content))
+        return
+    count = f"{len(true):,} labels of {len(outputs):,} lines" if per_slot else f"{len(outputs):,} lines"
+    print_lines([(f"heedful evaluate  {system}  {count} against {reference_files[0]}", "bold")])
+    print_lines(score_lines(scores))
+    print_lines(confusion_lines(confusion))
+
+
+def confusion_lines(confusion: "Confusion") -> Iterator[StyledLine]:
+    """Precision, recall, F1 and the predictions for each true label; the most frequent labels only."""
+    labels = confusion.labels[:MAX_SHOWN_LABELS]
+    width = max(*map(len, labels), len("true label"))
+    columns = [max(len(str(confusion.counts[:, index].max())), len(str(index + 1))) for index in range(len(labels))]
+    numbers = "".join(f"  {index + 1:>{columns[index]}}" for index in range(len(labels)))
+    yield "", ""
+    yield f"  {'':>3}  {'true label':{width}}  precision  recall     F1   predicted as{numbers}", "dim"
+    for index, label in enumerate(labels):
+        precision, recall, f1 = confusion.scores(label)
+        cells = "".join(f"  {confusion.counts[index, column]:>{columns[column]}}" for column in range(len(labels)))
+        row = f"  {index + 1:>3}  {label:{width}}  {precision:9.1f}  {recall:6.1f}  {f1:5.1f}   {'':12}{cells}"
+        yield row, ""
+    if len(confusion.labels) > len(labels):
+        yield f"  {len(confusion.labels) - len(labels):,} less frequent labels are not shown; --json has all", "dim"
+
+
+def print_perplexity(model: str, texts: Sequence[str], as_json: bool) -> None:
+    """Print the perplexity of a language model on a text."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from heedful.translation.loading import load
+    from heedful.translation.sources import require_language_model
+
+    if len(texts) != 1:
+        raise ConfigError(f"{model} is a language model: pass one text, for example: heedful evaluate {model} test.txt")
+    language_model, lines = require_language_model(load(model)), read_lines(texts[0])
+    stderr = Console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task("scoring", total=len(lines))
+        figures = language_model.perplexity(lines, lambda done, _total: progress.update(task, completed=done))
+    if as_json:
+        typer.echo(json.dumps({"model": model, "lines": len(lines), "scores": figures}))
+        return
+    print_lines([(f"heedful evaluate  {model}  {len(lines):,} lines of {texts[0]}", "bold")])
+    print_lines(
+        [
+            (f"  perplexity per token  {figures['perplexity']:10.2f}", ""),
+            (f"  perplexity per word   {figures['word_perplexity']:10.2f}", ""),
+            (f"  bits per character    {figures['bits']:10.4f}", ""),
+            ("  the end of a line counts as a token, a word and a character; compare models with different", "dim"),
+            ("  vocabularies by words or characters only", "dim"),
+        ]
+    )
 
 
 def perplexity(translator: "Translator", texts: ScoredTexts) -> float | None:
@@ -142,7 +272,7 @@ def print_alignment_errors(
         )
     else:
         from heedful.alignment import STEP_CHOICES
-        from heedful.translation.translator import load
+        from heedful.translation.loading import load
 
         translator, texts = load(hypotheses), (read_lines(source), read_lines(references[0]))
         methods = [*STEP_CHOICES, *(["best"] if translator.bundle.statistics.get("alignment") else [])]

@@ -20,7 +20,10 @@ def export(
         "else float32).",
     ),
     probes: str | None = typer.Option(
-        None, "--probes", help="File of source sentences to verify the export with (default: the validation set)."
+        None,
+        "--probes",
+        help="File with sources to verify the export with, one sentence or path of a picture per line (default: the "
+        "validation set).",
     ),
 ) -> None:
     """Export a model to another format and verify its output.

@@ -21,6 +21,7 @@ PACKAGES = (
     Package("sentencepiece", None, "subwords"),
     Package("sacrebleu", None, "BLEU, chrF, TER"),
     Package("safetensors", None, "weights without pickle"),
+    Package("snowballstemmer", "stems", "stems for METEOR"),
     Package("polars", "corpus", "checking and filtering corpora"),
     Package("fastexcel", "xlsx", "reading .xlsx workbooks"),
     Package("torch", "train", "models, training, search"),
@@ -29,6 +30,8 @@ PACKAGES = (
     Package("onnx", "export", "writing ONNX files"),
     Package("transformers", "hugging-face", "exports for Hugging Face"),
     Package("fastapi", "serve", "the HTTP server"),
+    Package("pillow", "image", "reading pictures"),
+    Package("soundfile", "audio", "reading recordings"),
     Package("resvg_py", "figure", "attention maps as PNG"),
     Package("ray", "scale", "work on several machines"),
 )

@@ -9,7 +9,7 @@ import typer
 
 from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, find_languages, split_columns
 from heedful.errors import ConfigError, require
-from heedful.samples import PAIRS
+from heedful.samples import CORPORA, PAIRS
 from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def init(
     folder: str = typer.Argument(..., help="Directory to create, such as my-translator."),
     files: list[str] = typer.Argument(None, help=f"Your corpus: {FILES_HELP}."),
     sample: str | None = typer.Option(
-        None, "--sample", help=f"Use a built-in corpus instead of files: {' or '.join(PAIRS)}."
+        None, "--sample", help=f"Use a built-in corpus instead of files: {', '.join(CORPORA)}."
     ),
     pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
     columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
@@ -63,7 +63,7 @@ def init(
         files = shlex.split(
             prompt("Files with sentence pairs: two, or one .tsv, .csv, .xlsx or .tmx (press Enter for a sample)", "")
         )
-        sample = None if files else prompt(f"Sample: {' or '.join(PAIRS)}", PAIRS[0])
+        sample = None if files else prompt(f"Sample: {', '.join(CORPORA)}", PAIRS[0])
     languages = None
     if not sample:
         try:

@@ -5,9 +5,10 @@ import shlex
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperCommand
 
 from heedful.errors import ConfigError, DataError
 
@@ -15,12 +16,29 @@ if TYPE_CHECKING:
     from heedful.inspection.api import Page
     from heedful.trace import TraceDocument
 
+LABEL_CAVEAT = (
+    "the weights show how much of each slot goes into the label, not which word is the reason: the encoder has already "
+    "mixed each slot with its neighbors"
+)
+
+
+class InspectCommand(TyperCommand):
+    """`--live` alone means `--live int8`; Typer has no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        complete = []
+        for argument, following in zip(args, [*args[1:], "-"], strict=True):
+            complete += [argument, "int8"] if argument == "--live" and following.startswith("-") else [argument]
+        return super().parse_args(ctx, complete)
+
 
 def inspect(
     model: str = typer.Argument(
         ..., help="A model directory, a run directory, a sample such as pt-en, or a trace (.json)."
     ),
-    sentence: str | None = typer.Argument(None, help="Sentence to translate; for several, use --file."),
+    sentence: str | None = typer.Argument(
+        None, help="Sentence to translate or continue, or the path of a picture; for several, use --file."
+    ),
     file: str | None = typer.Option(None, "--file", help="File with one sentence per line."),
     reference: str | None = typer.Option(None, "--reference", help="Correct translation, to detect search errors."),
     beam: int | None = typer.Option(None, "--beam", help="Beam size (default: the model's)."),
@@ -48,6 +66,11 @@ def inspect(
     write_lecture: str | None = typer.Option(
         None, "--write-lecture", help="Write a lecture file with slides for this sentence, to edit."
     ),
+    live: str | None = typer.Option(
+        None,
+        "--live",
+        help="Include the model (int8, or float16 or float32), so that the page translates what you type.",
+    ),
     validate: bool = typer.Option(False, "--validate", help="Only check that the trace is valid."),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
@@ -59,11 +82,14 @@ def inspect(
       heedful inspect my-model "Two dogs run through the snow." --open
       heedful inspect my-model --file probes.en --against other-model --out both.html
       heedful inspect my-model "Two dogs run." --write-lecture lecture.toml
+      heedful inspect my-model --live --open
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
     if lecture and write_lecture:
         raise ConfigError("use --lecture or --write-lecture, not both: one opens a lecture file, the other writes one")
     if write_lecture and Path(write_lecture).exists():
         raise ConfigError(f"{write_lecture} already exists: choose another name, or delete it first")
+    if live and model.endswith(".json"):
+        raise ConfigError("--live needs a model: a trace only has recordings")
     if model.endswith(".json"):
         page = read_trace(model, lecture)
         if validate:
@@ -75,7 +101,7 @@ def inspect(
             raise ConfigError("--validate needs a trace file, for example: heedful inspect trace.json --validate")
         texts = read_sentences(sentence, file)
         page = inspect_sentences(
-            model, texts, reference, beam, against, against_beam, arithmetic, importance, evidence, lecture
+            model, texts, reference, beam, against, against_beam, arithmetic, importance, evidence, lecture, live
         )
     messages = [write_lecture and write_draft(page.trace, write_lecture)]
     messages.append(svg and write_file(svg, page.svg(pieces=pieces).encode()))
@@ -162,6 +188,7 @@ def inspect_sentences(
     importance: bool,
     evidence: bool,
     lecture: str | None,
+    live: str | None,
 ) -> "Page":
     """One page for all sentences, with progress on a terminal."""
     from rich.console import Console
@@ -169,6 +196,8 @@ def inspect_sentences(
     from heedful.inspection.api import Page, inspect, load_lecture, open_model
     from heedful.inspection.lecture import arithmetic_places, attach_lecture
     from heedful.trace import PLACES
+    from heedful.translation.sources import is_labeler
+    from heedful.translation.translator import Translator
 
     if reference is not None and len(texts) != 1:
         raise ConfigError(f"--reference works with one sentence only, but there are {len(texts)}: pass one sentence")
@@ -181,6 +210,8 @@ def inspect_sentences(
     with Console(stderr=True).status("opening the model") as status:
         first_model = open_model(model)
         other_model = open_model(against) if against else None
+        if isinstance(first_model, Translator) and is_labeler(first_model.bundle):
+            typer.echo(f"heedful: {LABEL_CAVEAT}", err=True)
         for number, sources in enumerate([[text] for text in texts] or [[]], 1):
 
             def show_stage(stage: str, number: int = number) -> None:
@@ -197,12 +228,14 @@ def inspect_sentences(
                     importance=importance,
                     evidence=evidence,
                     arithmetic=None if arithmetic is None and not places else places,
+                    live=live if number == 1 else None,
                     on_progress=show_stage,
                 )
             )
     sentences = tuple(sentence for page in pages for sentence in page.trace.sentences)
     trace = pages[0].trace.model_copy(update={"sentences": sentences})
-    return Page(attach_lecture(trace, slides, lecture_name))
+    live_model = pages[0].live
+    return Page(attach_lecture(trace, slides, lecture_name, is_live=live_model is not None), live_model)
 
 
 def write_file(path: str, data: bytes) -> str:

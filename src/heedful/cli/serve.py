@@ -8,6 +8,7 @@ import subprocess
 import sys
 import webbrowser
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,13 @@ def serve(
         envvar="HEEDFUL_INSPECT",
         help="For a model directory: offer inspection of attention and search (default: only for local hosts).",
     ),
+    live: bool = typer.Option(
+        False,
+        "--live",
+        envvar="HEEDFUL_LIVE",
+        help="For a model directory: offer a page that runs the model in the browser, which gives the model's weights "
+        "to every visitor.",
+    ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
 ) -> None:
     """Serve one or more models over HTTP: a web page and four APIs.
@@ -104,6 +112,10 @@ def serve(
             f"--host {host} accepts requests from other machines: add --keys keys.txt, or --no-auth to "
             "serve everyone. To create a key: heedful serve MODEL --keys keys.txt --new-key NAME"
         )
+    if live and allowed_keys:
+        raise ConfigError(
+            "--live gives the model's weights to everyone who opens the page, without a key: remove --live or --keys"
+        )
     for name, value in (("--queue", queue), ("--timeout", timeout), ("--tokens", tokens), ("--rate", rate),
                         ("--burst", burst), ("--threads", threads or 1)):  # fmt: skip
         if not value > 0:
@@ -115,6 +127,7 @@ def serve(
         raise HeedfulError(f"port {port} is in use: another server may be running. Use another port: --port {port + 1}")
     from heedful.bundle import is_export
 
+    live_pages = {name: find_or_make_live_page(path) for name, path in paths.items() if live}
     folders = {name: find_or_make_export(path, engine, quantization, probes) for name, path in paths.items()}
     from heedful.serve.request_queue import QueueLimits
     from heedful.serve.server import Listener, run_server
@@ -141,6 +154,7 @@ def serve(
         client_burst_tokens=burst,
         shutdown_grace_seconds=grace,
         inspect_dirs={name: path for name, path in paths.items() if can_inspect and not is_export(path)},
+        live_pages=live_pages,
     )
     threads = threads or share_cores(len(folders))
     run_server(folders, Listener(host, port, certificate), settings, threads, handle_ready)
@@ -186,7 +200,7 @@ def list_served_routes(state: "ServerState", address: str) -> list[str]:
     arrows = [
         f"{route.source} \u2192 {route.target}  "
         + (f"via {route.via}" if route.via else state.models[route.models[0]].supervisor.model_info["engine"])
-        for route in state.routes
+        for route in chain(state.routes, *state.media_routes.values())
     ]
     if len(arrows) == 1:
         return [f"heedful serve  {arrows[0]}  at {address}"]
@@ -258,21 +272,21 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
     if engine not in (None, *ENGINES):
         raise ConfigError(f"unknown engine `{engine}`" + did_you_mean(str(engine), ENGINES))
     from heedful.bundle import is_export, open_bundle
-    from heedful.data.store import MANIFEST
-    from heedful.files import file_sha256
+    from heedful.serve.protocol import require_servable
 
     if is_export(model):
         return model
     bundle = open_bundle(model)
+    require_servable(bundle.description.input.kind, str(model))
     require("torch", extra="train", whose="serving a model directory (unlike serving an export)")
-    if engine == "torch":
-        return bundle.folder
     to = engine or fastest_engine(bundle)
+    if to == "torch":
+        return bundle.folder
     defaults = ("int8", "float32") if to == "ctranslate2" else ("float32",)
-    run = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
-    prefix = f"{run.name}-{to}-{file_sha256(bundle.folder / MANIFEST)[:12]}"
-    cache = export_cache(bundle.folder)
-    folders = {name: cache / f"{prefix}-{name}" for name in ((quantization,) if quantization else defaults)}
+    prefix = cached_path(bundle, to)
+    folders = {
+        name: prefix.with_name(f"{prefix.name}-{name}") for name in ((quantization,) if quantization else defaults)
+    }
     for folder in filter(is_export, folders.values()):
         return folder
     for name, folder in folders.items():
@@ -282,6 +296,36 @@ def find_or_make_export(model: Path, engine: str | None, quantization: str | Non
         if not code:
             return folder
     raise typer.Exit(code)
+
+
+def find_or_make_live_page(model: Path) -> Path:
+    """The page that contains the model; made by a separate process, once per model and version of heedful."""
+    import heedful
+    from heedful.bundle import is_export, open_bundle
+
+    if is_export(model):
+        raise ConfigError(f"--live needs the model directory that {model} was exported from: serve that one")
+    require("torch", extra="train", whose="heedful serve --live")
+    bundle = open_bundle(model)
+    page = cached_path(bundle, f"live-{heedful.__version__}")
+    page = page.with_name(f"{page.name}.html")
+    if not page.is_file():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "heedful", "inspect", str(bundle.folder), "--live", "--out", str(page)]
+        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+        if result.returncode:
+            typer.echo(result.stderr, err=True, nl=False)
+            raise typer.Exit(result.returncode)
+    return page
+
+
+def cached_path(bundle: "Bundle", kind: str) -> Path:
+    """Where something made from a model is kept: its name has the hash of the model."""
+    from heedful.data.store import MANIFEST
+    from heedful.files import file_sha256
+
+    run = bundle.folder.parent if bundle.folder.name == "model" else bundle.folder
+    return export_cache(bundle.folder) / f"{run.name}-{kind}-{file_sha256(bundle.folder / MANIFEST)[:12]}"
 
 
 def export_cache(model: Path) -> Path:
@@ -298,7 +342,9 @@ def export_cache(model: Path) -> Path:
 
 
 def fastest_engine(bundle: "Bundle") -> str:
-    """Return ctranslate2 if it supports the model, else onnx."""
+    """Return ctranslate2 if it supports the model, else onnx; torch for models of pictures and recordings."""
+    if bundle.description.input.kind != "text":
+        return "torch"
     from heedful.exporters.transformer import require_standard_transformer
 
     try:

@@ -9,7 +9,7 @@ from heedful.text.normalize import escape_invisible
 
 def report_windows(windows: Iterable[list[str]]) -> Iterator[list[str]]:
     """Yield the windows that a model translates, and print progress between them."""
-    from heedful.cli.translate import ProgressReporter
+    from heedful.cli.streams import ProgressReporter
 
     reporter = ProgressReporter()
     for window in reporter.report_between(windows):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP
+from heedful.corpus.arguments import COLUMNS_HELP, FILES_HELP, INPUT_HELP
 from heedful.corpus.texts import training_settings
 from heedful.errors import require
 
@@ -24,6 +24,7 @@ def train(
     ),
     pair: str | None = typer.Option(None, "--pair", help="Language pair, such as en-de (default: from the files)."),
     columns: str | None = typer.Option(None, "--columns", help=COLUMNS_HELP),
+    input: str | None = typer.Option(None, "--input", help=INPUT_HELP),
     sheet: str | None = typer.Option(None, "--sheet", help="Sheet of an .xlsx (default: the first)."),
     validation: list[str] = typer.Option(
         [], "--validation", help="Validation file; repeat for a second file (default: hold out pairs)."
@@ -51,6 +52,8 @@ def train(
       heedful train heedful.toml
       heedful train my-model --time 2h
       heedful train my-model --finish
+      heedful train corpus.txt --input none --out my-language-model --time 40m
+      heedful train captions.tsv --input image --out my-captions --time 40m
       heedful train new.en new.de --from my-model --out my-model-2 --time 20m
       torchrun --nproc-per-node 2 -m heedful train heedful.toml
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
@@ -69,6 +72,7 @@ def train(
         test=test,
         columns=columns,
         sheet=sheet,
+        input=input,
         sets=sets,
     )
     from heedful.cli.training_display import show_training

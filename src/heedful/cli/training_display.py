@@ -20,6 +20,7 @@ from rich.text import Text
 
 from heedful.cli.prepare import path_from_here, show_stages
 from heedful.config import Settings
+from heedful.inputs.kinds import make_input
 from heedful.text.normalize import escape_invisible
 from heedful.training.events import (
     Began,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from heedful.data.prepare import ProgressCallback, StageProgress
 
 MAX_VALIDATION_ROWS = 4  # plus the best one if it is older
+SCORE_WIDTHS = {"chrF": 8, "BLEU": 8, "perplexity": 12, "accuracy": 10}
 MAX_SPARKLINE_POINTS = 40
 MAX_SENTENCE_CHARACTERS = 240
 MAX_SHOWN_LINES = 5  # of a skipped batch
@@ -188,10 +190,13 @@ def describe_event(event: Event, state: DisplayState, now: datetime) -> str:
                 f"  epoch {event.epoch:.1f} of {state.total_epochs:.1f}{end}"
             )
         case Validated():
-            return (
-                f"validated {event.weights} at step {event.step:,}: loss {event.loss:.3f}  chrF {event.chrf:.2f}"
-                f"  BLEU {event.bleu:.2f}{'  best so far' if event.best else ''}"
-            )
+            scores = f"perplexity {format_perplexity(event.perplexity)}"
+            if event.chrf is not None:
+                scores = f"chrF {event.chrf:.2f}  BLEU {event.bleu:.2f}"
+            if event.accuracy is not None:
+                scores = f"accuracy {event.accuracy:.2f}"
+            best = "  best so far" if event.best else ""
+            return f"validated {event.weights} at step {event.step:,}: loss {event.loss:.3f}  {scores}{best}"
         case Saved():
             return f"saved {event.name}"
         case Refitted():
@@ -269,12 +274,22 @@ class Picture:
         """A table of the last validations and the best one, and a sparkline of chrF."""
         validations, best = self.state.validations, self.state.best
         rows = validations[-MAX_VALIDATION_ROWS:]
-        yield Text(f"{'':6}{'step':>9}{'loss':>9}{'chrF':>8}{'BLEU':>8}  weights", "dim", no_wrap=True)
+        names = ("chrF", "BLEU") if rows and rows[0].chrf is not None else ("perplexity",)
+        names = ("accuracy",) if rows and rows[0].accuracy is not None else names
+        yield Text(
+            f"{'':6}{'step':>9}{'loss':>9}{''.join(f'{name:>{SCORE_WIDTHS[name]}}' for name in names)}  weights",
+            "dim",
+            no_wrap=True,
+        )
         for row in rows if best is None or best in rows else (best, *rows):
             mark, style = ("best", "bold") if row is best else ("", "")
-            numbers = f"{row.step:>9,}{row.loss:>9.3f}{row.chrf:>8.2f}{row.bleu:>8.2f}"
+            scores = (row.perplexity,) if row.chrf is None else (row.chrf, row.bleu)
+            scores = scores if row.accuracy is None else (row.accuracy,)
+            numbers = f"{row.step:>9,}{row.loss:>9.3f}"
+            numbers += "".join(f"{score:>{SCORE_WIDTHS[name]}.2f}" for name, score in zip(names, scores, strict=True))
             yield Text(f"{mark:>6}{numbers}  {row.weights}", style, no_wrap=True)
-        chrf_values = [validated.chrf for validated in validations[-MAX_SPARKLINE_POINTS:]]
+        points = validations[-MAX_SPARKLINE_POINTS:]
+        chrf_values = [validated.chrf for validated in points if validated.chrf is not None]
         if curve := sparkline(chrf_values, self.symbols.heights):
             yield Text.assemble((f"{'chrF':>15}  ", "dim"), curve, no_wrap=True)
 
@@ -406,14 +421,18 @@ def print_summary(console: Console, settings: Settings, ended: Ended | None) -> 
             if isinstance(scores, dict):
                 values = [f"{LABELS[name]} {score['value']:5.2f}" for name, score in scores.items()]
                 print_line(f"  {escape_invisible(corpus):>12}  {'   '.join(values)}")
-                signatures |= {LABELS[name]: score["signature"] for name, score in scores.items()}
+                signatures |= {LABELS[name]: score["signature"] for name, score in scores.items() if score["signature"]}
         for name, signature in signatures.items():
             print_line(f"  {name:>12}  {signature}", "dim")
     for name, path in (("model", run / "model"), ("report", run / REPORT)):
         print_line(f"  {name:>12}  {escape_invisible(str(path))}")
     for key, words in advise_command(run, figures, ended.elapsed).items() if ended else ():
         print_line(f"{Phrase(key).english} {escape_invisible(shlex.join(words))}")
-    print_line("Next: " + escape_invisible(shlex.join(["heedful", "translate", str(run / "model")])))
+    nouns = make_input(settings.input).nouns
+    following = ["translate", str(run / "model"), *([nouns.file] if nouns else [])]
+    if settings.input.kind == "none":
+        following = ["generate", str(run / "model"), "--count", "5"]
+    print_line("Next: " + escape_invisible(shlex.join(["heedful", *following])))
 
 
 @contextmanager

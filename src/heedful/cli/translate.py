@@ -1,33 +1,29 @@
 """`heedful translate`: translate text line by line."""
 
-import json
-import os
 import shlex
 import sys
 import time
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from io import TextIOWrapper
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from heedful import __version__
-from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.text.normalize import decode_line, escape_invisible
-from heedful.types import translation_to_dict
+from heedful.cli.streams import (
+    ProgressReporter,
+    describe_confidence,
+    format_translation,
+    open_input,
+    read_windows,
+    stop_at_closed_pipe,
+    write_line,
+)
+from heedful.errors import ConfigError
 
 if TYPE_CHECKING:
     from heedful.translation.translator import TranslationOptions, Translator
-    from heedful.types import Confidence, Translation
 
-MAX_WINDOW_LINES = 2000  # sorted by length and translated together
-FIRST_WINDOW_LINES = 32  # small, so that output starts soon; the next ones double
-READ_BYTES = 1 << 18  # at most; a pipe returns what it has
-CHECKED_BYTES = 4096  # at the beginning of a file, to recognize what is not text
-PROGRESS_SECONDS = 10.0  # between two progress lines
-MAX_SHOWN_WARNINGS = 20  # the rest is counted
 NOT_WITH_CONFIDENCE = {  # cannot be combined with --confidence -> advice
     "--ensemble": "each model is calibrated alone; remove --ensemble",
     "--tmx": "a translation memory has no place for it; remove one of the two options",
@@ -54,7 +50,11 @@ def translate(
     model: str = typer.Argument(
         ..., help="A model directory, a run directory, an export, or a sample: pt-en, ru-en, pt-en-gru."
     ),
-    file: str = typer.Argument("-", help="Text file, one sentence or paragraph per line; - is standard input."),
+    files: list[str] = typer.Argument(
+        ["-"],
+        help="Text file, one sentence or paragraph per line; - is standard input. For a model of pictures or "
+        "recordings: these files, or a .txt or .jsonl with their paths.",
+    ),
     others: list[str] = typer.Option(
         [], "--ensemble", metavar="MODEL", help="Another model with the same vocabulary, for an ensemble; repeatable."
     ),
@@ -126,15 +126,17 @@ def translate(
     device: str | None = typer.Option(None, "--device", help="cpu, cuda or mps (default: cpu)."),
     threads: int | None = typer.Option(None, "--threads", help="CPU threads (default: chosen by PyTorch)."),
 ) -> None:
-    """Translate text line by line.
+    """Translate text line by line, describe pictures, or transcribe recordings.
 
     Blank lines stay blank. Warnings go to standard error.
 
     \b
       heedful translate my-model < news.en > news.de
       echo "Good morning" | heedful translate my-model --alignment shifted
+      heedful translate my-captions cat.png dog.png
       heedful translate my-model --bulk crawl.en crawl.de --workers 16
     """  # noqa: D301  # a real backspace: the next paragraph keeps its lines
+    file = files[0] if files else "-"
     if not sample and (temperature, top_k, top_p, seed) != (1.0, None, None, 0):
         raise ConfigError(
             "--temperature, --top-k, --top-p and --seed need --sample: add --sample, or remove these options"
@@ -177,16 +179,29 @@ def translate(
         return
     if workers is not None or cluster is not None:
         raise ConfigError("--workers and --cluster need --bulk IN OUT: add --bulk IN OUT, or remove these options")
-    is_interactive = file == "-" and not tmx and sys.stdin.isatty()
+    from heedful.engines.base import SamplingOptions
+    from heedful.translation.loading import load
+    from heedful.translation.translator import TranslationOptions
+
+    machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
+    translator = load(model, others=others, **machine)
+    from heedful.translation.sources import is_labeler
+
+    kind = translator.bundle.description.input.kind
+    if tmx and is_labeler(translator.bundle):
+        raise ConfigError(f"{model} labels text, so it cannot fill a translation memory: remove --tmx")
+    if kind == "none":
+        raise ConfigError(f"{model} is a language model, which translates nothing: use heedful generate")
+    if len(files) > 1 and kind == "text":
+        raise ConfigError(f"unexpected argument `{files[1]}`; pipe the text in, or translate one file at a time")
+    is_media = kind not in ("text", "none")
+    if is_media and (tmx or confidence):
+        raise ConfigError("--tmx and --confidence are for models that translate text: remove them")
+    is_interactive = file == "-" and not tmx and kind == "text" and sys.stdin.isatty()
     if is_interactive:
         typer.echo(
             "heedful: type a line, or press Ctrl-D to end; to translate a file: heedful translate MODEL FILE", err=True
         )
-    from heedful.engines.base import SamplingOptions
-    from heedful.translation.translator import TranslationOptions, load
-
-    machine: dict[str, Any] = {"device": device or "cpu", "threads": threads}
-    translator = load(model, others=others, **machine)
     if confidence and translator.calibration is None:
         raise ConfigError(
             f"{model} has no calibration for --confidence: run heedful calibrate on its model directory, with at least "
@@ -209,25 +224,29 @@ def translate(
     reporter = ProgressReporter()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # independent of the locale
+    if is_media:
+        from heedful.cli.media import describe_media
+
+        options = replace(options, confidence=False)
+        with stop_at_closed_pipe():
+            describe_media(translator, files, options, reporter, nbest, as_json)
+        return
     if tmx:
         fill_translation_memory(translator, *tmx, options, reporter)
         return
-    try:
-        with open_input(file, as_text) as stream:
-            windows = reporter.report_between(read_windows(stream, reporter))
-            for number, translation in enumerate(translator.stream(windows, options, reporter.report_segments)):
-                reporter.count_line(number, translation)
-                write_line(format_translation(number, translation, nbest, as_json, show_confidence=bool(confidence)))
-                if is_interactive and not (confidence or as_json) and translation.confidence:
-                    typer.echo(f"heedful: {describe_confidence(translation.confidence)}", err=True)
-    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    reporter.finish()
+    with stop_at_closed_pipe(), open_input(file, as_text) as stream:
+        windows = reporter.report_between(read_windows(stream, reporter))
+        for number, translation in enumerate(translator.stream(windows, options, reporter.report_segments)):
+            reporter.count_line(number, translation)
+            shown = {"show_confidence": bool(confidence), "show_probability": is_labeler(translator.bundle)}
+            write_line(format_translation(number, translation, nbest, as_json, **shown))
+            if is_interactive and not (confidence or as_json) and translation.confidence:
+                typer.echo(f"heedful: {describe_confidence(translation.confidence)}", err=True)
+        reporter.finish()
 
 
 def fill_translation_memory(
-    translator: "Translator", tmx_in: str, tmx_out: str, options: "TranslationOptions", reporter: "ProgressReporter"
+    translator: "Translator", tmx_in: str, tmx_out: str, options: "TranslationOptions", reporter: ProgressReporter
 ) -> None:
     """Translate the units of a .tmx that have no target, and print the counts."""
     from heedful.corpus.tmx import fill_memory
@@ -301,145 +320,3 @@ def translate_in_bulk(
         f"{done.new_lines / max(seconds, 1e-9):,.0f} sentences per second in {seconds:,.1f} s. Next: {following}",
         err=True,
     )
-
-
-def open_input(file: str, as_text: bool) -> BinaryIO:
-    if file == "-":
-        return sys.stdin.buffer
-    path = Path(file)
-    from heedful.corpus.text_files import reject_binary, reject_structured, reject_zero_bytes, suggest_path
-    from heedful.corpus.tmx import ARCHIVE_SUFFIXES
-
-    if path.is_dir():
-        raise ConfigError(f"{file} is a directory: pass a file in it")
-    if not path.is_file():
-        pipe = f"; to translate a text, pipe it in: echo {shlex.quote(file)} | heedful translate MODEL"
-        raise ConfigError(f"there is no file {file}{suggest_path(path) or pipe}")
-    if path.suffix in ARCHIVE_SUFFIXES:
-        raise ConfigError(f"{file} is compressed; decompress it with: zcat {file} | heedful translate MODEL")
-    stream = path.open("rb")
-    try:
-        first_bytes = stream.peek(CHECKED_BYTES)
-        if first_bytes[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
-            raise DataError(
-                f"{file} is UTF-16; convert it with: iconv -f UTF-16 -t UTF-8 {file} | heedful translate MODEL"
-            )
-        reject_binary(first_bytes, path)
-        reject_zero_bytes(first_bytes, path)
-        if not as_text:
-            reject_structured(path)
-    except HeedfulError:
-        stream.close()
-        raise
-    return stream
-
-
-def read_windows(stream: BinaryIO, reporter: "ProgressReporter") -> Iterator[list[str]]:
-    """Windows of the lines available so far: single lines from a keyboard, many from a file."""
-    partial_line: list[bytes] = []  # parts of a line whose end has not arrived
-    number, max_lines = 0, FIRST_WINDOW_LINES
-    while data := stream.read1(READ_BYTES):  # type: ignore[attr-defined]
-        first, *others = data.split(b"\n")
-        partial_line.append(first)
-        if not others:
-            continue
-        lines = [b"".join(partial_line), *others[:-1]]
-        partial_line = others[-1:]
-        while lines:
-            window, lines = lines[:max_lines], lines[max_lines:]
-            yield [decode_input_line(line, number + offset, reporter) for offset, line in enumerate(window, 1)]
-            number += len(window)
-            max_lines = min(2 * max_lines, MAX_WINDOW_LINES)
-    if last_line := b"".join(partial_line):
-        yield [decode_input_line(last_line, number + 1, reporter)]
-
-
-def decode_input_line(line: bytes, number: int, reporter: "ProgressReporter") -> str:
-    """The text without the line end; warn if invalid UTF-8 is replaced."""
-    text, is_valid = decode_line(line)
-    if not is_valid:
-        reporter.warn(f"line {number:,} is not UTF-8; invalid bytes are replaced")
-    return text
-
-
-def format_translation(
-    number: int, translation: "Translation", nbest: int | None, as_json: bool, *, show_confidence: bool = False
-) -> str:
-    """One line of output, or one per n-best translation; with confidence, a blank line stays blank."""
-    if as_json:
-        return json.dumps(translation_to_dict(translation), ensure_ascii=False)
-    if nbest is None:
-        shown = translation.confidence if show_confidence else None
-        return text_with_links(translation) + (f" ||| {shown.label} {shown.probability:.2f}" if shown else "")
-    return "\n".join(
-        f"{number} ||| {text_with_links(candidate)} ||| F0= {candidate.log_probability:.6g} ||| {candidate.score:.6g}"
-        for candidate in (translation, *translation.alternatives)
-    )
-
-
-def describe_confidence(confidence: "Confidence") -> str:
-    """Such as: sure: chrF is above 50 with probability 0.97, and at least 56.6 in 9 of 10 such sentences."""
-    return (
-        f"{confidence.label}: chrF is above 50 with probability {confidence.probability:.2f}, and at least "
-        f"{confidence.lower_bound:.0f} in 9 of 10 such sentences"
-    )
-
-
-def text_with_links(translation: "Translation") -> str:
-    """The text, followed by its word links or attention weights, if any."""
-    from heedful.alignment import format_pharaoh
-
-    if translation.alignment is None:
-        return translation.text
-    if translation.weights is None:
-        return f"{translation.text} ||| {format_pharaoh(translation.alignment)}"
-    rows = " ".join(",".join(f"{weight:.4g}" for weight in row) for row in translation.weights)
-    return f"{translation.text} ||| {rows}"
-
-
-def write_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-class ProgressReporter:
-    """Prints warnings and progress on standard error."""
-
-    def __init__(self) -> None:
-        self.warnings, self.lines = 0, 0
-        self.start = self.last_report = time.monotonic()
-
-    def warn(self, text: str) -> None:
-        """Print the first MAX_SHOWN_WARNINGS warnings, and count the others."""
-        self.warnings += 1
-        if self.warnings <= MAX_SHOWN_WARNINGS:
-            typer.echo(f"heedful: warning: {escape_invisible(text)}", err=True)
-
-    def count_line(self, number: int, translation: "Translation") -> None:
-        self.lines += 1
-        for flag in translation.flags:
-            self.warn(f"line {number + 1:,}: {flag.side} {flag.name}: {flag.detail}")
-
-    def report_between(self, windows: Iterable[list[str]]) -> Iterator[list[str]]:
-        """Yield the windows, and print progress between them every PROGRESS_SECONDS."""
-        for window in windows:
-            yield window
-            if self.is_report_due():
-                speed = self.lines / (self.last_report - self.start)
-                typer.echo(f"heedful: {self.lines:,} lines, {speed:,.0f} per second", err=True)
-
-    def report_segments(self, done: int, total: int) -> None:
-        """Print how many segments of the next lines are translated: a line of a megabyte has thousands."""
-        if done < total and self.is_report_due():
-            typer.echo(f"heedful: {self.lines:,} lines; of the next lines, {done:,} of {total:,} segments", err=True)
-
-    def is_report_due(self) -> bool:
-        """Whether PROGRESS_SECONDS have passed since the last report; if so, the caller prints the next."""
-        now = time.monotonic()
-        is_due = now - self.last_report >= PROGRESS_SECONDS
-        self.last_report = now if is_due else self.last_report
-        return is_due
-
-    def finish(self) -> None:
-        if (more := self.warnings - MAX_SHOWN_WARNINGS) > 0:
-            typer.echo(f"heedful: {more:,} more warnings; --json shows the flags of each line", err=True)

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from heedful.config.renamed import RENAMED_KEYS
-from heedful.config.settings import CorpusSettings, Section, Settings
+from heedful.config.settings import CorpusSettings, EmbeddingFiles, Section, Settings
 from heedful.errors import ConfigError, did_you_mean, renamed_message
 
 SPLITS = ("train", "validation", "test")
@@ -107,6 +107,9 @@ def with_absolute_paths(settings: Settings, root: Path) -> Settings:
     }
     if settings.init_from:
         update["init_from"] = absolute(settings.init_from)
+    if settings.model and settings.model.embeddings:
+        embeddings = {side: absolute(file) for side, file in settings.model.embeddings if file is not None}
+        update["model"] = settings.model.model_copy(update={"embeddings": EmbeddingFiles(**embeddings)})
     if tokenizer.files:
         update["tokenizer"] = tokenizer.model_copy(update={"files": tuple(absolute(file) for file in tokenizer.files)})
     return settings.model_copy(update=update)
@@ -163,7 +166,16 @@ def parse_value(text: str) -> Any:
 # ---------------------------------------------------------------------------------------------------------- errors
 
 # Parts that pydantic adds to the location of a key with several types.
-_UNION_TAGS = ("transformer", "recurrent", "bottleneck", "constrained-float", "constrained-int", "literal[False]")
+_UNION_TAGS = (
+    "transformer",
+    "recurrent",
+    "bottleneck",
+    "patches",
+    "ctc",
+    "constrained-float",
+    "constrained-int",
+    "literal[False]",
+)
 
 
 def _explain_all(failure: ValidationError) -> list[str]:

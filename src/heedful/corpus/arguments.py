@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
     from heedful.config import Settings
+    from heedful.corpus.labels import LabeledText
 
 # en-de, en-pt-BR, en-US-pt_BR: a subtag after the first dash begins with a capital letter.
 PAIR = re.compile(r"([^\W\d_]+(?:[-_][A-Z][^\W_]*)*)-(\S+)")
 FILES_HELP = "two text files, or one .tsv, .csv, .xlsx, .jsonl, .tmx or .parquet"
+INPUT_KINDS = ("text", "image", "audio", "graph", "none")
+INPUT_HELP = (
+    "Kind of sources: text; image, for a table of pictures and captions; audio, for a table of recordings and "
+    "transcripts; graph, for a table of graphs and labels; none, for a language model."
+)
 COLUMNS_HELP = "Columns of source and target in a table, by number or name: 2,3 or English,German (default: detected)."
 
 
@@ -27,13 +33,14 @@ def settings_from_arguments(
     out: str | None = None,
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
 ) -> "Settings":
-    """Settings from one .toml, or from files and a language pair such as "en-de"."""
+    """Settings from one .toml, or from files and a language pair such as "en-de"; `input` is a kind of sources."""
     from heedful.config import assign, load, parse_settings
 
     if is_settings_file(files):
-        if pair or validation or test:
-            raise ConfigError("the .toml sets the languages and files: remove --pair, --validation and --test")
+        if pair or validation or test or input:
+            raise ConfigError("the .toml sets the languages and files: remove --pair, --validation, --test and --input")
         settings = load(files[0], [*([f"recipe={recipe}"] if recipe else []), *sets])
         return select_columns(settings, columns, sheet)
     if len(files) > 2:
@@ -42,11 +49,37 @@ def settings_from_arguments(
             "several corpora in a heedful.toml. To pass two files to an option, repeat it: --validation "
             "val.en --validation val.de"
         )
-    source, target = find_languages(files, pair, split_columns(columns), sheet)
+    recipe_input = find_input_of_recipe(recipe)
+    kind = input or recipe_input or "text"
+    if recipe_input not in (None, kind):
+        raise ConfigError(f"the recipe {recipe} is for --input {recipe_input}, not for --input {kind}")
+    if kind not in INPUT_KINDS:
+        raise ConfigError(f"--input {kind} is not known" + did_you_mean(kind, INPUT_KINDS))
+    output = find_output_of_sets(sets) or recipe_section(recipe, "output").get("kind")
+    labeled = None
+    may_be_labels = output in (None, "labels") and (recipe is None or output == "labels")
+    if kind in ("text", "graph") and not pair and may_be_labels:
+        labeled = find_labeled_text(files, split_columns(columns), sheet)
+    if labeled:
+        source = kind if kind != "text" else guess_source_language(labeled.texts)
+        target = "labels"
+        columns = columns or labeled.columns or None
+    elif kind == "text":
+        source, target = find_languages(files, pair, split_columns(columns), sheet)
+    else:
+        source, target = kind, find_target_language(files, pair, kind)
     data = {"train": [{"files": list(files)}]} | {
         split: [{"files": list(paths)}] for split, paths in (("validation", validation), ("test", test)) if paths
     }
     tree: dict[str, Any] = {"source": source, "target": target, "data": data}
+    if kind != "text" and recipe_input is None:
+        tree["input"] = {"kind": kind}
+    if kind == "graph":
+        from heedful.corpus.media import measure_graphs
+
+        tree["input"] = {"kind": kind, **measure_graphs(files, split_columns(columns), sheet)}
+    if labeled and output is None:
+        tree["output"] = {"kind": "labels"}
     if recipe:
         tree["recipe"] = recipe
     if out:
@@ -55,6 +88,70 @@ def settings_from_arguments(
         assign(tree, setting)
     settings = parse_settings(tree, where="the command line", root=Path.cwd() if out else None)
     return select_columns(settings, columns, sheet)
+
+
+def find_input_of_recipe(recipe: str | None) -> str | None:
+    """The kind of sources that a recipe is for; None if it does not say."""
+    kind = recipe_section(recipe, "input").get("kind")
+    return None if kind is None else str(kind)
+
+
+def recipe_section(recipe: str | None, name: str) -> dict[str, Any]:
+    """A section of a recipe; empty if there is none."""
+    if recipe is None:
+        return {}
+    from heedful.config import read_recipe
+
+    section: dict[str, Any] = read_recipe(recipe).get(name, {})
+    return section
+
+
+def find_output_of_sets(sets: Sequence[str]) -> str | None:
+    """The value of `--set output.kind=...`, if it is among the settings."""
+    return next((text.partition("=")[2] for text in reversed(sets) if text.startswith("output.kind=")), None)
+
+
+def find_labeled_text(files: Sequence[str], columns: Sequence[str], sheet: str | None) -> "LabeledText | None":
+    """The labels of a corpus, if its targets are a small closed set and all its files can be read."""
+    from heedful.corpus.labels import find_labels
+    from heedful.corpus.readers import pair_format
+
+    paths = [Path(file) for file in files]
+    is_readable = all(path.is_file() for path in paths) and (len(paths) == 2 or pair_format(paths[0]))
+    if not is_readable or (len(paths) == 1 and pair_format(paths[0]) == ".tmx"):
+        return None
+    try:
+        return find_labels(files, columns, sheet)
+    except DataError:  # reported when the corpus is read
+        return None
+
+
+def guess_source_language(texts: Sequence[str]) -> str:
+    from heedful.corpus.languages import guess_language
+
+    return guess_language(list(texts)) or "und"
+
+
+def find_target_language(files: Sequence[str], pair: str | None, kind: str) -> str:
+    """The language of the text if the sources are not text: from --pair, the suffix of the file or the text itself."""
+    from heedful.corpus.languages import guess_language
+    from heedful.corpus.readers import language_suffix, pair_format, read_pairs
+
+    if pair:
+        language = pair.removeprefix(f"{kind}-")
+        if PAIR.fullmatch(language):
+            raise ConfigError(f"--pair {pair}: with --input {kind}, only the target is a language: --pair {kind}-en")
+        return language
+    path = Path(files[0])
+    if (
+        path.is_file()
+        and not pair_format(path)
+        and 1 < len(language_suffix(path)) <= 3
+        and language_suffix(path) != "txt"
+    ):
+        return language_suffix(path)
+    first_block = next(read_pairs(files, kind, "und"), None)
+    return (guess_language(first_block.target) if first_block else None) or "und"
 
 
 def split_columns(columns: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -113,7 +210,10 @@ def find_languages(
     paths = [Path(file) for file in files]
     for path in paths:
         if path.is_dir():
-            raise ConfigError(f"{path} is a directory: pass the files in it, for example: train.en train.de")
+            raise ConfigError(
+                f"{path} is a directory: pass the files in it, for example: train.en train.de; if it contains pictures "
+                "and captions, add --input image; if recordings and transcripts, --input audio"
+            )
     suffixes = [strip_compression_suffix(path).suffix.removeprefix(".") for path in paths]
     if len(paths) == 2 and suffixes[0] != suffixes[1] and all(1 < len(suffix) <= 8 for suffix in suffixes):
         return suffixes[0], suffixes[1]
@@ -122,7 +222,7 @@ def find_languages(
     if len(paths) == 1 and not pair_format(paths[0]) and paths[0].is_file():
         raise ConfigError(
             f"{paths[0]} is one text file: pass one file per language, for example: train.en train.de; or a "
-            f"{PAIR_FORMATS} with both"
+            f"{PAIR_FORMATS} with both. For a language model, add --input none"
         )
     if len(paths) == 2 and suffixes[0] == suffixes[1] and suffixes[0] not in ("", "txt"):
         raise ConfigError(f"both files end in .{suffixes[0]}: add the language pair, for example: --pair en-de")
@@ -156,6 +256,7 @@ def detect_languages(path: Path, columns: Sequence[str], sheet: str | None) -> t
         )
         raise ConfigError(
             f"{path}: the languages are not certain ({guesses}): add the language pair, source first, for example: "
-            "--pair en-de. If it is not natural language, use any two names: --pair source-target"
+            "--pair en-de. If it is not natural language, use any two names: --pair source-target. If a column "
+            "contains the paths of pictures, add --input image; of recordings, --input audio; of graphs, --input graph"
         )
     raise ConfigError(f"{path.name} does not show its languages: add the language pair, for example: --pair en-de")

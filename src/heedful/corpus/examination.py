@@ -13,10 +13,17 @@ import numpy as np
 import polars
 from polars import col
 
-from heedful.config import CorpusSettings, Settings
+from heedful.config import (
+    AudioInputSettings,
+    CorpusSettings,
+    GraphInputSettings,
+    ImageInputSettings,
+    Settings,
+)
 from heedful.corpus.completeness import differing_numbers, find_truncated
 from heedful.corpus.languages import identify_language, sort_lines_by_language
-from heedful.corpus.parallel import Evidence, Integers, Shift, find_shifts, find_split
+from heedful.corpus.media import MediaSettings, examine_media, label_slots, note_speeds
+from heedful.corpus.parallel import Evidence, Integers, Shift, WordIndex, find_shifts, find_split, index_words
 from heedful.corpus.readers import Block, Reject, UnequalCounts, read_corpus
 from heedful.corpus.rules import RULES, Bools, Profile, apply_rules, letters_only, make_profile
 from heedful.corpus.text_files import iterate_lines
@@ -113,6 +120,18 @@ def make_duplicate_keys(table: polars.DataFrame) -> polars.DataFrame:
     )
 
 
+def make_media_keys(table: polars.DataFrame, folder: Path, digests: Sequence[int]) -> polars.DataFrame:
+    """64-bit hashes: of the source (0: none), its path, the text without case and punctuation, and the pair."""
+    paths = polars.Series("path", [str(folder / source) for source in table["source"]], dtype=polars.String)
+    return table.select(
+        polars.Series("source", digests, dtype=polars.UInt64),
+        paths.hash(seed=1),
+        letters_only(col("target")).hash(seed=2),
+        polars.struct(paths, letters_only(col("target"))).hash(seed=3).alias("pair"),
+        "line",
+    )
+
+
 def examine(
     exam: CorpusExamination, corpus: CorpusSettings, settings: Settings, progress: Callable[[int], None]
 ) -> CorpusExamination:
@@ -123,12 +142,24 @@ def examine(
     try:
         for number, table in enumerate(split_pieces(blocks, exam.rejects)):
             exam.pairs += table.height
+            has_text_source, has_labels = settings.input.kind == "text", settings.output.kind == "labels"
+            side = "source" if has_labels else "target"  # the only one with text, if not both have
+            both_are_text = has_text_source and not has_labels
+            texts = table if both_are_text else table.with_columns(source=side, target=side)
             if profile is None:
                 clean = settings.clean
-                profile = make_profile(table, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
+                profile = make_profile(texts, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
                 exam.head = table.head(HEAD_PAIRS)
-            examine_piece(exam, table, profile, languages, number)
-            progress(table.height)
+            if both_are_text:
+                examine_piece(exam, table, profile, languages, number)
+            elif has_text_source or not has_labels:
+                examine_side(exam, texts, profile, side, settings.source if has_labels else settings.target)
+            match settings.input:
+                case ImageInputSettings() | AudioInputSettings() | GraphInputSettings() as media:
+                    note_media(exam, table, media, progress, per_slot=settings.output.per_slot)
+                case _:
+                    exam.keys.append(make_duplicate_keys(texts))
+                    progress(table.height)
     except UnequalCounts as error:
         note_unequal_counts(exam, error)
     if not exam.pairs and not exam.rejects and not exam.lines:
@@ -150,10 +181,8 @@ def examine_piece(
             exam.note_rows(fault, "source", left, table)
             exam.note_rows(fault, "target", right, table)
     exam.note_rows("numbers", "pair", differing_numbers(table), table)
-    exam.keys.append(make_duplicate_keys(table))
     for side in ("source", "target"):
-        lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
-        exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
+        count_lower_case(exam, table, side)
     if not has_enough_lines(table["source"], table["target"]):
         return
     exam.is_large_enough = True
@@ -172,12 +201,63 @@ def examine_piece(
     for side, words, code, in_other in zip(
         ("source", "target"), evidence.words, languages, (as_target | swapped, as_source | swapped), strict=True
     ):
-        wrong, strange = identify_language(words, code)
-        if wrong:
-            detail = f"looks like {wrong}, not {base_language(code)}"
-            exam.note_rows("language", side, np.ones(table.height, bool), table, detail)
-        else:
-            exam.note_rows("wrong_language", side, strange & ~in_other, table)
+        note_language(exam, table, side, words, code, in_other)
+
+
+def examine_side(exam: CorpusExamination, table: polars.DataFrame, profile: Profile, side: str, language: str) -> None:
+    """A corpus of which only one side is text, here twice: rules that compare both sides do not apply."""
+    rules = [name for name, rule in RULES.items() if rule.pair is None]
+    for fault, (_, flags) in apply_rules(table, profile, rules).items():
+        exam.note_rows(fault, side, flags, table)
+    count_lower_case(exam, table, side)
+    if has_enough_lines(table[side], table[side]):
+        exam.is_large_enough = True
+        words = index_words(table[side])
+        note_language(exam, table, side, words, language, np.zeros(table.height, bool))
+
+
+def count_lower_case(exam: CorpusExamination, table: polars.DataFrame, side: str) -> None:
+    lower = (~col(side).str.contains(r"\p{Lu}")) & col(side).str.contains(r"\p{Ll}")
+    exam.lower_case_lines[side] += int(table.select(lower.sum()).item())
+
+
+def note_language(
+    exam: CorpusExamination, table: polars.DataFrame, side: str, words: WordIndex, code: str, in_other: Bools
+) -> None:
+    """Note a side in a wrong language, or its lines in a third one, except those of `in_other`."""
+    wrong, strange = identify_language(words, code)
+    if wrong:
+        detail = f"looks like {wrong}, not {base_language(code)}"
+        exam.note_rows("language", side, np.ones(table.height, bool), table, detail)
+    else:
+        exam.note_rows("wrong_language", side, strange & ~in_other, table)
+
+
+def note_media(
+    exam: CorpusExamination,
+    table: polars.DataFrame,
+    settings: MediaSettings,
+    progress: Callable[[int], None],
+    *,
+    per_slot: bool,
+) -> None:
+    """Read the files of a piece, note their faults, and keep their digests.
+
+    With `per_slot`, a source may be in several splits if each of its slots is labeled in only one of them.
+    """
+    folder = exam.files[0].parent
+    examined = examine_media(table["source"].to_list(), folder, settings, progress)
+    examined = note_speeds(examined, table["target"].to_list())
+    for kind in dict.fromkeys(kind for each in examined for kind in each.faults):
+        flags = np.array([kind in each.faults for each in examined])
+        exam.note_rows(kind, "source", flags, table, examined[int(flags.argmax())].faults[kind])
+    digests = [each.digest for each in examined]
+    if per_slot:
+        rows, digests = label_slots(digests, table["target"].to_list())
+        keys = make_media_keys(table[rows], folder, digests)
+        exam.keys.append(keys.with_columns(pair=polars.struct("source", "pair").hash(seed=3)))
+    else:
+        exam.keys.append(make_media_keys(table, folder, digests))
 
 
 def has_enough_lines(source: polars.Series, target: polars.Series) -> bool:
@@ -257,6 +337,28 @@ def note_overlap(exams: Sequence[CorpusExamination]) -> None:
             for fault, flags in (("overlap", in_pair), ("overlap_side", (in_source | in_target) & ~in_pair)):
                 if flags.any():
                     exam.note(fault, "pair", keys["line"].to_numpy()[flags.to_numpy()], "")
+
+
+def note_repeated_media(exams: Sequence[CorpusExamination], noun: str) -> None:
+    """Note training pictures, recordings or graphs that are also under another path, or in validation or test."""
+    keys = [piece.with_columns(exam=polars.lit(number)) for number, exam in enumerate(exams) for piece in exam.keys]
+    if not keys:
+        return
+    table = polars.concat(keys).filter(col("source") != 0)
+    training = [number for number, exam in enumerate(exams) if exam.split == "train"]
+    held_out = table.filter(~col("exam").is_in(training)).unique("source", keep="first", maintain_order=True)
+    in_training = table.filter(col("exam").is_in(training))
+    first = in_training.unique("source", keep="first", maintain_order=True)
+    copies = in_training.join(first, on="source", suffix="_other", maintain_order="left").filter(
+        col("path") != col("path_other")
+    )
+    leaks = in_training.join(held_out, on="source", suffix="_other", maintain_order="left")
+    for fault, repeated in ((f"duplicate_{noun}", copies), (f"{noun}_overlap", leaks)):
+        for (number,), rows in repeated.group_by("exam", maintain_order=True):
+            row = rows.row(0, named=True)
+            file = Path(exams[row["exam_other"]].file("source")).name
+            detail = f"line {row['line']:,} has the {noun} of line {row['line_other']:,} of {file}"
+            exams[int(str(number))].note(fault, "source", rows["line"].to_numpy(), "", detail)
 
 
 def note_lower_case(exams: Sequence[CorpusExamination]) -> None:

@@ -101,7 +101,135 @@ CORPUS_RULES: dict[str, Rule] = {
         "set a larger tokenizer.vocab_size, tokenizer.byte_fallback = true, or tokenizer.character_coverage = 1.0",
     ),
 }
-ALL_RULES = RULES | CORPUS_RULES
+PICTURE_RULES: dict[str, Rule] = {
+    "missing_picture": Rule(
+        "pictures that do not exist",
+        "wrong paths: they are relative to the directory of the file with the captions",
+        "correct the paths; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "unreadable_picture": Rule(
+        "pictures that cannot be read",
+        "incomplete downloads, web pages saved as pictures, other formats than PNG, JPEG, GIF, WebP and BMP",
+        "replace them; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "one_color": Rule(
+        "pictures of one color",
+        "placeholders, or transparent pictures whose content is white",
+        "replace them, or remove their lines",
+        error_share=0.1,
+    ),
+    "small_picture": Rule(
+        "pictures that are much smaller than the input",
+        "thumbnails or placeholders",
+        "use larger versions, or set a smaller input.height and input.width",
+    ),
+    "narrow_picture": Rule(
+        "pictures that are mostly padding, because they are very wide or very high",
+        "banners, strips or lines of text in an input of another shape",
+        "set input.height and input.width in the shape of the pictures, or cut the pictures into parts",
+    ),
+    "duplicate_picture": Rule(
+        "pictures that are also stored under another name",
+        "collections that overlap; copies in another format",
+        "remove the copies; captions of one picture should name the same file",
+    ),
+    "picture_overlap": Rule(
+        "training pictures that are also in validation or test",
+        "the test set was drawn from the same collection; scores would be too high",
+        "remove these lines from training, or move all lines of a picture to the same split",
+        error_share=0.0,
+    ),
+}
+SOUND_RULES: dict[str, Rule] = {
+    "missing_recording": Rule(
+        "recordings that do not exist",
+        "wrong paths: they are relative to the directory of the file with the transcripts",
+        "correct the paths; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "unreadable_recording": Rule(
+        "recordings that cannot be read",
+        "incomplete downloads, other formats than WAV, FLAC, OGG and MP3, more than input.max_seconds",
+        "replace or cut them; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "silent": Rule(
+        "recordings of silence",
+        "a microphone that was off, or a wrong channel",
+        "replace them, or remove their lines",
+        error_share=0.1,
+    ),
+    "clipped": Rule(
+        "recordings that are clipped",
+        "they were recorded too loudly: the tops of their waves are cut off",
+        "record them again, or keep them if the model will hear such recordings",
+    ),
+    "low_rate": Rule(
+        "recordings with fewer samples per second than the input",
+        "telephone recordings; their high tones are missing",
+        "set a lower input.rate, or use the original recordings",
+    ),
+    "speed": Rule(
+        "transcripts that are much too long or too short for their recording",
+        "recordings that were cut, or transcripts of other recordings",
+        "listen to some of them; correct or remove their lines",
+    ),
+    "duplicate_recording": Rule(
+        "recordings that are also stored under another name",
+        "collections that overlap; copies in another format",
+        "remove the copies",
+    ),
+    "recording_overlap": Rule(
+        "training recordings that are also in validation or test",
+        "the test set was drawn from the same collection; scores would be too high",
+        "remove these lines from training, or move all lines of a recording to the same split",
+        error_share=0.0,
+    ),
+}
+GRAPH_RULES: dict[str, Rule] = {
+    "missing_graph": Rule(
+        "graphs that do not exist",
+        "wrong paths: they are relative to the directory of the file with the labels",
+        "correct the paths; heedful prepare drops such pairs from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "unreadable_graph": Rule(
+        "graphs that cannot be read",
+        "no nodes, edges between nodes that do not exist, other numbers of features, more nodes or neighbors than the "
+        "limits",
+        "repair them, or set input.features, input.max_nodes and input.max_neighbors; heedful prepare drops such pairs "
+        "from training, but not from validation and test",
+        error_share=0.05,
+    ),
+    "no_edges": Rule(
+        "graphs without edges between different nodes",
+        "edges that were lost; such nodes attend only to themselves",
+        "add the edges, or use a model that needs none",
+    ),
+    "repeated_edges": Rule(
+        "graphs that list an edge several times",
+        "graphs that were merged, or edges with several types",
+        "each edge counts once; write how often it occurs into the features if it matters",
+        level="note",
+    ),
+    "duplicate_graph": Rule(
+        "graphs that are also stored under another name",
+        "collections that overlap",
+        "remove the copies; labels of one graph should name the same file",
+    ),
+    "graph_overlap": Rule(
+        "training graphs that are also in validation or test",
+        "the test set was drawn from the same collection; scores would be too high. With a label per node, the same "
+        "node is labeled twice",
+        "remove these lines from training, or move all lines of a graph to the same split; with a label per node, "
+        "write ? for the nodes of other splits",
+        error_share=0.0,
+    ),
+}
+MEDIA_RULES = {"image": PICTURE_RULES, "audio": SOUND_RULES, "graph": GRAPH_RULES}  # by the kind of the input
+ALL_RULES = RULES | CORPUS_RULES | PICTURE_RULES | SOUND_RULES | GRAPH_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,18 @@ from heedful.corpus.text_files import (
 )
 from heedful.corpus.tmx import TmxLanguages, iterate_units
 from heedful.errors import DataError, require
+from heedful.inputs.kinds import NOUNS
 from heedful.text.normalize import escape_invisible
 
 if TYPE_CHECKING:
     from heedful.config import CorpusSettings, Settings
 
+NO_SOURCE = "none"  # instead of a source language; for sources in files, a key of NOUNS
+TABLE_NAMES = tuple(
+    f"{stem}.{suffix}"
+    for stem in ("captions", "transcripts", "labels", "metadata")
+    for suffix in ("tsv", "csv", "jsonl")
+)
 MAX_BLOCK_ROWS = 1 << 12
 BLOCK_BYTES = 1 << 22  # approximately; a block of long pairs has fewer rows
 TOLERATED_REJECTS = 3  # in any file, however small
@@ -79,9 +86,12 @@ def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tupl
     """The files of a corpus: (source, target), or one file that contains both.
 
     "data/train" means data/train.SOURCE and data/train.TARGET, optionally with .gz or .zst. Two files are swapped if
-    their suffixes are the target language and the source language.
+    their suffixes are the target language and the source language. A corpus of a language model is one text file, and
+    one of pictures, recordings or graphs is a file with their paths, or a directory that contains it.
     """
     paths = [Path(file) for file in files]
+    if source == NO_SOURCE or source in NOUNS:
+        return (find_single_file(paths, source),)
     if len(paths) == 1 and not pair_format(paths[0]):
         paths = [find_side_file(paths[0], language) for language in (source, target)]
     if len(paths) > 2:
@@ -96,6 +106,36 @@ def resolve_files(files: Sequence[str | Path], source: str, target: str) -> tupl
     if len(paths) == 2 and [language_suffix(path) for path in paths] == [target.lower(), source.lower()]:
         paths.reverse()
     return tuple(paths)
+
+
+def find_single_file(paths: Sequence[Path], source: str) -> Path:
+    """The file of a corpus whose sources are not text."""
+    nouns = NOUNS.get(source)
+    content = "sentences" if nouns is None else f"the paths of {nouns.sources} and their {nouns.texts}"
+    if len(paths) != 1:
+        raise DataError(f"got {len(paths)} files, but a corpus is one file with {content}")
+    path = paths[0]
+    if path.is_dir() and nouns is not None:
+        names = [name for name in TABLE_NAMES if (path / name).is_file()]
+        if not names:
+            raise DataError(
+                f"{path} has no file with {nouns.texts}: add a {nouns.texts}.tsv with the path of a {nouns.source}, "
+                f"a tab and its {nouns.text} in each line"
+            )
+        path = path / names[0]
+    if not path.is_file():
+        raise DataError(f"there is no file {path}{suggest_path(path)}")
+    if nouns is not None and pair_format(path) in (None, ".tmx"):
+        raise DataError(
+            f"{path} is not a table: pass a .tsv, .csv, .xlsx, .jsonl or .parquet with the paths of "
+            f"{nouns.sources} and their {nouns.texts}"
+        )
+    if source == NO_SOURCE and pair_format(path):
+        raise DataError(
+            f"{path}: a language model is trained on a text file with one sentence per line; write the "
+            "column with the text to such a file"
+        )
+    return path
 
 
 def find_side_file(stem: Path, language: str) -> Path:
@@ -175,6 +215,14 @@ def read_two_files(source: Path, target: Path, max_line_bytes: int) -> Iterator[
         done += len(left)
 
 
+def read_one_file(path: Path, max_line_bytes: int) -> Iterator[RawPairs]:
+    """Pair nothing with every line of a file."""
+    done = 0
+    for (lines,) in batch_lines(iterate_lines(path, max_line_bytes)):
+        yield RawPairs([""] * len(lines), lines, range(done + 1, done + len(lines) + 1))
+        done += len(lines)
+
+
 def _read_records(path: Path, max_bytes: int, parse: Callable[[bytes], tuple[Any, Any]]) -> Iterator[RawPairs]:
     """One record per line; `parse` returns its two sides or raises a ValueError with the reason."""
     done = 0
@@ -228,7 +276,15 @@ def batch_records(records: Iterator[Record], table: Table, layout: Layout) -> It
 
 
 # Common names of the two sides in JSON and Parquet.
-SIDE_NAMES = (("source", "target"), ("src", "tgt"), ("q", "translatedText"))
+SIDE_NAMES = (
+    ("source", "target"),
+    ("src", "tgt"),
+    ("q", "translatedText"),
+    ("image", "caption"),
+    ("audio", "transcript"),
+    ("graph", "label"),
+    ("file_name", "text"),
+)
 
 
 def side_names(source: str, target: str, selection: Selection) -> tuple[tuple[str, ...], ...]:
@@ -435,13 +491,13 @@ def read_pairs(
     paths = resolve_files(files, source, target)
     if len(paths) == 2 and (columns or sheet):
         raise DataError(f"{paths[0]} and {paths[1]} are text files without columns: remove `columns` and `sheet`")
-    raw_blocks = (
-        read_two_files(paths[0], paths[1], max_line_bytes)
-        if len(paths) == 2
-        else READERS[pair_format(paths[0]) or ""](
-            paths[0], source, target, max_line_bytes, Selection(tuple(columns), sheet)
-        )
-    )
+    if source == NO_SOURCE:
+        raw_blocks = read_one_file(paths[0], max_line_bytes)
+    elif len(paths) == 2:
+        raw_blocks = read_two_files(paths[0], paths[1], max_line_bytes)
+    else:
+        selection = Selection(tuple(columns), sheet)
+        raw_blocks = READERS[pair_format(paths[0]) or ""](paths[0], source, target, max_line_bytes, selection)
     num_read, num_rejected, first = 0, 0, None
     for raw in raw_blocks:
         block = decode_pairs(raw, paths, max_line_bytes)

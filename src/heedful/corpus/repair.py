@@ -20,6 +20,7 @@ from heedful.corpus.examination import (
     CorpusExamination,
     examine_piece,
     has_enough_lines,
+    make_duplicate_keys,
     note_duplicates,
     note_overlap,
     split_pieces,
@@ -29,6 +30,7 @@ from heedful.corpus.parallel import Integers, Shift, index_words
 from heedful.corpus.readers import pair_format, read_corpus
 from heedful.corpus.rules import make_profile
 from heedful.corpus.text_files import iterate_lines, strip_compression_suffix
+from heedful.errors import ConfigError
 from heedful.text.normalize import normalize_all
 
 REPAIRED_FAULTS = {"unequal", "rejected", "shift", "swapped", "control", "invisible"}
@@ -43,8 +45,14 @@ ALWAYS_DROPPED = {
 UNREPAIRABLE_FAULTS = {"no_pairs", "not_parallel", "language"}  # these need other files
 
 
+def can_repair(settings: Settings) -> bool:
+    return settings.input.kind == "text"
+
+
 def repair(settings: Settings, exams: Sequence[CorpusExamination]) -> dict[str, tuple[int, int, tuple[Path, ...]]]:
     """Write the copies: name -> (pairs before, pairs after, files)."""
+    if not can_repair(settings):
+        raise ConfigError("--fix is for pairs of texts; heedful prepare normalizes other corpora, and drops bad lines")
     corpora = {name: corpus for name, _, corpus in name_corpora(settings)}
     repaired = [
         examine_repaired(exam, corpora[exam.name], settings) if is_repairable(exam, settings) else exam
@@ -80,6 +88,7 @@ def examine_repaired(exam: CorpusExamination, corpus: CorpusSettings, settings: 
         profile = profile or make_profile(table, max_words=clean.max_words, max_length_ratio=clean.max_length_ratio)
         after.pairs += table.height
         examine_piece(after, table, profile, (settings.source, settings.target), number)
+        after.keys.append(make_duplicate_keys(table))
     return after
 
 

@@ -131,15 +131,15 @@ def load_piece_blocks(folder: Path, number: int) -> Iterator[tuple[list[str], li
 # -------------------------------------------------------------------------------------------------------- held out
 
 
-def collect_held_out(shard: Shard, folder: Path) -> Mapping[str, int]:
-    """Write the sources, targets and pairs of validation and test, reduced to their letters."""
-    from heedful.corpus.filters import keep_letters  # needs Polars
-
+def collect_held_out(shard: Shard, folder: Path, *, has_text_source: bool = True) -> Mapping[str, int]:
+    """Write the sources, targets and pairs of validation and test, as `comparable_pairs` makes them."""
     held_out: dict[str, set[str]] = {"source": set(), "target": set(), "pair": set()}
     for path in shard.inputs:
         for number in range(count_pieces(path)):
             source, target, _ = load_piece(path, number)
-            left, right = keep_letters(normalize_all(source)[0]), keep_letters(normalize_all(target)[0])
+            left, right = comparable_pairs(
+                normalize_all(source)[0] if has_text_source else source, normalize_all(target)[0], has_text_source
+            )
             held_out["source"].update(left)
             held_out["target"].update(right)
             held_out["pair"].update(join_pairs(left, right))
@@ -148,19 +148,28 @@ def collect_held_out(shard: Shard, folder: Path) -> Mapping[str, int]:
     return {name: len(texts) for name, texts in held_out.items()}
 
 
+def comparable_pairs(
+    source: Sequence[str], target: Sequence[str], has_text_source: bool
+) -> tuple[Sequence[str], list[str]]:
+    """Texts reduced to their letters; the names of files stay as they are."""
+    from heedful.corpus.filters import keep_letters  # needs Polars
+
+    return keep_letters(source) if has_text_source else source, keep_letters(target)
+
+
 def join_pairs(source: Sequence[str], target: Sequence[str]) -> list[str]:
     """Each pair as one string."""
     return [f"{left}\t{right}" for left, right in zip(source, target, strict=True)]
 
 
-def normalize_held_out_text(shard: Shard, folder: Path) -> Mapping[str, int]:
+def normalize_held_out_text(shard: Shard, folder: Path, *, has_text_source: bool = True) -> Mapping[str, int]:
     """Write every line of validation or test, in order and normalized."""
     source: list[str] = []
     target: list[str] = []
     lines = []
     for number in range(count_pieces(shard.inputs[0])):
         left, right, piece_lines = load_piece(shard.inputs[0], number)
-        source += normalize_all(left)[0]
+        source += normalize_all(left)[0] if has_text_source else left
         target += normalize_all(right)[0]
         lines.append(piece_lines)
     write_lines(folder / f"{shard.name}.source", source)
@@ -173,9 +182,21 @@ def normalize_held_out_text(shard: Shard, folder: Path) -> Mapping[str, int]:
 
 
 def clean_piece(
-    shard: Shard, folder: Path, *, num_buckets: int, drop: Sequence[str], overlap: str, profiles: Mapping[str, Any]
+    shard: Shard,
+    folder: Path,
+    *,
+    num_buckets: int,
+    drop: Sequence[str],
+    overlap: str,
+    profiles: Mapping[str, Any],
+    has_text_source: bool = True,
+    has_labels: bool = False,
 ) -> Mapping[str, int]:
-    """Normalize a piece, drop pairs that break a rule or are held out, and group the rest by hash bucket."""
+    """Normalize a piece, drop pairs that break a rule or are held out, and group the rest by hash bucket.
+
+    If the sources are not text, they are not normalized, and the rules apply to the targets only; if the targets are
+    labels, the rules apply to the sources only.
+    """
     from heedful.corpus.filters import broken_rules  # needs Polars
 
     corpus, number = shard.name.rsplit("-", 1)
@@ -187,8 +208,11 @@ def clean_piece(
     kept_lines = [np.empty(0, np.int64)]
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
         for source, target, lines in load_piece_blocks(shard.inputs[0], int(number)):
-            (source, left), (target, right) = normalize_all(source), normalize_all(target)
-            reasons = broken_rules(source, target, drop, profiles[corpus]) | find_overlap(source, target, held_out)
+            target, right = normalize_all(target)
+            source, left = normalize_all(source) if has_text_source else (source, {})
+            left_text = source if has_text_source else target
+            reasons = broken_rules(left_text, left_text if has_labels else target, drop, profiles[corpus])
+            reasons |= find_overlap(source, target, held_out, has_text_source)
             for row, reason in sorted(reasons.items()):
                 stream.write(json.dumps({"corpus": corpus, "line": int(lines[row]), "reason": reason}) + "\n")
                 counts[f"dropped.{reason}"] += 1
@@ -206,13 +230,13 @@ def clean_piece(
     return counts | {"kept": len(pairs)}
 
 
-def find_overlap(source: Sequence[str], target: Sequence[str], held_out: Mapping[str, set[str]]) -> dict[int, str]:
+def find_overlap(
+    source: Sequence[str], target: Sequence[str], held_out: Mapping[str, set[str]], has_text_source: bool = True
+) -> dict[int, str]:
     """Row -> "overlap", for rows that are also in validation or test."""
-    from heedful.corpus.filters import keep_letters
-
     if not held_out:
         return {}
-    left, right = keep_letters(source), keep_letters(target)
+    left, right = comparable_pairs(source, target, has_text_source)
     sides = {"source": left, "target": right, "pair": join_pairs(left, right)}
     return {row: "overlap" for name, texts in held_out.items() for row, text in enumerate(sides[name]) if text in texts}
 

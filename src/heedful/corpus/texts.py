@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.corpus.arguments import is_settings_file, settings_from_arguments
 from heedful.corpus.replay import add_replay
+from heedful.corpus.text_files import suggest_path
 from heedful.errors import ConfigError, DataError
 from heedful.files import update_text
 
@@ -28,6 +29,7 @@ def settings_from_texts(
     test: Sequence[Texts] = (),
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
     **options: Any,
 ) -> "Settings":
     """Settings from the arguments of `heedful.check` and `heedful.train`; lists of lines are written to `folder`.
@@ -37,10 +39,10 @@ def settings_from_texts(
     from heedful.config import Settings
 
     if isinstance(source, Settings):
-        if any((target is not None, pair, validation, test, columns, sheet, *options.values())):
+        if any((target is not None, pair, validation, test, columns, sheet, input, *options.values())):
             raise ConfigError("the settings name the files and all options: pass no other arguments")
         return source
-    if target is None and not isinstance(source, str | Path):
+    if target is None and not isinstance(source, str | Path) and input != "none":
         raise ConfigError("the source is a list of lines: pass the list of their translations too")
     for split, corpus in (("validation", validation), ("test", test)):
         if isinstance(corpus, str | Path):
@@ -50,7 +52,7 @@ def settings_from_texts(
     files = {split: write_lists(corpus, split, suffixes, folder) for split, corpus in corpora.items()}
     make_settings = training_settings if options else settings_from_arguments
     splits: dict[str, Any] = {split: files[split] for split in ("validation", "test")}
-    return make_settings(files["train"], pair, **splits, columns=columns, sheet=sheet, **options)
+    return make_settings(files["train"], pair, **splits, columns=columns, sheet=sheet, input=input, **options)
 
 
 def write_lists(corpus: Sequence[Texts], split: str, suffixes: Sequence[str], folder: Path | None) -> list[str]:
@@ -100,15 +102,17 @@ def training_settings(
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
     replay: float | None = None,
+    input: str | None = None,
     sets: Sequence[str] = (),
 ) -> "Settings":
     """The settings of a run, from a heedful.toml or from files, and from options."""
     out = None if out is None else str(out)
     run_paths: list[str] = []
-    if len(files) == 1 and Path(files[0]).is_dir():
+    if len(files) == 1 and Path(files[0]).is_dir() and input is None:
         run_paths = moved_run_settings(Path(files[0]))
         files = [find_settings_file(Path(files[0]))]
     if not out and not is_settings_file(files):
+        require_files(files, input)
         raise ConfigError("no run directory: add one, for example: --out my-model")
     if init_from and recipe:
         raise ConfigError(
@@ -123,11 +127,30 @@ def training_settings(
     start = [f"init_from={Path(init_from).absolute().as_posix()}"] if init_from else []
     sets = [*run_paths, *option_settings(out, time, steps), *start, *sets]
     settings = settings_from_arguments(
-        files, pair, sets, validation=validation, test=test, recipe=recipe, out=out, columns=columns, sheet=sheet
+        files,
+        pair,
+        sets,
+        validation=validation,
+        test=test,
+        recipe=recipe,
+        out=out,
+        columns=columns,
+        sheet=sheet,
+        input=input,
     )
     if steps is not None and settings.train.time is not None:  # the .toml has a time
         settings = settings.model_copy(update={"train": settings.train.model_copy(update={"time": None})})
     return settings if replay is None else add_replay(settings, replay)
+
+
+def require_files(files: Sequence[str], input: str | None) -> None:
+    """DataError for a file that does not exist; one name alone can also be the prefix of two files, like data/train."""
+    from heedful.corpus.readers import pair_format
+
+    for path in map(Path, files):
+        is_prefix = len(files) == 1 and input is None and not pair_format(path)
+        if not is_prefix and not path.exists():
+            raise DataError(f"there is no file {path}{suggest_path(path)}")
 
 
 def moved_run_settings(folder: Path) -> list[str]:
@@ -145,7 +168,8 @@ def find_settings_file(folder: Path) -> str:
     if not path.is_file():
         raise ConfigError(
             f"{folder} is a directory without a heedful.toml: pass the directory of a run, or the files with sentence "
-            "pairs, for example: train.en train.de"
+            "pairs, for example: train.en train.de; for pictures with captions, add --input "
+            "image; for recordings with transcripts, --input audio"
         )
     return str(path)
 

@@ -8,8 +8,11 @@ from heedful.errors import require
 
 require("torch", extra="train", whose="heedful.data.batch")
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402  # after `require`, which says how to install it
 from torch import Tensor  # noqa: E402
+
+from heedful.inputs.kinds import pad_features  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Batch:
     targets  y_1 y_2 .. </s>        step t never sees its own output
     """
 
-    source: tuple[Tensor, ...]  # for text: tokens [B, S] and mask [B, S]
+    source: tuple[Tensor, ...]  # tokens [B, S] or features [B, S, F], and mask [B, S]
     inputs: Tensor  # [B, T]
     targets: Tensor  # [N] expected tokens at the positions that are not padding, row by row
     target_positions: Tensor  # [N] those positions in the flattened [B * T]
@@ -50,11 +53,10 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 
 def collate(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, bos: int, eos: int, pad: int, end_source: bool = True
+    pairs: Sequence[tuple[Any, Sequence[int]]], *, bos: int, eos: int, pad: int, end_source: bool = True
 ) -> Batch:
-    """Pad pairs of token lists into a Batch; `end_source` appends the end token to every source."""
-    ending = [eos] if end_source else []
-    sources, mask = pad_rows([[*source, *ending] for source, _ in pairs], pad)
+    """Pad pairs of a source row and a token list into a Batch; `end_source` appends the end token to every source."""
+    sources, mask = pad_sources([[*source, eos] if end_source else source for source, _ in pairs], pad)
     inputs, _ = pad_rows([[bos, *target] for _, target in pairs], pad)
     outputs, output_mask = pad_rows([[*target, eos] for _, target in pairs], pad)
     positions = output_mask.flatten().nonzero().squeeze(1)
@@ -67,3 +69,11 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     width = int(lengths.max()) if rows else 0
     tokens = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], dtype=torch.long)
     return tokens, torch.arange(width) < lengths.unsqueeze(1)
+
+
+def pad_sources(rows: Sequence[Any], pad: int) -> tuple[Tensor, Tensor]:
+    """Rows of tokens -> tokens [B, S]; rows of features [S, F] -> features [B, S, F], bytes as 0 to 1; and the mask."""
+    if not rows or np.ndim(rows[0]) != 2:
+        return pad_rows(rows, pad)
+    features, mask = pad_features(rows)
+    return torch.from_numpy(features), torch.from_numpy(mask)

@@ -40,17 +40,20 @@ from heedful.corpus.stages import (
     load_piece,
     normalize_held_out_text,
     read_into_pieces,
+    read_lines,
 )
 from heedful.corpus.text_files import strip_compression_suffix
 from heedful.data.plan import BLOCK_ROWS
-from heedful.data.store import ARRAYS, FORMAT_VERSION, MANIFEST, SIDES, PreparedData, open_prepared
+from heedful.data.store import ARRAYS, FORMAT_VERSION, MANIFEST, PreparedData, open_prepared
 from heedful.data.tokenization import make_token_shard, tokenize_shard
 from heedful.data.vocabulary import copy_vocabulary, hash_tokenizer_file, train_vocabulary
 from heedful.errors import ConfigError, DataError, require, suggest_arguments
 from heedful.files import file_sha256, lock_file, replace_file, update_text
+from heedful.inputs.kinds import make_input
 
 MIN_PARALLEL_BYTES = 1 << 27  # of text; below this, one process is as fast as several
 COMPRESSION_RATIO = 4  # approximately, of compressed text
+LOCK_WAIT_SECONDS = 30.0  # verifying a finished corpus is faster, and trainings that start together all do it
 MAX_PROFILE_PAIRS = 20_000  # sampled from a corpus for its profile
 MAX_PROFILE_PIECES = 64
 
@@ -139,7 +142,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     if not mark.exists() and any(folder.iterdir()):
         raise ConfigError(f"data.prepared_dir = {folder} contains other files; choose a new or empty directory")
     with mark.open("a") as stream:
-        lock_file(stream, folder, "heedful prepare")
+        lock_file(stream, folder, "heedful prepare", LOCK_WAIT_SECONDS)
         yield
 
 
@@ -161,6 +164,7 @@ class Preparation:
         progress: ProgressCallback,
     ) -> None:
         self.settings, self.folder, self.launcher, self.progress = settings, folder, launcher, progress
+        self.inputs = make_input(settings.input)
         self.corpora = corpora
         self.training = [corpus for corpus in corpora if corpus.split == "train"]
         self.held_out = [corpus for corpus in corpora if corpus.split != "train"]
@@ -233,13 +237,16 @@ class Preparation:
     def clean(self) -> None:
         """Clean the pieces of the training corpora and distribute their pairs over hash buckets."""
         from heedful.corpus.filters import profile_pairs
+        from heedful.corpus.rules import RULES
 
         clean_settings = self.settings.clean
         held_out = [self.folder / "cut" / corpus.name for corpus in self.held_out]
         held_out_inputs: tuple[Path, ...] = ()
-        if held_out and clean_settings.overlap != "keep":
+        # Files are compared by heedful check: equal names of files mean nothing, and one picture may have two names.
+        if held_out and clean_settings.overlap != "keep" and self.inputs.nouns is None:
             held_out_inputs = (self.folder / "held" / "all",)
-            self._run("collect held-out", collect_held_out, [Shard("all", tuple(held_out), held_out_inputs[0])], {})
+            shard = Shard("all", tuple(held_out), held_out_inputs[0])
+            self._run("collect held-out", collect_held_out, [shard], self.source_settings)
         limits = (clean_settings.max_words, clean_settings.max_length_ratio)
         profiles = {corpus.name: profile_pairs(*self._sample_pairs(corpus.name), *limits) for corpus in self.training}
         shards = [
@@ -251,11 +258,17 @@ class Preparation:
             for corpus in self.training
             for piece in range(self.num_pieces[corpus.name])
         ]
+        both_are_text = self.has_text_source and not self.has_labels
+        drop = [name for name in clean_settings.drop if both_are_text or RULES[name].pair is None]
+        if self.has_labels and not self.has_text_source:
+            drop = []
         settings = {
-            "drop": list(clean_settings.drop),
+            "drop": drop,
             "overlap": clean_settings.overlap,
             "profiles": profiles,
             "num_buckets": self.num_buckets,
+            **self.source_settings,
+            **({"has_labels": True} if self.has_labels else {}),
         }
         for record in self._run("clean", clean_piece, shards, settings):
             self.counts.update({name: number for name, number in record.counts.items() if name != "read"})
@@ -269,9 +282,22 @@ class Preparation:
         for piece in range(0, num_pieces, max(1, num_pieces // MAX_PROFILE_PIECES)):
             left, right, _ = load_piece(self.folder / "cut" / name, piece)
             step = max(1, len(left) * min(num_pieces, MAX_PROFILE_PIECES) // MAX_PROFILE_PAIRS)
-            source += left[::step]
-            target += right[::step]
+            source += (left if self.has_text_source else right)[::step]
+            target += (left if self.has_text_source and self.has_labels else right)[::step]
         return source, target
+
+    @property
+    def has_text_source(self) -> bool:
+        return "source" in self.inputs.text_sides
+
+    @property
+    def has_labels(self) -> bool:
+        return self.settings.output.kind == "labels"
+
+    @property
+    def source_settings(self) -> dict[str, Any]:
+        """A setting of the stages if the sources are not text; the shards of text do not depend on it."""
+        return {} if self.has_text_source else {"has_text_source": False}
 
     @property
     def num_buckets(self) -> int:
@@ -292,7 +318,7 @@ class Preparation:
                 Shard(corpus.name, (self.folder / "cut" / corpus.name,), self.folder / "text" / corpus.name)
                 for corpus in self.held_out
             ]
-            self._run("normalize held-out", normalize_held_out_text, shards, {})
+            self._run("normalize held-out", normalize_held_out_text, shards, self.source_settings)
 
     def make_vocabulary(self) -> None:
         """Train the tokenizers on the beginning of the shuffled text, or copy `tokenizer.files`."""
@@ -301,7 +327,8 @@ class Preparation:
         chosen = self.settings.tokenizer
         if chosen.files:
             hashes = [hash_tokenizer_file(file) for file in chosen.files]
-            self._run("vocabulary", copy_vocabulary, [shard], {"files": chosen.files, "hashes": hashes})
+            settings = {"files": chosen.files, "hashes": hashes, **self.side_settings}
+            self._run("vocabulary", copy_vocabulary, [shard], settings)
             return
         settings = {
             "kind": chosen.kind,
@@ -315,15 +342,40 @@ class Preparation:
                 *(f"<reserved_{number}>" for number in range(chosen.reserved_pieces)),
             ],
             "corpora": [corpus.name for corpus in self.training],
+            **self.side_settings,
+            **({"labels": "fields" if self.settings.output.per_slot else "label"} if self.has_labels else {}),
         }
         self._run("vocabulary", train_vocabulary, [shard], settings)
 
+    @property
+    def side_settings(self) -> dict[str, Any]:
+        return {} if self.has_text_source else {"sides": list(self.inputs.text_sides)}
+
+    def row_settings(self, folders: Sequence[str], corpora: Sequence[NamedCorpus]) -> dict[str, Any]:
+        """Settings of the stage that makes rows, if the sources are not text; they change if a file changes."""
+        if self.has_text_source:
+            return {}
+        roots = {corpus.name: corpus.files[0].parent.absolute().as_posix() for corpus in corpora}
+        digests = [
+            self.inputs.files_digest(read_lines(self.folder / "text" / folder / f"{name}.source"), Path(root))
+            for folder in folders
+            for name, root in roots.items()
+        ]
+        return {"input": self.settings.input.model_dump(mode="json"), "roots": roots, "files": digests}
+
     def tokenize(self) -> None:
-        common = {"subword_regularization": 0.0, "seed": self.settings.seed, "epoch": 0}
+        common: dict[str, Any] = {"subword_regularization": 0.0, "seed": self.settings.seed, "epoch": 0}
         tags = {corpus.name: corpus.corpus.tag for corpus in self.training}
         max_tokens = self.settings.clean.max_tokens
         shards = [make_token_shard(self.folder, bucket) for bucket in self.bucket_names]
-        records = self._run("tokenize", tokenize_shard, shards, common | {"tags": tags, "max_tokens": max_tokens})
+        if self.settings.output.per_slot:
+            common |= {"per_slot": True}
+        settings = common | {
+            "tags": tags,
+            "max_tokens": max_tokens,
+            **self.row_settings(self.bucket_names, self.training),
+        }
+        records = self._run("tokenize", tokenize_shard, shards, settings)
         buckets = list(zip(self.bucket_names, records, strict=True))
         self.token_shards = {corpus.name: buckets for corpus in self.training}
         for record in records:
@@ -331,6 +383,7 @@ class Preparation:
         for corpus in self.held_out:
             shard = make_token_shard(self.folder, corpus.name)
             settings = common | {"tags": {corpus.name: corpus.corpus.tag}, "max_tokens": None}
+            settings |= self.row_settings([corpus.name], [corpus])
             (record,) = self._run("tokenize", tokenize_shard, [shard], settings)
             self.token_shards[corpus.name] = [(corpus.name, record)]
 
@@ -346,6 +399,7 @@ class Preparation:
             "temperature": self.settings.data.temperature,
             "longest_tokens": self.settings.clean.max_tokens,
             "tokenizers": vocabularies,
+            **({} if self.has_text_source else {"input": self.settings.input.model_dump(mode="json")}),
             "counts": dict(sorted(self.counts.items())),
             "corpora": corpora,
             "fingerprint": hash_values([vocabularies, *(corpus["fingerprint"] for corpus in corpora)]),
@@ -362,7 +416,7 @@ class Preparation:
                 "sha256": file_sha256(vocabulary / f"{side}.model"),
                 "size": record.counts[side],
             }
-            for side in SIDES
+            for side in self.inputs.text_sides
         }
 
     def _list_corpus(self, corpus: NamedCorpus) -> dict[str, Any]:

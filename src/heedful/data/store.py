@@ -48,6 +48,32 @@ def write_tokens(folder: Path, name: str, rows: Sequence[Sequence[int]], vocab_s
     return int(begins[-1])
 
 
+def write_rows(
+    folder: Path, name: str, rows: Iterable[Array], num_features: int | None, number_type: type[np.generic]
+) -> int:
+    """Write rows [S, F] (or [S]) as `name`.npy, one at a time, and `name`.begin.npy; return the number of slots."""
+    shape = () if num_features is None else (num_features,)
+    lengths, dtype = [0], np.dtype(number_type).newbyteorder("<")
+    with (folder / f"{name}.npy").open("wb") as stream:
+
+        def write_header() -> None:  # NumPy leaves room for a longer first axis
+            header = {
+                "descr": np.lib.format.dtype_to_descr(dtype),
+                "fortran_order": False,
+                "shape": (sum(lengths), *shape),
+            }
+            np.lib.format.write_array_header_1_0(stream, header)
+
+        write_header()
+        for row in rows:
+            stream.write(np.ascontiguousarray(row, dtype).tobytes())
+            lengths.append(len(row))
+        stream.seek(0)
+        write_header()
+    np.save(folder / f"{name}.begin.npy", np.cumsum(lengths, dtype=np.int64))
+    return sum(lengths)
+
+
 class MappedArrays:
     """Memory-mapped .npy files; the most recently used stay open."""
 
@@ -179,8 +205,23 @@ class StoredCorpus:
 
     def texts(self, side: str, folder: int) -> list[str]:
         """The text of one directory's rows, from text/ next to tokens/."""
+        path = self.text_folder(folder) / f"{self.name}.{side}"
+        return path.read_text("utf-8").split("\n")[:-1]
+
+    def text_folder(self, folder: int) -> Path:
         path = self.folders[folder]
-        return (path.parents[1] / "text" / path.name / f"{self.name}.{side}").read_text("utf-8").split("\n")[:-1]
+        return path.parents[1] / "text" / path.name
+
+    def texts_of_rows(self, side: str, rows: Sequence[int]) -> list[str]:
+        """The text of rows; pairs that were dropped after the text was written are skipped."""
+        texts = [""] * len(rows)
+        for folder, group in self.group_by_folder(rows):
+            all_lines = np.load(self.text_folder(folder) / f"{self.name}.line.npy").tolist()
+            text_of_line = dict(zip(all_lines, self.texts(side, folder), strict=True))
+            lines = self.array(folder, "line")
+            for position, row in group:
+                texts[position] = text_of_line[int(lines[row])]
+        return texts
 
 
 @dataclass(frozen=True)
@@ -221,9 +262,18 @@ class PreparedData:
         weights = [corpus["weight"] for corpus in self.manifest["corpora"] if corpus["split"] == "train"]
         return None if any(weight is None for weight in weights) else weights
 
+    @property
+    def vocab_sizes(self) -> dict[str, int]:
+        """The size of the vocabulary of each side that is text."""
+        return {side: entry["size"] for side, entry in self.manifest["tokenizers"].items()}
+
     def tokenizer(self, side: str) -> Tokenizer:
         """The tokenizer of "source" or "target"."""
         return load(self.folder / self.manifest["tokenizers"][side]["file"])
+
+    @property
+    def has_text_source(self) -> bool:
+        return "source" in self.manifest["tokenizers"]
 
 
 def open_prepared(folder: str | Path) -> PreparedData:

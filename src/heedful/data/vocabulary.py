@@ -10,9 +10,12 @@ import numpy as np
 from heedful.corpus.shards import Shard
 from heedful.corpus.stages import read_lines
 from heedful.data.store import SIDES
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DataError
 from heedful.files import file_sha256
-from heedful.text.tokenizer import load, train
+from heedful.text.tokenizer import Tokenizer, load, train, train_labels
+
+MAX_LABELS = 10_000
+MAX_LABEL_LINES = 1 << 62  # all of them
 
 
 def train_vocabulary(
@@ -27,15 +30,30 @@ def train_vocabulary(
     byte_fallback: bool,
     character_coverage: float,
     training_pairs: int,
+    sides: Sequence[str] = SIDES,
+    labels: str | None = None,
 ) -> Mapping[str, int]:
-    """Train one shared tokenizer or one per side, on the first pairs in hash order."""
+    """Train one shared tokenizer or one per side that is text, on the first pairs in hash order.
+
+    With `labels`, "label" or "fields", the targets are labels: their vocabulary is separate and has all of them.
+    """
     sizes = {}
-    for sides in (SIDES,) if shared else tuple((side,) for side in SIDES):
-        texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in sides)
+    if labels:
+        sides = [side for side in sides if side != "target"]
+        tokenizer: Tokenizer = train_labels(labels, read_first_lines(shard.inputs, corpora, "target", MAX_LABEL_LINES))
+        if tokenizer.size > MAX_LABELS:
+            raise DataError(
+                f"the targets have {tokenizer.size:,} different labels; at most {MAX_LABELS:,} are supported. If they "
+                'are text, set output.kind = "text"'
+            )
+        tokenizer.save(folder / "target.model")
+        sizes["target"] = tokenizer.size
+    for group in (sides,) if shared and sides else tuple((side,) for side in sides):
+        texts = chain.from_iterable(read_first_lines(shard.inputs, corpora, side, training_pairs) for side in group)
         tokenizer = train(
             kind, texts, vocab_size, tags=tags, byte_fallback=byte_fallback, character_coverage=character_coverage
         )
-        for side in sides:
+        for side in group:
             tokenizer.save(folder / f"{side}.model")
             sizes[side] = tokenizer.size
     return sizes
@@ -47,9 +65,10 @@ def copy_vocabulary(
     *,
     files: Sequence[str],
     hashes: Sequence[str],  # noqa: ARG001  # part of the shard's hash
+    sides: Sequence[str] = SIDES,
 ) -> Mapping[str, int]:
-    """Copy existing tokenizers, one per side."""
-    tokenizers = {side: load(Path(file)) for side, file in zip(SIDES, files, strict=True)}
+    """Copy existing tokenizers, one per side that is text."""
+    tokenizers = {side: load(Path(file)) for side, file in zip(sides, files, strict=True)}
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / f"{side}.model")
     return {side: tokenizer.size for side, tokenizer in tokenizers.items()}

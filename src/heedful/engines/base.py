@@ -1,6 +1,6 @@
 """The protocol of all engines, which translate token ids to hypotheses.
 
-    results = engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
+    results = engine.translate([EncodedSource(row=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
 Arguments and results are plain values, so an engine can run in another process or be written in another language.
 """
@@ -58,9 +58,9 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSource:
-    """The tokens of one source, including the tag and the end token if the model expects them."""
+    """The row of one source: tokens, including the tag and the end token if the model expects them; or features."""
 
-    tokens: tuple[int, ...]
+    row: Any  # tuple of ids, or array [S, F]
     max_length: int  # of a hypothesis, in decoding steps
     prefix: tuple[int, ...] = ()  # tokens that a hypothesis must begin with
     index: int = 0  # position among all sources of the caller: sampling depends on it, not on the batch

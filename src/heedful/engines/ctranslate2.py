@@ -144,7 +144,7 @@ class CTranslate2Engine:
 
     def spell(self, sources: Sequence[EncodedSource]) -> list[list[str]]:
         """Sources as pieces, without the end token if the engine adds it."""
-        rows = [source.tokens[:-1] if self.ends else source.tokens for source in sources]
+        rows = [source.row[:-1] if self.ends else source.row for source in sources]
         return [[self.source_pieces[token] for token in row] for row in rows]
 
     def result_without_token_scores(

@@ -105,7 +105,7 @@ class HuggingFaceEngine:
     def source_tensors(self, sources: Sequence[EncodedSource]) -> tuple[torch.Tensor, torch.Tensor]:
         """The sources in Hugging Face's ids, and the attention mask."""
         ids = self.source_ids
-        tokens, mask = pad_rows([[ids[token] for token in source.tokens] for source in sources], ids[EOS])
+        tokens, mask = pad_rows([[ids[token] for token in source.row] for source in sources], ids[EOS])
         return tokens, mask.long()
 
 

@@ -147,7 +147,7 @@ def generate(
             active = [active[row] for row in staying]
             tokens, source, past = tokens[staying], select_rows(source, staying), select_rows(past, staying)
     return [
-        EngineResult(path.hypothesis(), stack_attention(zip(attentions, path.rows, strict=False), len(encoded.tokens)))
+        EngineResult(path.hypothesis(), stack_attention(zip(attentions, path.rows, strict=False), len(encoded.row)))
         for path, encoded in zip(paths, sources, strict=True)
     ]
 
@@ -246,7 +246,7 @@ def beam_search(
         tokens = np.array([node.token for node in nodes])
     return [
         tuple(
-            EngineResult(hypothesis, stack_attention(zip(attentions, rows, strict=False), len(encoded.tokens)))
+            EngineResult(hypothesis, stack_attention(zip(attentions, rows, strict=False), len(encoded.row)))
             for hypothesis, rows in beam.best_hypotheses()
         )
         for beam, encoded in zip(beams, sources, strict=True)

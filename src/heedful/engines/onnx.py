@@ -1,14 +1,15 @@
 """The ONNX Runtime engine: two graphs, and the searches in NumPy. No PyTorch.
 
     engine = open_engine(Path("export"))
-    engine.translate([EncodedSource(tokens=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
+    engine.translate([EncodedSource(row=(57, 12, EOS), max_length=20)], SearchOptions(beam=5))
 
 encoder.onnx computes the decoder's initial state from a source; step.onnx reads one token per row. Models have
 different state tensors; the names of the graphs' inputs and outputs list them.
 """
 
 from collections.abc import Sequence
-from math import fsum
+from dataclasses import replace
+from math import ceil, fsum
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import numpy as np
 from heedful.engines.base import EncodedSource, EngineResult, SearchOptions, check_threads
 from heedful.engines.numpy_search import Array, Arrays, run_search, select_rows, stack_attention
 from heedful.errors import HeedfulError, require
+from heedful.inputs.kinds import pad_features
 from heedful.text.tokenizer import BOS, EOS, PAD
 from heedful.types import Hypothesis
 
 ENCODER_FILE, STEP_FILE = "encoder.onnx", "step.onnx"
+REDUCTION = "reduction"  # metadata of the encoder: frames of the source per slot
 STATE_PARTS = ("source", "past")
 
 
@@ -35,7 +38,10 @@ class OnnxEngine:
         self.encoder_outputs = [node.name for node in encoder.get_outputs()]
         self.step_outputs = [node.name for node in step.get_outputs()]
         next_names = {name.replace("past", "next") for name in self.encoder_outputs if name.startswith("past")}
-        if {node.name for node in encoder.get_inputs()} != {"tokens", "mask"} or not (
+        self.reduction = int(encoder.get_modelmeta().custom_metadata_map.get(REDUCTION, 1))
+        self.encoder_inputs = {node.name for node in encoder.get_inputs()}
+        self.source_name = "features" if "features" in self.encoder_inputs else "tokens"
+        if self.encoder_inputs not in ({self.source_name, "mask"}, {"mask"}) or not (  # the latter: a language model
             {*self.step_inputs} <= {"token", *self.encoder_outputs}
             and {*self.step_outputs} - {"attention"} == {"log_probs", *next_names}
         ):
@@ -48,7 +54,11 @@ class OnnxEngine:
         """Up to `options.num_best` results for each source, best first; the sources are one batch."""
         if not sources:
             return []
-        return run_search(self.step, *self.start(sources), sources, options)
+        found = run_search(self.step, *self.start(sources), sources, options)
+        return [
+            tuple(self.trim_attention(result, source) for result in results)
+            for results, source in zip(found, sources, strict=True)
+        ]
 
     def score_targets(
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
@@ -72,23 +82,27 @@ class OnnxEngine:
             for row, (sentence, token) in enumerate(zip(active, tokens, strict=True)):
                 log_probs[sentence].append(float(step_log_probs[row, token]))
                 attentions[sentence].append((weights if attention else None, row))
-        return [
+        results = [
             EngineResult(
                 Hypothesis(tuple(target), fsum(values), fsum(values), tuple(values), True),
-                stack_attention(weights, len(encoded.tokens)),
+                stack_attention(weights, len(encoded.row)),
             )
             for encoded, target, values, weights in zip(sources, targets, log_probs, attentions, strict=True)
         ]
+        return [self.trim_attention(result, source) for result, source in zip(results, sources, strict=True)]
+
+    def trim_attention(self, result: EngineResult, source: EncodedSource) -> EngineResult:
+        """Only the slots that are not padding, if a slot has several frames of the source."""
+        if result.attention is None or self.reduction == 1:
+            return result
+        return replace(result, attention=result.attention[..., : ceil(len(source.row) / self.reduction)])
 
     def start(self, sources: Sequence[EncodedSource]) -> tuple[list[Array], list[Array]]:
         """Run the encoder; return the constant and the changing part of the decoder's initial state."""
-        longest = max(len(source.tokens) for source in sources)
-        tokens = np.full((len(sources), longest), PAD, dtype=np.int64)
-        mask = np.zeros(tokens.shape, dtype=bool)
-        for row, source in enumerate(sources):
-            tokens[row, : len(source.tokens)] = source.tokens
-            mask[row, : len(source.tokens)] = True
-        outputs = self.encoder.run(self.encoder_outputs, {"tokens": tokens, "mask": mask})
+        pad = pad_tokens if self.source_name == "tokens" else pad_features
+        rows, mask = pad([source.row for source in sources])
+        inputs = {self.source_name: rows, "mask": mask}
+        outputs = self.encoder.run(self.encoder_outputs, {name: inputs[name] for name in self.encoder_inputs})
         fixed, past = (
             [array for name, array in zip(self.encoder_outputs, outputs, strict=True) if name.startswith(part)]
             for part in STATE_PARTS
@@ -104,6 +118,16 @@ class OnnxEngine:
         outputs = dict(zip(self.step_outputs, arrays, strict=True))
         next_past = [outputs[f"next.{number}"] for number in range(len(past))]
         return outputs["log_probs"], next_past, outputs.get("attention")
+
+
+def pad_tokens(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Rows of token ids -> tokens [B, S], and the mask [B, S] of real slots."""
+    tokens = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+    mask = np.zeros(tokens.shape, dtype=bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
+        mask[number, : len(row)] = True
+    return tokens, mask
 
 
 def open_engine(folder: Path, *, device: str = "cpu", threads: int | None = None) -> OnnxEngine:

@@ -1,6 +1,6 @@
 """The PyTorch engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
-from heedful.data.batch import collate, pad_rows
+from heedful.data.batch import collate, pad_sources
 from heedful.engines.base import (
     EncodedSource,
     EngineResult,
@@ -25,12 +25,14 @@ from heedful.errors import HeedfulError
 from heedful.model.ensemble import make_ensemble
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Look
-from heedful.search import Beam, DecodingLimits, Greedy, Sample
+from heedful.nn.decoders import CTCDecoder
+from heedful.search import Beam, BestPath, DecodingLimits, Greedy, PrefixBeam, Sample
 from heedful.search.filters import SuppressSequences
 from heedful.text.tokenizer import BOS, EOS, PAD
-from heedful.types import Hypothesis
+from heedful.types import Hypothesis, SearchResult
 
 CPU = torch.device("cpu")
+Search = Callable[..., list[SearchResult]]
 
 
 class TorchEngine:
@@ -46,8 +48,8 @@ class TorchEngine:
         """Up to `options.num_best` results for each source, best first."""
         num_samples = options.num_best if options.sampling else 1
         sources = repeat_sources(sources, num_samples)
-        tokens, mask = pad_rows([list(source.tokens) for source in sources], PAD)
-        memory = self.model.encoder(tokens.to(self.device), mask.to(self.device))
+        rows, mask = pad_sources([source.row for source in sources], PAD)
+        memory = self.model.encoder(rows.to(self.device), mask.to(self.device))
         prefixes = tuple(source.prefix for source in sources)
         limits = DecodingLimits(
             BOS,
@@ -59,10 +61,12 @@ class TorchEngine:
             filters=(SuppressSequences(options.suppress_sequences),) if options.suppress_sequences else (),
         )
         search = make_search(options, tuple(source.index for source in sources))
-        search_results = search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
+        searches_slots = isinstance(self.model.decoder, CTCDecoder) and not (limits.prefix or limits.filters)
+        run_search = search_slots(search) if searches_slots else search
+        search_results = run_search(self.model.decoder, memory, limits, look=Look() if options.attention else None)
         results = [
-            sort_by_score([to_engine_result(hypothesis, len(source.tokens)) for hypothesis in result.hypotheses])
-            for result, source in zip(search_results, sources, strict=True)
+            sort_by_score([to_engine_result(hypothesis, slots) for hypothesis in result.hypotheses])
+            for result, slots in zip(search_results, memory.mask.sum(1).tolist(), strict=True)
         ]
         return group_samples([result for (result,) in results], num_samples) if options.sampling else results
 
@@ -71,13 +75,14 @@ class TorchEngine:
         self, sources: Sequence[EncodedSource], targets: Sequence[Sequence[int]], *, attention: bool = False
     ) -> list[EngineResult]:
         """Log p of every token of the targets and of the end token, and (on request) the cross-attention."""
-        pairs = [(source.tokens, target) for source, target in zip(sources, targets, strict=True)]
+        pairs = [(source.row, target) for source, target in zip(sources, targets, strict=True)]
         batch = collate(pairs, bos=BOS, eos=EOS, pad=PAD, end_source=False).to(self.device)
         decoder = self.model.decoder
-        state = decoder.start(self.model.encoder(*batch.source))
+        memory = self.model.encoder(*batch.source)
+        state, slots = decoder.start(memory), memory.mask.sum(1).tolist()
         decoded, _ = decoder(batch.inputs, state, Look() if attention else None)
         results = []
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        for row, target in enumerate(targets):
             gold = torch.tensor([*target, EOS], device=self.device).unsqueeze(1)
             log_probs = decoder.project(decoded.states[row, : len(gold)]).float().log_softmax(-1)
             token_log_probs = tuple(log_probs.gather(1, gold).squeeze(1).tolist())
@@ -85,7 +90,7 @@ class TorchEngine:
             weights = [layer.weights[row, :, : len(gold)] for layer in layers if layer.weights is not None]
             total = fsum(token_log_probs)
             hypothesis = Hypothesis(tuple(target), total, total, token_log_probs, True)
-            results.append(EngineResult(hypothesis, stack_attention(weights, len(source.tokens))))
+            results.append(EngineResult(hypothesis, stack_attention(weights, slots[row])))
         return results
 
 
@@ -106,7 +111,8 @@ def set_process_threads(threads: int | None) -> None:
 
 def load_model(bundle: Bundle) -> Seq2Seq:
     """Build the model of a model directory and load its weights."""
-    model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
+    sizes = bundle.description.vocabulary
+    model = build(bundle.model, sizes.get("source"), sizes["target"], input=bundle.description.input)
     weights = {name: torch.from_numpy(array) for name, array in read_float_weights(bundle).items()}
     model.load_state_dict(weights, assign=True)
     return model
@@ -135,6 +141,13 @@ def make_search(options: SearchOptions, indices: tuple[int, ...] | None = None) 
         return Greedy()
     size = max(options.beam, options.num_best)
     return Beam(size, options.num_best, options.length_rule, options.length_penalty, options.stopping)
+
+
+def search_slots(search: Greedy | Sample | Beam) -> Search:
+    """The search over the slots of a CTC model that is the counterpart of this one; sampling has none."""
+    if isinstance(search, Beam):
+        return PrefixBeam(search.size, search.num_best)
+    return search if isinstance(search, Sample) else BestPath()
 
 
 def to_engine_result(hypothesis: Hypothesis, slots: int) -> EngineResult:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from heedful.alignment import AlignmentMethod
 from heedful.bundle import EXPORT_CARD, Bundle, open_bundle, sibling, write_inner_folder
@@ -19,8 +20,9 @@ from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, HeedfulError, did_you_mean, require, suggest_arguments
 from heedful.exporters import argos, ctranslate2, marian
 from heedful.exporters.parity import Proof, ProofError, prove
+from heedful.inputs.kinds import StoredRow, make_input
 from heedful.samples import find_sample, validation_lines
-from heedful.translation.translator import ENGINES, Translator, load
+from heedful.translation.loading import ENGINES, load, make_translator
 
 MAX_PROBES = 200  # sentences
 
@@ -60,9 +62,9 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Probes:
-    """Sentences to compare an export on, with references if known."""
+    """Sources to compare an export on (text to continue, for a language model), with references if known."""
 
-    sources: Sequence[str]
+    sources: Sequence[Any]
     references: Sequence[str] | None = None
 
 
@@ -104,7 +106,7 @@ def export(
         elif not isinstance(probes, Probes):
             probes = Probes(probes)
         on_progress(f"comparing translations of {min(MAX_PROBES, len(probes.sources))} sentences")
-        exported = Translator(bundle, ENGINES[export_format.engine](bundle, new))
+        exported = make_translator(bundle, ENGINES[export_format.engine](bundle, new))
         proof = prove(
             load(bundle.folder),
             exported,
@@ -155,7 +157,14 @@ def validation_probes(bundle: Bundle) -> Probes:
     except (OSError, ValueError, LookupError, HeedfulError):
         raise ConfigError(
             f"no validation sentences to verify the export with: {bundle.folder} is not in its run directory, or the "
-            "prepared corpus was deleted. Add --probes FILE, a file with one source sentence per line"
+            "prepared corpus was deleted. Add --probes FILE, a file with one source sentence (or the path of a "
+            "picture or recording) per line"
         ) from None
     _, validation = split_validation(prepared, MAX_PROBES)
+    inputs = make_input(bundle.description.input)
+    if inputs.num_slots == 0:  # a language model continues the first half of each sentence
+        words = [reference.split() for reference in validation.references]
+        return Probes([" ".join(sentence[: len(sentence) // 2]) for sentence in words])
+    if inputs.nouns:
+        return Probes([StoredRow(row) for row in validation.sources], validation.references)
     return Probes(validation.texts, validation.references)

@@ -24,6 +24,7 @@ from heedful.errors import HeedfulError, require
 from heedful.exporters import ctranslate2
 from heedful.exporters.normalizer import add_normalizer
 from heedful.exporters.sentence_splitter import make_sentence_splitter
+from heedful.exporters.transformer import require_text_source
 from heedful.files import sync_path
 from heedful.text.language_codes import language_name
 from heedful.text.tokenizer import SubwordTokenizer
@@ -66,6 +67,7 @@ def pack(bundle: Bundle, folder: Path, path: Path, *, proof_section: str = "") -
 def check_supported(bundle: Bundle) -> SubwordTokenizer:
     """Return the tokenizer of both sides; raise an error if Argos Translate cannot run the model."""
     require("onnx", extra="export", whose="heedful export --to argos")
+    require_text_source(bundle.model, "Argos Translate")
     source, target = (bundle.tokenizer(side) for side in ("source", "target"))
     if not (isinstance(source, SubwordTokenizer) and isinstance(target, SubwordTokenizer)):
         raise HeedfulError(

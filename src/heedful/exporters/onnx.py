@@ -3,6 +3,7 @@
     write(open_bundle("runs/en-de"), Path("export"))            # encoder.onnx, step.onnx
 
     encoder.onnx    tokens [B, S], mask [B, S]            ->  source.0 .. and past.0 ..: State after `start`
+                    of pictures and sound: features [B, S, F] instead of tokens; of a language model: only mask [B, 0]
     step.onnx       token [B], source.0 .., past.0 ..     ->  log_probs [B, V], next.0 .., attention [B, L, H, S]
 
 The decoder state is a tree of tensors; its leaves, in order, are the inputs and outputs. next.i is past.i after the
@@ -19,15 +20,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from heedful import config
 from heedful.build import build
 from heedful.bundle import Bundle, read_float_weights
-from heedful.engines.onnx import ENCODER_FILE, STEP_FILE
+from heedful.config import TextInputSettings
+from heedful.engines.onnx import ENCODER_FILE, REDUCTION, STEP_FILE
 from heedful.errors import HeedfulError, require
+from heedful.inputs.kinds import Input, make_input
 from heedful.model.seq2seq import Seq2Seq, output_projection
 from heedful.nn.contract import Look, State, Tree
 from heedful.nn.layers import promote_to_fp32
 from heedful.text.tokenizer import BOS
 
+TEXT = make_input(TextInputSettings())
 QUANTIZATIONS = ("float32",)
 OPSET = 17
 MAX_GRAPH_BYTES = 1 << 31  # with its weights
@@ -45,11 +50,28 @@ def write(bundle: Bundle, folder: Path, quantization: str = "float32") -> None:
         raise HeedfulError(
             "an ONNX graph is limited to 2 GB, but this model is larger: use heedful export --to ctranslate2"
         )
-    model = build(bundle.model, *(bundle.description.vocabulary[side] for side in ("source", "target")))
+    require_exportable(bundle.model)
+    sizes, input_settings = bundle.description.vocabulary, bundle.description.input
+    model = build(bundle.model, sizes.get("source"), sizes["target"], input=input_settings)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
-    for name, graph in trace_graphs(model.eval()).items():
+    for name, graph in trace_graphs(model.eval(), make_input(input_settings)).items():
         (folder / name).write_bytes(graph)
+
+
+def require_exportable(model: config.ModelSettings) -> None:
+    """Raise an error for models that are not a graph of ONNX operators."""
+    if isinstance(model.encoder, config.GraphSettings):
+        raise HeedfulError("models of graphs cannot be exported to ONNX: use the model directory itself, with PyTorch")
+    if isinstance(model.decoder, config.LabelSettings):
+        raise HeedfulError("models of labels cannot be exported to ONNX: use the model directory itself, with PyTorch")
+    if isinstance(model.decoder, config.CTCSettings):
+        raise HeedfulError("CTC models cannot be exported to ONNX: serve the model directory itself, with PyTorch")
+    if getattr(model.encoder, "reset", "after") == "before":
+        raise HeedfulError(
+            'an encoder with reset = "before" is a loop that ONNX graphs cannot contain: '
+            "serve the model directory itself, with PyTorch"
+        )
 
 
 class Example(NamedTuple):
@@ -61,15 +83,20 @@ class Example(NamedTuple):
     outputs: tuple[Tensor, ...]
 
 
-def trace_graphs(model: Seq2Seq) -> dict[str, bytes]:
-    """The two graphs of a model, by file name."""
-    first, second = (make_example(model, index) for index in (0, 1))
+def trace_graphs(model: Seq2Seq, inputs: Input = TEXT) -> dict[str, bytes]:
+    """The two graphs of a model, by file name; `inputs` describes its sources."""
+    if not getattr(model.decoder, "causal", True):
+        raise HeedfulError(
+            "the decoder has no causal mask, so it cannot generate: build it with causal=True to export it"
+        )
+    first, second = (make_example(model, inputs, index) for index in (0, 1))
     num_sources, num_pasts = len(list_tensors(first.state.source)), len(list_tensors(first.state.past))
     sources, pasts, nexts = (
         [f"{name}.{number}" for number in range(count)]
         for name, count in (("source", num_sources), ("past", num_pasts), ("next", num_pasts))
     )
-    text_axes = find_dynamic_axes(("tokens", "mask"), first.source, second.source)
+    source_names = ("tokens" if inputs.num_features is None else "features", "mask")
+    source_axes = find_dynamic_axes(source_names, first.source, second.source, frames_per_slot(model))
     input_axes = find_dynamic_axes(("token", *sources, *pasts), first.inputs, second.inputs)
     outputs = ("log_probs", *nexts, "attention")[: len(first.outputs)]  # models without attention have no such output
     output_axes = find_dynamic_axes(outputs, first.outputs, second.outputs)
@@ -79,21 +106,23 @@ def trace_graphs(model: Seq2Seq) -> dict[str, bytes]:
         for name, tensor in zip(pasts, first.inputs[1 + num_sources :], strict=True)
     ]
     return {
-        ENCODER_FILE: trace_to_onnx(EncoderStart(model, empty_pasts), first.source, text_axes, state_axes),
+        ENCODER_FILE: trace_to_onnx(
+            EncoderStart(model, empty_pasts), first.source, source_axes, state_axes, frames_per_slot(model)
+        ),
         STEP_FILE: trace_to_onnx(DecoderStep(model, first.state), first.inputs, input_axes, output_axes),
     }
 
 
 class EncoderStart(nn.Module):
-    """tokens, mask -> the leaves of State before the first token"""
+    """The source, mask -> the leaves of State before the first token"""
 
     def __init__(self, model: Seq2Seq, empty_pasts: Sequence[tuple[tuple[int, ...], Mapping[int, str]]]) -> None:
         super().__init__()
         self.model, self.empty_pasts = model.eval(), empty_pasts
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """[B, S], [B, S] -> one tensor per leaf"""
-        memory = self.model.encoder(tokens, mask)
+    def forward(self, source: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """[B, S] or [B, S, F], [B, S] -> one tensor per leaf"""
+        memory = self.model.encoder(source, mask)
         state = self.model.decoder.start(memory)
         past = list_tensors(state.past)
         if not past:
@@ -131,22 +160,35 @@ class DecoderStep(nn.Module):
         return nn.functional.linear(states, output.weight, torch.zeros(output.out_features))
 
 
-def make_example(model: Seq2Seq, index: int) -> Example:
+def make_example(model: Seq2Seq, inputs: Input, index: int) -> Example:
     rows, slots, steps = (sizes[index] for sizes in EXAMPLE_SIZES.values())
-    tokens, mask = torch.full((rows, slots), BOS), torch.ones(rows, slots, dtype=torch.bool)
+    slots = slots * frames_per_slot(model) if inputs.num_slots is None else inputs.num_slots
+    if inputs.num_features is None:
+        source = torch.full((rows, slots), BOS)
+    else:
+        source = torch.ones(rows, slots, inputs.num_features)
+    mask = torch.ones(rows, slots, dtype=torch.bool)
     with torch.enable_grad():  # keeps an all-true mask, as during tracing
-        start = model.decoder.start(model.encoder(tokens, mask))
+        start = model.decoder.start(model.encoder(source, mask))
         _, state = model.decoder(torch.full((rows, steps), BOS), start)
     state = map_tensors(state, Tensor.detach)
-    inputs = (tokens[:, 0], *list_tensors(state))
+    step_inputs = (torch.full((rows,), BOS), *list_tensors(state))
     with torch.no_grad():
-        return Example((tokens, mask), state, inputs, DecoderStep(model, state)(*inputs))
+        return Example((source, mask), state, step_inputs, DecoderStep(model, state)(*step_inputs))
 
 
-def find_dynamic_axes(names: Sequence[str], first: Sequence[Tensor], second: Sequence[Tensor]) -> DynamicAxes:
+def frames_per_slot(model: Seq2Seq) -> int:
+    return getattr(model.encoder, "reduction", 1)
+
+
+def find_dynamic_axes(
+    names: Sequence[str], first: Sequence[Tensor], second: Sequence[Tensor], reduction: int = 1
+) -> DynamicAxes:
     """The axes in which the tensors of two examples differ, with the names of their sizes."""
     steps = EXAMPLE_SIZES["steps"]
-    size_names = {sizes: name for name, sizes in EXAMPLE_SIZES.items()} | {(steps[0] + 1, steps[1] + 1): "after"}
+    frames = (reduction * EXAMPLE_SIZES["slots"][0], reduction * EXAMPLE_SIZES["slots"][1])
+    size_names = {frames: "frames", (steps[0] + 1, steps[1] + 1): "after"}
+    size_names |= {sizes: name for name, sizes in EXAMPLE_SIZES.items()}
     return {
         name: {
             axis: size_names[sizes]
@@ -189,7 +231,7 @@ def replace_tensors(tree: Tree, tensors: Iterator[Tensor]) -> Tree:
 
 
 def trace_to_onnx(
-    module: nn.Module, inputs: tuple[Tensor, ...], input_axes: DynamicAxes, output_axes: DynamicAxes
+    module: nn.Module, inputs: tuple[Tensor, ...], input_axes: DynamicAxes, output_axes: DynamicAxes, reduction: int = 1
 ) -> bytes:
     """A module as an ONNX graph, without local paths and source lines."""
     import onnx
@@ -214,4 +256,6 @@ def trace_to_onnx(
         node.doc_string = ""
         node.ClearField("metadata_props")
     model.graph.ClearField("value_info")
+    if reduction != 1:
+        onnx.helper.set_model_props(model, {REDUCTION: str(reduction)})
     return bytes(model.SerializeToString(deterministic=True))

@@ -1,6 +1,6 @@
 """The proof of an export: a comparison of its output with the model's.
 
-    proof = prove(ours, theirs, texts)        # Proof(sentences=200, same=200, largest=2e-6, ...)
+    proof = prove(ours, theirs, sources)      # Proof(sentences=200, same=200, largest=2e-6, ...)
 
 Both translate the same sentences, and both score our answers. The answers must have the same tokens (except ties) and
 equal log-probabilities: a wrong matrix, a swapped special token or a missing scale changes the numbers even if the
@@ -10,12 +10,17 @@ first words are right. Both also score nonsense with every piece of both vocabul
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
+from typing import Any
+
+import numpy as np
 
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError
+from heedful.inputs.kinds import make_input
 from heedful.metrics.score import score
 from heedful.text.normalize import normalize
 from heedful.text.tokenizer import SPECIAL, UNK
+from heedful.translation.sources import SourceTranslator
 from heedful.translation.translator import TranslationOptions, Translator, make_batches
 
 MIN_SAME_SHARE = 0.995  # of answers with the same tokens, in float32
@@ -87,7 +92,7 @@ class Proof:
 def prove(
     ours: Translator,
     theirs: Translator,
-    texts: Sequence[str],
+    sources: Sequence[Any],
     references: Sequence[str] | None = None,
     *,
     stopping: str = "likely",
@@ -97,8 +102,7 @@ def prove(
     search_options = replace(
         ours.search_options(TranslationOptions()), stopping=stopping, renormalize=stopping == "ctranslate2"
     )
-    lines = ours.make_segments([normalize(text)[0] for text in texts], TranslationOptions(), 0)
-    questions = [segment.source for line in lines for segment in line]
+    questions = make_questions(ours, sources)
     if not questions:
         raise ConfigError("the probes are empty: add sentences to verify the export with")
     our_answers, their_answers = (
@@ -116,7 +120,7 @@ def prove(
         num_usual = sum(a == b for a, b in zip(usual, their_answers, strict=True))
     our_texts, their_texts = ours.target.decode(our_answers), ours.target.decode(their_answers)
     bleu = None
-    if references and all(len(line) == 1 for line in lines):
+    if references and len(questions) == len(references):
         bleu = (
             score("bleu", our_texts, list(references)).value,
             score("bleu", their_texts, list(references)).value,
@@ -135,20 +139,31 @@ def prove(
     )
 
 
+def make_questions(translator: Translator, sources: Sequence[Any]) -> list[EncodedSource]:
+    """The sources as the engine reads them."""
+    if isinstance(translator, SourceTranslator):
+        return [translator.encode(source, TranslationOptions(), number) for number, source in enumerate(sources)]
+    lines = translator.make_segments([normalize(text)[0] for text in sources], TranslationOptions(), 0)
+    return [segment.source for line in lines for segment in line]
+
+
 def make_nonsense(translator: Translator) -> tuple[list[EncodedSource], list[list[int]]]:
     """Sources and targets with every piece; neighbors in the vocabulary are not neighbors here."""
-    vocabularies = [[UNK, *range(len(SPECIAL), side.size)] for side in (translator.source, translator.target)]
+    inputs = make_input(translator.bundle.description.input)
+    sides = [translator.bundle.tokenizer(side) for side in inputs.text_sides]
+    vocabularies = [[UNK, *range(len(SPECIAL), side.size)] for side in sides]
     count = max(1, *(-(-len(vocabulary) // NONSENSE_PIECES) for vocabulary in vocabularies))
-    sources, targets = ([vocabulary[row::count] for row in range(count)] for vocabulary in vocabularies)
-    questions = [EncodedSource((*(source or [UNK]), *translator.source_end), NONSENSE_PIECES) for source in sources]
-    return questions, targets
+    *sources, targets = ([vocabulary[row::count] for row in range(count)] for vocabulary in vocabularies)
+    rows: list[Any] = inputs.random_rows(count, np.random.default_rng(0)) if not sources else []
+    rows += [(*(source or [UNK]), *translator.source_end) for side in sources for source in side]
+    return [EncodedSource(row, NONSENSE_PIECES) for row in rows], targets
 
 
 def log_prob_differences(
     ours: Translator, theirs: Translator, questions: Sequence[EncodedSource], targets: Sequence[Sequence[int]]
 ) -> list[float]:
     """The absolute difference of log p of every token of the targets."""
-    lengths = [len(source.tokens) + len(target) for source, target in zip(questions, targets, strict=True)]
+    lengths = [len(source.row) + len(target) for source, target in zip(questions, targets, strict=True)]
     differences: list[float] = []
     for rows in make_batches(lengths):
         batch = [questions[row] for row in rows], [targets[row] for row in rows]

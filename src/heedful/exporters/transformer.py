@@ -8,12 +8,35 @@ from numpy.typing import NDArray
 from heedful import config
 from heedful.errors import HeedfulError
 
+OTHER_SOURCES = {  # by the kind of the encoder
+    "nothing": "language models",
+    "patches": "models of pictures",
+    "frames": "models of recordings",
+    "recurrent_frames": "models of recordings",
+    "graph": "models of graphs",
+}
+
+
+def require_text_source(model: config.ModelSettings, engine: str) -> None:
+    """Raise an error if the sources of the model are not text."""
+    if model.encoder.kind in OTHER_SOURCES:
+        is_graph = isinstance(model.encoder, config.GraphSettings)
+        instead = "use the model directory itself, with PyTorch" if is_graph else "use heedful export --to onnx"
+        raise HeedfulError(
+            f"{engine} supports models that translate text, not {OTHER_SOURCES[model.encoder.kind]}: {instead}"
+        )
+
 
 def require_standard_transformer(
     model: config.ModelSettings, engine: str
 ) -> tuple[config.TransformerSettings, config.TransformerSettings]:
     """The settings of encoder and decoder; raise an error if the model is not a standard Transformer."""
+    require_text_source(model, engine)
     encoder, decoder = model.encoder, model.decoder
+    if isinstance(decoder, config.LabelSettings):
+        raise HeedfulError(f"{engine} does not support models of labels: use the model directory itself, with PyTorch")
+    if isinstance(decoder, config.CTCSettings):
+        raise HeedfulError(f"{engine} does not support CTC models: serve the model directory itself, with PyTorch")
     if not (isinstance(encoder, config.TransformerSettings) and isinstance(decoder, config.TransformerSettings)):
         raise HeedfulError(f"{engine} does not support recurrent models: use heedful export --to onnx")
     for part in (encoder, decoder):

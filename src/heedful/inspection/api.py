@@ -1,39 +1,59 @@
 """`heedful.inspect(...)`: a page that shows how a model translates sentences."""
 
-from collections.abc import Callable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from heedful.corpus.text_files import suggest_path
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError, require, suggest_arguments
 from heedful.html import write_html
+from heedful.inputs.kinds import Box, GraphInput, make_input
 from heedful.inspection.figure import render_svg
 from heedful.inspection.lecture import arithmetic_places, attach_lecture, parse_lecture
+from heedful.inspection.live import LiveModel, describe_model, make_live_model
 from heedful.inspection.page import render_page, wrap_in_iframe
 from heedful.text.normalize import normalize
-from heedful.trace import SNAPSHOTS, Lecture, Sentence, SnapshotSeries, TraceAlignment, TraceDocument, read_snapshots
+from heedful.trace import (
+    MAX_SOUND_CHARS,
+    SNAPSHOTS,
+    Lecture,
+    Piece,
+    Sentence,
+    SnapshotSeries,
+    Text,
+    TraceAlignment,
+    TraceDocument,
+    read_snapshots,
+)
+from heedful.translation.loading import load
+from heedful.translation.sources import LanguageModel, SourceTranslator
 from heedful.translation.suppression import MASK
-from heedful.translation.translator import TranslationOptions, Translator, encode_texts, load
+from heedful.translation.translator import TranslationOptions, Translator, encode_texts
 
 if TYPE_CHECKING:
-    from heedful.inspection.record import InspectedModel, SearchStrategy
+    from heedful.inspection.record import InspectedModel, InspectedSource, SearchStrategy
 
+MAX_WAV_BYTES = MAX_SOUND_CHARS * 3 // 4  # longer recordings are shown, but cannot be played
 DEFAULT_BEAM = 5  # for models without generation settings
 MAX_DEFAULT_VECTOR_CHARS = 40_000  # of the page, for vectors that were not asked for
 
 
 @dataclass(frozen=True)
 class Page:
-    """A trace and its page, which notebooks display."""
+    """A trace and its page, which notebooks display; with a model, the page translates other sentences itself."""
 
     trace: TraceDocument
+    live: LiveModel | None = None
 
     def html(self) -> str:
         """The page as one self-contained HTML file."""
-        return render_page(self.trace)
+        return render_page(self.trace, self.live)
 
     def save(self, path: str | Path) -> Path:
         """Write the page atomically."""
@@ -57,7 +77,7 @@ class Page:
 @suggest_arguments
 def inspect(
     model: "str | Path | Translator | InspectedModel | TraceDocument",
-    sentences: str | Sequence[Any] = (),
+    sentences: Any = (),
     *,
     reference: str | None = None,
     beam: int | None = None,
@@ -68,22 +88,29 @@ def inspect(
     arithmetic: Sequence[str] | None = None,
     title: str | None = None,
     lecture: str | Path | Lecture | None = None,
+    live: str | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Page:
-    """Return a page that shows how a model translates some sentences.
+    """Return a page that shows how a model translates some sentences, describes pictures, transcribes
+    recordings or continues texts.
 
     `model` is a model directory, a translator, an `InspectedModel` (any model with the contract's methods; its
-    sentences may be lists of ids) or a trace. Compare with another model (`against`) or another beam size
+    sentences may be lists of ids) or a trace. `sentences` is one source or a list: for a model of pictures, each is a
+    path, a PIL image, an array or the bytes of a file. Compare with another model (`against`) or another beam size
     (`against_beam`). `importance` and `evidence` can be switched off to save time: the importance of each head, and
     the contributions of source pieces with the other measurements of `inspection.evidence`. `arithmetic` lists the
     places (encoder, cross, decoder) whose vectors are included; by default, those of cross-attention are, as long as
-    they are small. `lecture` is a lecture file (a path, or its text), or a `heedful.trace.Lecture`. `on_progress` is
-    called with the name of each stage.
+    they are small. `lecture` is a lecture file (a path, or its text), or a `heedful.trace.Lecture`. With `live`, the
+    page contains the model, its weights as int8, float16 or float32, and translates what its reader types.
+    `on_progress` is called with the name of each stage.
     """
     slides, file = load_lecture(lecture)
     if isinstance(model, TraceDocument):
+        if live is not None:
+            raise HeedfulError("a trace has no model that a live page could run: pass a model, or remove `live`")
         return Page(attach_lecture(model, slides, file))
-    texts = [sentences] if isinstance(sentences, str) else list(sentences)
+    is_list = isinstance(sentences, Iterable) and not isinstance(sentences, str | bytes | np.ndarray)
+    texts = list(sentences) if is_list else [sentences]
     if texts and all(isinstance(token, int) for token in texts):
         texts = [texts]
     if reference is not None and len(texts) != 1:
@@ -107,13 +134,15 @@ def inspect(
     if is_automatic:
         traces = [*limit_vectors(traces, MAX_DEFAULT_VECTOR_CHARS)]
     snapshots = load_snapshots(first)
-    if not traces and snapshots is None:
+    live_model = None if live is None else make_live_model(first, live)
+    if not traces and snapshots is None and live_model is None:
         raise HeedfulError(
             'there is nothing to show: pass a sentence, for example: heedful inspect my-model "Good morning"'
         )
     title = title or (model_name(first) if isinstance(first, Translator) else first.name)
     trace = TraceDocument(title=title, sentences=tuple(traces), film=snapshots)
-    return Page(attach_lecture(trace, slides, file))
+    trace = attach_lecture(trace, slides, file, is_live=live_model is not None)
+    return Page(trace, live_model and live_model.with_name(title))
 
 
 def load_lecture(source: str | Path | Lecture | None) -> tuple[Lecture | None, str]:
@@ -209,23 +238,102 @@ def trace_text(
         "alignment": TraceAlignment(**alignment) if alignment else None,
         "about": describe_model(model),
     }
-    lines = [normalize(line)[0] for line in str(text).split("\n")]
-    segments = [segment for line in model.make_segments(lines, TranslationOptions(), 0) for segment in line]
     reference_ids = tuple(encode_texts(model.target, [reference])[0]) if reference is not None else None
-    if reference_ids is not None and len(segments) != 1:
+    sources = encode_source(model, text) if isinstance(model, SourceTranslator) else encode_segments(model, text)
+    if reference is not None and isinstance(model, LanguageModel):
+        raise HeedfulError("a language model continues its input, so it has no reference: remove --reference")
+    if reference_ids is not None and len(sources) != 1:
         raise HeedfulError(
             "with a reference, the text must be a single sentence that is not longer than the training "
-            f"sentences, but it was split into {len(segments)}"
+            f"sentences, but it was split into {len(sources)}"
         )
-    for segment in segments:
-        source = InspectedSource(
-            segment.source.tokens, segment.text, has_end=bool(model.source_end), max_length=segment.source.max_length
-        )
-        filtered = suppress_words(inspected, model, segment.source, search_options)
+    for encoded, source in sources:
+        filtered = suppress_words(inspected, model, encoded, search_options)
         yield mask_words(record_sentence(filtered, source, search, reference=reference_ids, **options), model)
         if reference_ids is not None:
             forced = replace(filtered, name=f"{inspected.name}, reference")
             yield mask_words(record_sentence(forced, source, search, forced_target=reference_ids, **options), model)
+
+
+def encode_segments(translator: Translator, text: Any) -> "list[tuple[EncodedSource, InspectedSource]]":
+    """The segments of a text."""
+    from heedful.inspection.record import InspectedSource
+
+    lines = [normalize(line)[0] for line in str(text).split("\n")]
+    segments = [segment for line in translator.make_segments(lines, TranslationOptions(), 0) for segment in line]
+    return [
+        (
+            segment.source,
+            InspectedSource(
+                segment.source.row,
+                segment.text,
+                has_end=bool(translator.source_end),
+                max_length=segment.source.max_length,
+            ),
+        )
+        for segment in segments
+    ]
+
+
+def encode_source(translator: SourceTranslator, source: Any) -> "list[tuple[EncodedSource, InspectedSource]]":
+    """A picture, spectrogram or graph with the places of its slots, the text to continue, or a whole text to label."""
+    from heedful.inspection.record import InspectedSource
+
+    encoded = translator.encode(source, TranslationOptions(), 0)
+    if "source" in translator.bundle.tokenizers:
+        text, has_end = normalize(source)[0], bool(translator.source_end)
+        return [(encoded, InspectedSource(encoded.row, text, has_end=has_end, max_length=encoded.max_length))]
+    inputs = make_input(translator.bundle.description.input)
+    png, boxes = inputs.png(encoded.row), inputs.boxes(encoded.row, frames_per_slot(translator))
+    seconds, wav, edges = inputs.seconds(encoded.row), inputs.wav(source), None
+    if isinstance(inputs, GraphInput):
+        graph = inputs.decode(source)
+        names = graph.names or tuple(map(str, range(graph.num_nodes)))
+        places = enumerate(zip(names, boxes, strict=True))
+        pieces = [Piece(text=f" {name}", word=slot, box=box) for slot, (name, box) in places]
+        edges = tuple((start, end) for start, end in graph.edges.T.tolist())
+    elif seconds is None:
+        pieces = [Piece(text=f" {name}", word=slot, box=box) for slot, (name, box) in enumerate(name_boxes(boxes))]
+    else:
+        intervals = [(seconds * left, seconds * right) for left, _, right, _ in boxes]
+        pieces = [
+            Piece(text=f" {interval[0]:.2f} s", word=slot, box=box, interval=interval)
+            for slot, (box, interval) in enumerate(zip(boxes, intervals, strict=True))
+        ]
+    name = translator.name_source(source)
+    shown = Text(
+        text=name if png is None else Path(name).name,  # the page need not tell where the file is
+        pieces=tuple(pieces),
+        picture=b64encode(png).decode() if png else None,
+        sound=b64encode(wav).decode() if wav and len(wav) <= MAX_WAV_BYTES else None,
+        edges=edges,
+    )
+    inspected = InspectedSource(
+        encoded.row,
+        shown.text,
+        has_end=False,
+        max_length=encoded.max_length,
+        prefix=encoded.prefix,
+        shown=shown,
+        erased=inputs.erased,
+    )
+    return [(encoded, inspected)]
+
+
+def frames_per_slot(translator: Translator) -> int:
+    return getattr(translator.bundle.model.encoder, "reduction", 1)
+
+
+def name_boxes(boxes: Sequence[Box]) -> list[tuple[str, Box]]:
+    """Boxes of a grid with names such as those of the cells of a spreadsheet: columns A, B, ..., rows 1, 2, ..."""
+    lefts, tops = (sorted({box[side] for box in boxes}) for side in (0, 1))
+    return [(f"{letters(lefts.index(box[0]))}{tops.index(box[1]) + 1}", box) for box in boxes]
+
+
+def letters(column: int) -> str:
+    """A, B, ..., Z, AA, AB, ... for 0, 1, 2, ..."""
+    higher, last = divmod(column, 26)
+    return (letters(higher - 1) if higher else "") + chr(ord("A") + last)
 
 
 def suppress_words(
@@ -279,12 +387,13 @@ def wrap_translator(translator: Translator) -> "InspectedModel":
     if not isinstance(translator.engine, TorchEngine):
         raise HeedfulError("only PyTorch models can be inspected: load the model directory, not an export")
     bundle, model = translator.bundle, translator.engine.model
+    source_tokenizer = bundle.tokenizers.get("source")
     return InspectedModel(
         model.encoder,
         model.decoder,
         BOS,
         EOS,
-        source_pieces=translator.source.pieces,
+        source_pieces=source_tokenizer.pieces if source_tokenizer else lambda _ids: [],
         target_pieces=translator.target.pieces,
         detokenize=lambda ids: translator.target.decode([list(ids)])[0].strip(),
         name=model_name(translator),
@@ -297,12 +406,6 @@ def model_name(translator: Translator) -> str:
     """The name of the model directory, or of the run that contains it."""
     folder = translator.bundle.folder
     return folder.parent.name if folder.name == "model" else folder.name
-
-
-def describe_model(translator: Translator) -> str:
-    model, count = translator.bundle.model, translator.bundle.description.parameters
-    parts = [f"{part.kind} {part.layers}" for part in (model.encoder, model.decoder)]
-    return f"{' + '.join(parts)}, width {model.width}, {count:,} weights"
 
 
 def load_snapshots(model: "Translator | InspectedModel") -> SnapshotSeries | None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from heedful.alignment import AlignmentMethod
+from heedful.data.batch import pad_sources
 from heedful.nn.contract import Memory
 from heedful.nn.decoders import TransformerDecoder
 from heedful.trace import MIN_LOG_PROB, LensStep, RatedPieces, TraceAlignment, numbers_blob, readable_piece
@@ -46,16 +47,30 @@ class AnswerScorer:
     decoder: Any
     bos: int
     unk: int | None  # replaces an erased piece; None: its slot is masked out of the cross-attention
-    source: tuple[int, ...]
+    source: Any  # a tuple of ids; or features [S, F], of which those of erased slots become `erased`
     target: tuple[int, ...]  # with its end token, unless the answer was cut
     device: torch.device
+    erased: float = 1.0  # white patches
+
+    @property
+    def reduction(self) -> int:
+        """Rows of the source per slot of the memory."""
+        return getattr(self.encoder, "reduction", 1)
+
+    @property
+    def num_slots(self) -> int:
+        return -(-len(self.source) // self.reduction)
 
     @property
     def rows_per_pass(self) -> int:
         return max(1, MAX_TOKENS_PER_PASS // (len(self.source) + len(self.target)))
 
-    def encode(self, tokens: Tensor) -> Memory:
-        memory: Memory = self.encoder(tokens, torch.ones_like(tokens, dtype=torch.bool))
+    @property
+    def is_text(self) -> bool:
+        return np.ndim(self.source) == 1
+
+    def encode(self, rows: Tensor) -> Memory:
+        memory: Memory = self.encoder(rows, torch.ones(rows.shape[:2], dtype=torch.bool, device=self.device))
         return memory
 
     def encode_vectors(self, table: nn.Embedding, vectors: Tensor) -> Memory:
@@ -73,7 +88,7 @@ class AnswerScorer:
         return states
 
     def repeat_source(self, rows: int) -> Tensor:
-        return torch.tensor([self.source] * rows, device=self.device)
+        return pad_sources([self.source] * rows, 0)[0].to(self.device)
 
     def log_probs(self, memory: Memory) -> Tensor:
         """log p of each piece of the answer, [B, T]"""
@@ -90,9 +105,12 @@ class AnswerScorer:
             batch = erased_slots[first : first + self.rows_per_pass]
             tokens = self.repeat_source(len(batch))
             is_erased = torch.tensor(
-                [[slot in slots for slot in range(len(self.source))] for slots in batch], device=self.device
+                [[row // self.reduction in slots for row in range(len(self.source))] for slots in batch],
+                device=self.device,
             )
-            if self.unk is not None:
+            if not self.is_text:
+                memory = self.encode(tokens.masked_fill(is_erased.unsqueeze(-1), self.erased))
+            elif self.unk is not None:
                 memory = self.encode(tokens.masked_fill(is_erased, self.unk))
             else:
                 memory = self.encode(tokens)
@@ -102,7 +120,9 @@ class AnswerScorer:
 
     @torch.inference_mode()
     def can_erase(self) -> bool:
-        """False for a model without an unknown piece whose memory does not have one slot per piece."""
+        """False without a source, or without an unknown piece if the memory does not have one slot per piece."""
+        if len(self.source) == 0 or not self.is_text:
+            return len(self.source) > 0
         return self.unk is not None or self.encode(self.repeat_source(1)).mask.size(1) == len(self.source)
 
 
@@ -124,7 +144,8 @@ def measure_evidence(
     `cross_attention` the weights [layers, heads, T, S], and `alignment` the head that aligns words best.
     """
     report("layers and neighbors")
-    tables = [find_table(scorer.encoder, scorer.source), find_table(scorer.decoder, scorer.target)]
+    source_table = find_table(scorer.encoder, scorer.source) if scorer.is_text and len(scorer.source) else None
+    tables = [source_table, find_table(scorer.decoder, scorer.target)]
     sides = zip(("source", "target"), tables, (scorer.source, scorer.target), piece_names, strict=True)
     neighbors = {side: nearest_pieces(table, ids, names) for side, table, ids, names in sides if table is not None}
     contributions: dict[str, Array] = {}
@@ -135,7 +156,7 @@ def measure_evidence(
         contributions["gradients"] = gradients
     report("deletion curves")
     importance = {name: array.sum(0) for name, array in contributions.items()}
-    importance |= attention_importance(cross_attention, alignment, len(scorer.target), len(scorer.source))
+    importance |= attention_importance(cross_attention, alignment, len(scorer.target), scorer.num_slots)
     return {
         "lens": tuple(lens_layers(scorer, piece_names[1])),
         "neighbors": {side: pieces for side, pieces in neighbors.items() if pieces},
@@ -208,7 +229,7 @@ def nearest_pieces(table: nn.Embedding, ids: Sequence[int], names: PieceNames) -
 
 def erasure_contributions(scorer: AnswerScorer) -> Array:
     """c_ts = log p(y_t | y_<t, x) - log p(y_t | y_<t, x without piece s), [T, S]"""
-    log_probs = scorer.log_probs_without([(), *((slot,) for slot in range(len(scorer.source)))])
+    log_probs = scorer.log_probs_without([(), *((slot,) for slot in range(scorer.num_slots))])
     contributions: Array = (log_probs[0] - log_probs[1:]).T
     return contributions
 

@@ -3,6 +3,7 @@
 from html import escape
 from itertools import groupby
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +11,16 @@ from rich.text import Text as Colored
 
 from heedful.alignment import AlignmentMethod
 from heedful.errors import HeedfulError, require
+from heedful.inputs.kinds import Box
 from heedful.text.normalize import escape_invisible
-from heedful.trace import Piece, Sentence
+from heedful.trace import Piece, Sentence, read_png_size
 
 Array = NDArray[Any]
 CELL_PIXELS, LETTER_WIDTH_PIXELS, LETTER_HEIGHT_PIXELS = 26, 8.2, 15
 FONTS = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 LIGHT, DARK = (247, 251, 255), (8, 48, 107)  # weights 0 and 1: one hue, for color-blind readers
+PICTURE_PIXELS, PICTURES_PER_LINE, MAX_VEIL = 128, 6, 0.85
+MAX_PICTURE_WORD_LETTERS, MAX_TERMINAL_CELLS = 18, 38  # two characters per cell: lines of a terminal of 80 characters
 MAX_TERMINAL_ROW_LETTERS, MAX_TERMINAL_COLUMN_LETTERS = 20, 12
 
 
@@ -32,6 +36,11 @@ def attention_map(sentence: Sentence, pieces: bool = False) -> tuple[Array, list
     merged = np.stack([weights[:, members].sum(1) for _, members in columns], 1)
     merged = np.stack([merged[members].mean(0) for _, members in rows])
     return merged, [label for label, _ in rows], [label for label, _ in columns]
+
+
+def slot_boxes(sentence: Sentence) -> list[Box]:
+    """The boxes of the slots if the source is a picture, otherwise none."""
+    return [piece.box for piece in sentence.source.pieces if piece.box]
 
 
 def group_pieces(pieces: tuple[Piece, ...], by_words: bool) -> list[tuple[str, list[int]]]:
@@ -55,8 +64,13 @@ def group_pieces(pieces: tuple[Piece, ...], by_words: bool) -> list[tuple[str, l
 
 
 def render_svg(sentence: Sentence, *, pieces: bool = False) -> str:
-    """A heat map as SVG with the source above and the translation at the side, by words or `pieces`."""
+    """A heat map as SVG with the source above and the translation at the side, by words or `pieces`.
+
+    Of a picture: the picture once per word, as `render_pictures` draws it.
+    """
     weights, rows, columns = attention_map(sentence, pieces)
+    if sentence.source.picture:
+        return render_pictures(sentence, weights, rows)
     side = 16 + LETTER_WIDTH_PIXELS * max(map(len, rows), default=1)
     above = 16 + 0.75 * LETTER_WIDTH_PIXELS * max(map(len, columns), default=1) + LETTER_HEIGHT_PIXELS
     wide, high = side + CELL_PIXELS * len(columns) + above * 0.75, above + CELL_PIXELS * len(rows) + 12
@@ -86,6 +100,41 @@ def render_svg(sentence: Sentence, *, pieces: bool = False) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+def render_pictures(sentence: Sentence, weights: Array, words: list[str]) -> str:
+    """The picture once per word: the less a slot was looked at, compared with the strongest, the whiter it is."""
+    assert sentence.source.picture is not None
+    columns, rows = read_png_size(sentence.source.picture)
+    size = PICTURE_PIXELS, round(PICTURE_PIXELS * rows / columns)
+    name = f"picture-{crc32(sentence.source.picture.encode()):08x}"  # a notebook may show several figures
+    per_line = min(len(words), PICTURES_PER_LINE)
+    wide, high = size[0] + 16, size[1] + 2 * LETTER_HEIGHT_PIXELS + 8
+    width, height = wide * per_line, high * -(-len(words) // per_line)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}" font-family="{FONTS}" font-size="14">',
+        f"<title>{escape_xml(sentence.source.text)} / {escape_xml(sentence.target.text)}</title>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<defs><image id="{name}" width="{size[0]}" height="{size[1]}" '
+        f'image-rendering="optimizeSpeed" xlink:href="data:image/png;base64,{sentence.source.picture}"/></defs>',
+    ]
+    for index, (word, row) in enumerate(zip(words, weights, strict=True)):
+        x, y = wide * (index % per_line) + 8, high * (index // per_line) + 8
+        parts.append(f'<g transform="translate({x} {y})"><use xlink:href="#{name}"/>')
+        for (left, top, right, bottom), weight in zip(slot_boxes(sentence), row.tolist(), strict=True):
+            veil = MAX_VEIL * (1 - weight / max(row.max(), 1e-9))
+            parts.append(
+                f'<rect x="{size[0] * left:.2f}" y="{size[1] * top:.2f}" width="{size[0] * (right - left):.2f}" '
+                f'height="{size[1] * (bottom - top):.2f}" fill="#ffffff" fill-opacity="{veil:.3f}">'
+                f"<title>{weight:.3f}</title></rect>"
+            )
+        parts.append(f'<rect width="{size[0]}" height="{size[1]}" fill="none" stroke="#999999"/>')
+        parts.append(
+            f'<text x="{size[0] / 2}" y="{size[1] + LETTER_HEIGHT_PIXELS + 2}" '
+            f'text-anchor="middle">{escape_xml(word[:MAX_PICTURE_WORD_LETTERS])}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
 def escape_xml(text: str) -> str:
     """Text for XML, with invisible characters escaped."""
     return escape(escape_invisible(text).replace("\ufffe", "").replace("\uffff", ""))
@@ -106,8 +155,13 @@ def render_png(svg: str, zoom: int = 2) -> bytes:
 
 
 def render_terminal(sentence: Sentence, *, pieces: bool = False) -> Colored:
-    """A heat map for the terminal; source words are vertical, above their columns."""
+    """A heat map for the terminal; source words are vertical, above their columns.
+
+    Of a picture: one map of its slots per word.
+    """
     weights, rows, columns = attention_map(sentence, pieces)
+    if sentence.source.picture:
+        return render_terminal_pictures(sentence, weights, rows)
     column_labels = [escape_invisible(name)[:MAX_TERMINAL_COLUMN_LETTERS] for name in columns]
     row_labels = [escape_invisible(name)[:MAX_TERMINAL_ROW_LETTERS] for name in rows]
     width, height = max(map(len, row_labels), default=1), max(map(len, column_labels), default=1)
@@ -120,9 +174,36 @@ def render_terminal(sentence: Sentence, *, pieces: bool = False) -> Colored:
         for weight in row.tolist():
             red, green, blue = weight_color(weight)
             ink = "white" if weight > 0.35 else "black"
-            chart.append(
-                f"{min(99, round(100 * weight)):>2} " if weight >= 0.05 else "   ",
-                f"{ink} on rgb({red},{green},{blue})",
-            )
+            chart.append(f"{format_weight(weight)} ", f"{ink} on rgb({red},{green},{blue})")
         chart.append("\n")
+    return chart
+
+
+def format_weight(weight: float) -> str:
+    """Percent in two characters; nothing below 5 %."""
+    return f"{min(99, round(100 * weight)):>2}" if weight >= 0.05 else "  "
+
+
+def render_terminal_pictures(sentence: Sentence, weights: Array, words: list[str]) -> Colored:
+    """Maps of the slots beside each other, one per word; the strongest slot of each is the darkest."""
+    boxes = slot_boxes(sentence)
+    lefts, tops = (sorted({box[side] for box in boxes}) for side in (0, 1))
+    places = {(tops.index(box[1]), lefts.index(box[0])): slot for slot, box in enumerate(boxes)}
+    per_line = max(1, MAX_TERMINAL_CELLS // (len(lefts) + 1))
+    chart = Colored()
+    for first in range(0, len(words), per_line):
+        shown = range(first, min(first + per_line, len(words)))
+        for line in range(len(tops)):
+            for word, column in ((word, column) for word in shown for column in range(len(lefts))):
+                slot = places.get((line, column))
+                weight = 0.0 if slot is None else float(weights[word, slot])
+                share = weight / max(float(weights[word].max()), 1e-9)
+                red, green, blue = weight_color(share)
+                ink = "white" if share > 0.35 else "black"
+                chart.append(format_weight(weight), f"{ink} on rgb({red},{green},{blue})")
+                chart.append("  " if column == len(lefts) - 1 else "")
+            chart.append("\n")
+        width = 2 * len(lefts)
+        labels = [escape_invisible(words[word])[:width] for word in shown]
+        chart.append("  ".join(label.ljust(width) for label in labels).rstrip() + "\n\n")
     return chart

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from heedful.config.toml import tree_to_toml
 from heedful.errors import ConfigError, did_you_mean
 from heedful.trace import (
+    LIVE_KEYS,
     MAX_NOTES,
     MAX_SLIDES,
     PAGE_LANGUAGES,
@@ -109,26 +110,33 @@ def _explain(error: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------ lecture and trace
 
 
-def attach_lecture(trace: TraceDocument, lecture: Lecture | None, file: str = "the lecture") -> TraceDocument:
-    """The trace with the lecture, if there is one and the trace contains everything that its slides show."""
+def attach_lecture(
+    trace: TraceDocument, lecture: Lecture | None, file: str = "the lecture", *, is_live: bool = False
+) -> TraceDocument:
+    """The trace with the lecture, if there is one and the trace contains everything that its slides show.
+
+    The slides of a live page may also ask the model (`text` in their state).
+    """
     if lecture is None:
         return trace
     for number, slide in enumerate(lecture.slides, 1):
-        if problem := find_missing(trace, slide):
+        if problem := find_missing(trace, slide, is_live=is_live):
             raise ConfigError(f"{file}: slide {number}: {problem}")
     return trace.model_copy(update={"lecture": lecture})
 
 
-def find_missing(trace: TraceDocument, slide: Slide) -> str | None:
+def find_missing(trace: TraceDocument, slide: Slide, *, is_live: bool = False) -> str | None:
     """What the slide shows and the trace does not contain, and what to do."""
     values = parse_state(slide.state)
+    if question := [key for key in LIVE_KEYS if key in values]:
+        return find_missing_of_question(trace, slide.panel, values, question[0], is_live=is_live)
     if slide.panel == "film":
         return None if trace.film else "there is no film: inspect the directory of a training run"
     number, count = int(values.get("sentence", 1)), len(trace.sentences)
     if number > count:
         return f"there is no sentence {number}: {f'use 1 to {count}' if count else 'pass a sentence'}"
     sentence = trace.sentences[number - 1]
-    if slide.panel == "compare" and sum(other.source.text == sentence.source.text for other in trace.sentences) < 2:
+    if slide.panel == "compare" and sum(is_same_source(other, sentence) for other in trace.sentences) < 2:
         return "there is nothing to compare with: add --against or --against-beam"
     limits = {"step": len(sentence.steps)}
     place = cast("Place", values.get("place", "cross"))
@@ -144,6 +152,39 @@ def find_missing(trace: TraceDocument, slide: Slide) -> str | None:
         if int(values.get(key, 1)) > limit:
             return f"there is no {key} {values[key]}: use 1 to {limit}"
     return None
+
+
+def find_missing_of_question(
+    trace: TraceDocument, panel: Panel, values: Mapping[str, str], key: str, *, is_live: bool
+) -> str | None:
+    """What a slide needs that asks the model; only the page knows the steps and slots of the answer."""
+    if not is_live:
+        return f"`{key}` asks the model, which is not in this page: add --live, or remove `{key}`"
+    if key != "text":
+        return f"`{key}` has no `text`: add the sentence to translate, such as text=Bom dia"
+    if not trace.sentences:
+        return "there is no sentence to open the page with: pass one, in quotes, after the model"
+    if panel in {"film", "evidence"}:
+        return f"`text` is for what the model answers, which has no {panel}: remove `text`, or choose another panel"
+    attention = trace.sentences[0].attention  # every answer of a model has the same heads
+    changes = "_".join(values[name] for name in ("silence", "edit") if name in values)
+    shown = (
+        [f"{values.get('place', 'cross')}-{values.get('head', 'mean')}"] if {"place", "head"} & values.keys() else []
+    )
+    for change in [*shown, *filter(None, changes.split("_"))]:
+        place, head, *_ = change.split("-")
+        if place not in attention:
+            return f"this model has no {place} attention: remove its heads from `state`"
+        layers, count = attention[place].shape[:2]
+        layer, _, number = head.partition(".")
+        if number and (int(layer) > layers or int(number) > count):
+            return f"there is no head {head}: use 1.1 to {layers}.{count}"
+    return None
+
+
+def is_same_source(first: Sentence, second: Sentence) -> bool:
+    """Whether two answers can be compared: the page has the same rule (`alternatives` in viewer/engine.js)."""
+    return first.source.text == second.source.text and first.source.picture == second.source.picture
 
 
 def arithmetic_places(lecture: Lecture | None) -> tuple[Place, ...]:
@@ -162,7 +203,8 @@ def draft_lecture(trace: TraceDocument) -> Lecture:
         raise ConfigError("there is no sentence for the slides: pass one, in quotes, after the model")
     sentence = trace.sentences[0]
     count = len(sentence.steps)
-    row = min(range(count), key=lambda index: sentence.steps[index].logp)
+    chosen = [index for index, step in enumerate(sentence.steps) if not step.forced] or range(count)
+    row = min(chosen, key=lambda index: sentence.steps[index].logp)
     state, piece = f"step={row + 1}", sentence.target.pieces[row].text.strip()[:40]
     slides = [
         _slide("stage", "", f"One sentence in, one sentence out: {count} pieces, one per step."),

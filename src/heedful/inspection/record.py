@@ -6,29 +6,36 @@ model does not expose, such as the vectors of a custom score function.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful.data.batch import pad_sources
 from heedful.inspection.evidence import AnswerScorer, ignore_progress, measure_evidence
 from heedful.nn.attention import (
-    NORMALIZERS,
     SCORES,
     Additive,
     Attention,
     ContentLocation,
+    GaussianWindow,
     Location,
     MultiHead,
+    Sampled,
     SelfAttention,
+    hard,
 )
 from heedful.nn.contract import PLACES, RECORDS, Look, Map, Maps, Memory, Place, Record
+from heedful.nn.ctc import best_alignment, forward_backward
+from heedful.nn.decoders import CTCDecoder
 from heedful.search import Beam, DecodingLimits, Greedy, Sample
 from heedful.search.filters import Filter
 from heedful.search.stopping import LENGTH_RULES
 from heedful.trace import (
     MIN_LOG_PROB,
+    LatentAlignment,
     Reference,
     SearchNode,
     SearchTree,
@@ -75,13 +82,16 @@ class InspectedModel:
 
 @dataclass(frozen=True)
 class InspectedSource:
-    """A source as tokens and text."""
+    """A source as tokens and text; or as features of slots, with what to show of them."""
 
-    ids: tuple[int, ...]
+    ids: Any  # a tuple of ids, or features [S, F]
     text: str
     num_tags: int = 0  # tags at the start
     has_end: bool = True  # whether the last token is an end token
     max_length: int = 100  # of the target, in tokens
+    prefix: tuple[int, ...] = ()  # tokens that the target must begin with
+    shown: Text | None = None  # of a source that is not text
+    erased: float = 1.0  # the features of an erased slot: white, or silence
 
 
 @torch.inference_mode()
@@ -106,54 +116,69 @@ def record_sentence(
     adds the measurements of `inspection.evidence`. `report` is called with a description of each stage.
     """
     report("search")
-    tokens = torch.tensor([source.ids], device=model.device)
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    memory = model.encoder(tokens, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
+    rows, mask = (tensor.to(model.device) for tensor in pad_sources([source.ids], 0))
+    memory = model.encoder(rows, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
     max_length = max(source.max_length, len(forced_target or ()) + 1)
-    rules = DecodingLimits(model.bos, model.eos, max_length, filters=model.filters)
+    prefix = (source.prefix,) if source.prefix else None
+    rules = DecodingLimits(model.bos, model.eos, max_length, prefix=prefix, filters=model.filters)
     result = search(model.decoder, memory, rules, trace=True)[0]
     answer = tuple(result.best.tokens) if forced_target is None else tuple(forced_target)
     has_ended = result.best.finished or forced_target is not None
     target = (*answer, model.eos) if has_ended else answer
-    look = Look(EVERYTHING if {"cross", "decoder"} & set(vectors) else ONLY_WEIGHTS)
+    draws_slots = any(isinstance(module.normalizer, Sampled) for module in find_attentions(model, "cross"))
+    least: frozenset[Record] = ONLY_WEIGHTS | {"scores"} if draws_slots else ONLY_WEIGHTS
+    look = Look(EVERYTHING if {"cross", "decoder"} & set(vectors) else least)
     log_probs, decoder_maps = decode_forced(model, memory, target, look)
     target_log_probs = log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).squeeze(1)
-    total = float(target_log_probs.sum())
+    total = finite_log_prob(float(target_log_probs.sum()))
     maps = Maps((memory.maps or Maps()).encoder, *((decoder_maps.cross, decoder_maps.decoder) if decoder_maps else ()))
     weights = {place: array for place in PLACES if (array := stack_weights(getattr(maps, place))) is not None}
     text = model.detokenize(answer)
-    source_pieces = locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end)
+    num_forced = len(source.prefix if forced_target is None else target)
+    shown_source = source.shown or Text(
+        text=source.text,
+        pieces=locate_pieces(model.source_pieces(source.ids), source.text, source.num_tags, source.has_end),
+        language=model.languages[0],
+    )
     target_pieces = locate_pieces(model.target_pieces(target), text, 0, has_ended)
     importance_of_heads: dict[Any, Any] = {}
     if importance and model.can_silence_heads:
         report("importance of each head")
-        importance_of_heads = measure_importance(model, (tokens, mask), memory, target, total, weights)
+        importance_of_heads = measure_importance(model, (rows, mask), memory, target, total, weights)
     more_evidence: dict[str, Any] = {}
     if evidence:
         more_evidence = measure_evidence(
-            AnswerScorer(model.encoder, model.decoder, model.bos, model.unk, source.ids, target, model.device),
+            scorer := AnswerScorer(
+                model.encoder, model.decoder, model.bos, model.unk, source.ids, target, model.device, source.erased
+            ),
             (model.source_pieces, model.target_pieces),
-            range(source.num_tags, len(source.ids) - source.has_end),
+            range(source.num_tags, scorer.num_slots - (source.has_end and source.shown is None)),
             weights.get("cross"),
             alignment,
             report,
         )
     return Sentence(
         name=model.name,
-        source=Text(text=source.text, pieces=source_pieces, language=model.languages[0]),
+        source=shown_source,
         target=Text(text=text, pieces=target_pieces, language=model.languages[1]),
         logp=total,
         score=ranking_score(search, total, len(answer), has_ended),
-        steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, forced_target is not None)),
+        steps=tuple(make_steps(model, log_probs, target_log_probs, top_k, num_forced)),
         tree=make_tree(model, search, result, memory, rules),
         attention={place: weights_blob(array) for place, array in weights.items()},
         importance=importance_of_heads,
         reading=alignment,
+        latent=find_latent_alignment(model, memory, answer, maps.cross),
         vectors={place: layers for place in vectors if (layers := make_vectors(model, place, maps))},
         reference=compare_with_reference(model, search, memory, reference, result) if reference is not None else None,
         about=about,
         **more_evidence,
     )
+
+
+def finite_log_prob(log_prob: float) -> float:
+    """The value that a trace can store: CTC gives -inf to a target with more labels than slots."""
+    return log_prob if isfinite(log_prob) else MIN_LOG_PROB
 
 
 def decode_forced(
@@ -172,9 +197,12 @@ def stack_weights(maps: Sequence[Map]) -> np.ndarray[Any, Any] | None:
 
 
 def make_steps(
-    model: InspectedModel, log_probs: Tensor, target_log_probs: Tensor, top_k: int, forced: bool
+    model: InspectedModel, log_probs: Tensor, target_log_probs: Tensor, top_k: int, num_forced: int
 ) -> Iterator[TraceStep]:
-    """For each token of the target: its log-probability, the entropy and the best candidates."""
+    """For each token of the target: its log-probability, the entropy and the best candidates.
+
+    The first `num_forced` tokens were not chosen by the search.
+    """
     entropy = -(log_probs.exp() * log_probs.clamp(min=MIN_LOG_PROB)).sum(-1)
     values, indices = log_probs.topk(min(top_k, log_probs.size(-1)))
     names = {
@@ -187,7 +215,8 @@ def make_steps(
             (names[token], max(value, MIN_LOG_PROB))
             for token, value in zip(indices[row].tolist(), values[row].tolist(), strict=True)
         )
-        yield TraceStep(logp=max(log_prob, MIN_LOG_PROB), entropy=float(entropy[row]), top=best, forced=forced)
+        is_forced = row < num_forced
+        yield TraceStep(logp=max(log_prob, MIN_LOG_PROB), entropy=float(entropy[row]), top=best, forced=is_forced)
 
 
 # ---------------------------------------------------------------------------------------------------------- search
@@ -247,7 +276,9 @@ def compare_with_reference(
     """Score a reference. If the model prefers it to its own answer, the search failed, otherwise the model."""
     target = (*reference, model.eos)
     log_probs, _ = decode_forced(model, memory, target, None)
-    total = float(log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).sum())
+    total = finite_log_prob(
+        float(log_probs.gather(1, torch.tensor(target, device=log_probs.device).unsqueeze(1)).sum())
+    )
     score = ranking_score(search, total, len(reference), True)
     is_same = tuple(reference) == tuple(result.best.tokens)
     verdict = "same" if is_same else "search" if score > result.best.score else "model"
@@ -280,7 +311,47 @@ def measure_importance(
             for layer in range(array.shape[0])
         )
         for place, array in weights.items()
+        if place != "cross" or not isinstance(model.decoder, CTCDecoder)  # its map is a posterior, not a head
     }
+
+
+# ------------------------------------------------------------------------------------------------- latent alignments
+
+
+def find_latent_alignment(
+    model: InspectedModel, memory: Memory, answer: Sequence[int], cross: Sequence[Map]
+) -> LatentAlignment | None:
+    """The distribution over alignments, if the model has one and the answer has an alignment."""
+    if isinstance(model.decoder, CTCDecoder):
+        return make_trellis(model.decoder, memory, answer)
+    modules = find_attentions(model, "cross")
+    if len(cross) == 1 and cross[0].scores is not None and any(isinstance(m.normalizer, Sampled) for m in modules):
+        return make_slot_distribution(cross[0].scores[0])
+    return None
+
+
+def make_trellis(decoder: CTCDecoder, memory: Memory, answer: Sequence[int]) -> LatentAlignment | None:
+    """The posteriors of all states of CTC at every slot, and the best alignment; None if the labels do not fit."""
+    log_probs, mask = decoder.slot_labels(memory)
+    labels = torch.tensor([answer], dtype=torch.long, device=mask.device)
+    alignments = forward_backward(log_probs.double(), mask, labels, torch.ones_like(labels, dtype=torch.bool))
+    path, log_prob = best_alignment(log_probs[0].double(), labels[0])
+    if log_prob < MIN_LOG_PROB:
+        return None
+    posteriors = alignments.posteriors.transpose(1, 2).cpu().numpy()  # [1, U, S]
+    return LatentAlignment(kind="ctc", probabilities=weights_blob(posteriors), paths=(tuple(path),), logps=(log_prob,))
+
+
+def make_slot_distribution(scores: Tensor) -> LatentAlignment:
+    """The probability of every slot [H, T, S], and the most probable slots."""
+    log_probs = scores.double().log_softmax(-1)
+    best, slots = log_probs.max(-1)
+    return LatentAlignment(
+        kind="sampled",
+        probabilities=weights_blob(log_probs.exp().cpu().numpy()),
+        paths=tuple(map(tuple, slots.tolist())),
+        logps=tuple(best.sum(-1).tolist()),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- vectors
@@ -295,7 +366,7 @@ def find_attentions(model: InspectedModel, place: Place) -> list[Any]:
 
 def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vectors, ...]:
     """The vectors of a place's scores, by layer; empty for a custom score function."""
-    names = {kind: name for name, kind in SCORES.items()}
+    names = {kind: name for name, kind in SCORES.items() if kind is not GaussianWindow}  # its scores need a state
     layers, modules = getattr(maps, place), find_attentions(model, place)
     if len(layers) != len(modules) or any(type(module.score) not in names for module in modules):
         return ()
@@ -303,6 +374,11 @@ def make_vectors(model: InspectedModel, place: Place, maps: Maps) -> tuple[Vecto
         make_layer_vectors(names[type(module.score)], module, layer)
         for module, layer in zip(modules, layers, strict=True)
     )
+
+
+def is_hard(normalizer: Any) -> bool:
+    """Whether evaluation attends to one slot."""
+    return normalizer is hard or (isinstance(normalizer, Sampled) and normalizer.decode == "best")
 
 
 def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
@@ -320,14 +396,13 @@ def make_layer_vectors(score_name: str, module: Any, layer: Map) -> Vectors:
         queries, energy = score.query(queries), score.energy.weight[0]
     if isinstance(score, Location):
         keys = score.slot.weight[: keys.size(-2)].expand(keys.size(0), -1, -1)
-    normalizer = {function: name for name, function in NORMALIZERS.items()}[module.normalizer]
 
     def blob(tensor: Tensor, fraction_bits: int = 7) -> Any:
         return numbers_blob(tensor.float().cpu().numpy(), fraction_bits)
 
     return Vectors(
         score=score_name,  # type: ignore[arg-type]
-        normalizer=normalizer,  # type: ignore[arg-type]
+        normalizer="hard" if is_hard(module.normalizer) else "soft",
         queries=blob(queries),
         keys=blob(keys),
         values=blob(values, 5),  # only shown as colors and in sums

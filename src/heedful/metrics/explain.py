@@ -19,7 +19,6 @@ from heedful.metrics.ngrams import (
     chrf_means,
     clip_counts,
     count_ngrams,
-    count_overlap,
     f_score,
     longest_common_subsequence,
     matching_chunks,
@@ -27,7 +26,16 @@ from heedful.metrics.ngrams import (
     rouge,
     smooth_counts,
 )
-from heedful.metrics.score import DEFAULT_OPTIONS, MetricOptions, apply_case, make_bleu, make_tokenizer, sentence_scores
+from heedful.metrics.score import (
+    DEFAULT_OPTIONS,
+    MetricOptions,
+    apply_case,
+    make_bleu,
+    make_meteor_words,
+    make_stem,
+    make_tokenizer,
+    sentence_scores,
+)
 
 MAX_ORDER = 4  # of BLEU's n-grams
 Words = Sequence[str]
@@ -61,7 +69,7 @@ def explain(
             library["chrf"],
         ),
         *(explain_rouge(words, reference_words, kind) for kind in (1, 2, "l")),
-        explain_meteor(words, reference_words),
+        explain_meteor(hypothesis, references, options),
     ]
 
 
@@ -167,24 +175,24 @@ def explain_rouge(words: Words, references: Sequence[Words], kind: int | str) ->
     return MetricExplanation(name, tuple(lines), values[best], None)
 
 
-def explain_meteor(words: Words, references: Sequence[Words]) -> MetricExplanation:
-    values = [100 * meteor(words, reference) for reference in references]
+def explain_meteor(hypothesis: str, references: Sequence[str], options: MetricOptions) -> MetricExplanation:
+    tokenize, stem = make_meteor_words(options), make_stem(options)
+    words, reference_words = tokenize(hypothesis), [tokenize(reference) for reference in references]
+    values = [100 * meteor(words, reference, stem) for reference in reference_words]
     best = values.index(max(values))
-    runs, unigrams = matching_chunks(words, references[best]), count_overlap(words, references[best], 1)
-    mean = f_score(unigrams.precision, unigrams.recall, 3)
+    chunks = matching_chunks(words, reference_words[best], stem)
+    matches, length, reference_length = sum(map(len, chunks)), len(words), len(reference_words[best])
+    mean = f_score(divide(matches, length), divide(matches, reference_length), 3)
     lines = best_reference_rows(best, references)
     lines += [
-        format_row("chunks", " | ".join(map(" ".join, runs)) or "none"),
-        format_row(
-            "words", f"P = {unigrams.matches}/{unigrams.hypothesis}   R = {unigrams.matches}/{unigrams.reference}"
-        ),
+        format_row("chunks", " | ".join(map(" ".join, chunks)) or "none"),
+        format_row("words", f"P = {matches}/{length}   R = {matches}/{reference_length}"),
         format_row("F", f"10 P R / (R + 9 P) = {mean:.4f}"),
-        format_row(
-            "penalty", f"0.5 ({len(runs)}/{unigrams.matches})^3 = {0.5 * divide(len(runs), unigrams.matches) ** 3:.4f}"
-        ),
+        format_row("penalty", f"0.5 ({len(chunks)}/{matches})^3 = {0.5 * divide(len(chunks), matches) ** 3:.4f}"),
         format_row("METEOR", f"F (1 - penalty) = {values[best] / 100:.4f}"),
     ]
-    return MetricExplanation("METEOR (exact words: no stems, no synonyms)", tuple(lines), values[best], None)
+    stems = f"stems: {options.stemmer}" if stem else "exact words, no stems"
+    return MetricExplanation(f"METEOR ({stems}, no synonyms)", tuple(lines), values[best], None)
 
 
 def divide(part: float, whole: float) -> float:

@@ -1,17 +1,16 @@
-"""The formulas of BLEU, chrF, ROUGE and METEOR.
+"""The formulas of BLEU, chrF, ROUGE, METEOR, NIST and CIDEr.
 
     bleu(bleu_counts("the cat sat".split(), ["a cat sat".split()]))
 
 A score is a function of counts, and the counts of a corpus are the sums over its sentences. heedful reports sacreBLEU's
-scores (except ROUGE, which sacreBLEU lacks); `heedful evaluate --explain` shows these formulas, and tests compare them
-with sacreBLEU.
+BLEU and chrF; `heedful evaluate --explain` shows these formulas, and tests compare them with sacreBLEU. The others are
+reported as computed here; benchmarks compare METEOR and NIST with NLTK, and CIDEr with pycocoevalcap.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import reduce
 from operator import add, or_
 
@@ -207,26 +206,160 @@ def rouge(hypothesis: Sequence[str], reference: Sequence[str], kind: int | str) 
     return Overlap(len(hypothesis), len(reference), len(longest_common_subsequence(hypothesis, reference)))
 
 
-def matching_chunks(hypothesis: Sequence[str], reference: Sequence[str]) -> list[tuple[str, ...]]:
-    """The common words in few runs, found greedily: longest common run first."""
-    unused_hypothesis: list[object] = list(hypothesis)
-    unused_reference: list[object] = list(reference)
-    runs: list[tuple[str, ...]] = []
-    while True:
-        run = SequenceMatcher(None, unused_hypothesis, unused_reference, autojunk=False).find_longest_match()
-        if not run.size:
-            return runs
-        runs.append(tuple(hypothesis[run.a : run.a + run.size]))
-        unused_hypothesis[run.a : run.a + run.size] = (object() for _ in range(run.size))  # matches no word
-        unused_reference[run.b : run.b + run.size] = (object() for _ in range(run.size))
+def align_words(
+    hypothesis: Sequence[str], reference: Sequence[str], stem: Callable[[str], str] | None = None
+) -> list[tuple[int, int]]:
+    """Positions of words that match, each word once: equal words, then words with equal stems.
+
+    Later words are matched first, with the last free word of the reference, as in NLTK.
+    """
+    links: dict[int, int] = {}
+    for form in (str, stem) if stem else (str,):
+        free_positions: dict[str, list[int]] = {}
+        for position in sorted(set(range(len(reference))) - set(links.values())):
+            free_positions.setdefault(form(reference[position]), []).append(position)
+        for position in sorted(set(range(len(hypothesis))) - set(links), reverse=True):
+            if candidates := free_positions.get(form(hypothesis[position])):
+                links[position] = candidates.pop()
+    return sorted(links.items())
 
 
-def meteor(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
+def matching_chunks(
+    hypothesis: Sequence[str], reference: Sequence[str], stem: Callable[[str], str] | None = None
+) -> list[tuple[str, ...]]:
+    """The runs of the hypothesis whose words match adjacent words of the reference, in the same order."""
+    runs: list[list[str]] = []
+    previous = None
+    for position, partner in align_words(hypothesis, reference, stem):
+        if previous != (position - 1, partner - 1):
+            runs.append([])
+        runs[-1].append(hypothesis[position])
+        previous = position, partner
+    return [tuple(run) for run in runs]
+
+
+def meteor(hypothesis: Sequence[str], reference: Sequence[str], stem: Callable[[str], str] | None = None) -> float:
     """METEOR = F_3 (1 - penalty), F_3 = 10 P R / (9 P + R), penalty = 0.5 (chunks / matches)^3
 
-    The formula of Banerjee and Lavie (2005) with exact matches only: no stems and no synonyms.
+    The formula of Banerjee and Lavie (2005). Words match if they are equal or, with `stem`, if their stems are equal;
+    there are no synonyms.
     """
-    runs, unigrams = matching_chunks(hypothesis, reference), count_overlap(hypothesis, reference, 1)
-    if not runs:
+    chunks = matching_chunks(hypothesis, reference, stem)
+    if not chunks:
         return 0.0
-    return f_score(unigrams.precision, unigrams.recall, beta=3) * (1 - 0.5 * (len(runs) / unigrams.matches) ** 3)
+    matches = sum(map(len, chunks))
+    f_3 = f_score(matches / len(hypothesis), matches / len(reference), beta=3)
+    return f_3 * (1 - 0.5 * (len(chunks) / matches) ** 3)
+
+
+# ---------------------------------------------------------------------------------------------------------- NIST
+
+
+def count_up_to(words: Sequence[str], order: int) -> NgramCounts:
+    """The counts of all n-grams, n = 1 to order."""
+    return sum((count_ngrams(words, n) for n in range(1, order + 1)), Counter())
+
+
+def ngram_information(references: Iterable[Sequence[str]], order: int = 5) -> dict[tuple[str, ...], float]:
+    """info(w_1 ... w_n) = log_2(count(w_1 ... w_{n-1}) / count(w_1 ... w_n)), over all references
+
+    The count of the empty n-gram is the number of words. Rare words and rare continuations are informative.
+    """
+    counts: NgramCounts = Counter()
+    for reference in references:
+        counts.update(count_up_to(reference, order))
+        counts[()] += len(reference)
+    return {ngram: math.log2(counts[ngram[:-1]] / count) for ngram, count in counts.items() if ngram}
+
+
+@dataclass(frozen=True, slots=True)
+class NistCounts:
+    """The counts of a sentence or corpus from which NIST is computed."""
+
+    information: tuple[float, ...]  # of the matching n-grams, for n = 1, 2, ...
+    totals: tuple[int, ...]  # n-grams of the hypothesis
+    length: int
+    reference_length: float  # the mean over the orders, as each may choose another reference
+
+
+def nist_counts(
+    hypothesis: Sequence[str],
+    references: Sequence[Sequence[str]],
+    information: dict[tuple[str, ...], float],
+    order: int = 5,
+) -> NistCounts:
+    """The counts of one sentence; each n uses the reference with which the hypothesis shares most information."""
+    values, totals, lengths = [], [], []
+    for n in range(1, order + 1):
+        hypothesis_counts = count_ngrams(hypothesis, n)
+        matches = (clip_counts(hypothesis_counts, [count_ngrams(reference, n)]) for reference in references)
+        shared = (sum(information[ngram] * count for ngram, count in counts.items()) for counts in matches)
+        value, length = max(zip(shared, map(len, references), strict=True))
+        values.append(value)
+        totals.append(hypothesis_counts.total())
+        lengths.append(length)
+    return NistCounts(tuple(values), tuple(totals), len(hypothesis), sum(lengths) / order)
+
+
+def nist_penalty(length: float, reference_length: float) -> float:
+    """exp(b ln(min(1, c / r))^2); b is chosen so that the penalty is 0.5 for c / r = 2 / 3"""
+    if length >= reference_length:
+        return 1.0
+    beta = math.log(0.5) / math.log(1.5) ** 2
+    return math.exp(beta * math.log(length / reference_length) ** 2) if length else 0.0
+
+
+def nist(counts: NistCounts) -> float:
+    """NIST = penalty * sum_n (information of the matching n-grams / number of n-grams), n = 1 to 5 (Doddington 2002)"""
+    means = (value / total for value, total in zip(counts.information, counts.totals, strict=True) if total)
+    return nist_penalty(counts.length, counts.reference_length) * math.fsum(means)
+
+
+# --------------------------------------------------------------------------------------------------------- CIDEr
+
+
+@dataclass(frozen=True, slots=True)
+class TfIdfVectors:
+    """The n-grams of a sentence with their TF-IDF weights and the norms of the weights, for n = 1, 2, ..."""
+
+    weights: tuple[dict[tuple[str, ...], float], ...]
+    norms: tuple[float, ...]
+    length: int
+
+
+def document_frequencies(lines: Iterable[Sequence[Sequence[str]]], order: int = 4) -> NgramCounts:
+    """In the references of how many lines an n-gram occurs; a line is a list of references."""
+    frequencies: NgramCounts = Counter()
+    for references in lines:
+        frequencies.update({ngram for reference in references for ngram in count_up_to(reference, order)})
+    return frequencies
+
+
+def tf_idf(words: Sequence[str], frequencies: NgramCounts, num_lines: int, order: int = 4) -> TfIdfVectors:
+    """weight(g) = count(g) ln(N / max(1, df(g)))"""
+    weights = tuple(
+        {
+            ngram: count * math.log(num_lines / max(1, frequencies[ngram]))
+            for ngram, count in count_ngrams(words, n).items()
+        }
+        for n in range(1, order + 1)
+    )
+    return TfIdfVectors(weights, tuple(math.hypot(*each.values()) for each in weights), len(words))
+
+
+def cider(hypothesis: TfIdfVectors, reference: TfIdfVectors, sigma: float = 6.0) -> float:
+    """CIDEr-D = 10 exp(-(c - r)^2 / (2 sigma^2)) mean_n sum_g min(h_g, r_g) r_g / (|h| |r|)
+
+    h and r are the TF-IDF weights of the n-grams, n = 1 to 4; the score of a sentence is the mean over its references
+    (Vedantam et al. 2015). Lengths are counted in bigrams, as in pycocoevalcap: a word is as long as no word.
+    """
+    cosines = []
+    for ours, theirs, *norms in zip(
+        hypothesis.weights, reference.weights, hypothesis.norms, reference.norms, strict=True
+    ):
+        product = math.fsum(
+            min(weight, theirs.get(ngram, 0.0)) * theirs.get(ngram, 0.0) for ngram, weight in ours.items()
+        )
+        cosines.append(product / math.prod(norms) if all(norms) else 0.0)
+    difference = max(hypothesis.length - 1, 0) - max(reference.length - 1, 0)
+    return 10 * math.exp(-(difference**2) / (2 * sigma**2)) * math.fsum(cosines) / len(cosines)

@@ -1,4 +1,4 @@
-"""Score translations with sacreBLEU's metrics, ROUGE and exact match.
+"""Score translations with sacreBLEU's metrics, ROUGE, METEOR, NIST, CIDEr and exact match.
 
     score("bleu", hypotheses, references)    # MetricScore(name="bleu", value=41.2, signature="nrefs:1|...")
     interval("chrf", hypotheses, [references_a, references_b])    # with a 95 % interval
@@ -7,11 +7,13 @@ Report the signature with the value: two BLEU scores of the same text may differ
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from statistics import fmean
 from typing import Any
 
-from heedful.errors import HeedfulError, did_you_mean
-from heedful.metrics.ngrams import SMOOTHINGS, f_score, rouge
+from heedful.errors import HeedfulError, did_you_mean, require
+from heedful.metrics.ngrams import SMOOTHINGS, cider, document_frequencies, f_score, meteor, rouge, tf_idf
 
 DEFAULT_SAMPLES = 1000  # sacreBLEU's default for a bootstrap
 MAX_BOOTSTRAP_BYTES = 2_500_000_000  # sacreBLEU keeps all samples in memory
@@ -25,9 +27,10 @@ References = Sequence[str] | Sequence[Sequence[str]]  # the lines of one referen
 class MetricOptions:
     """How texts are compared. Metrics ignore options that they lack; their signature states what they do."""
 
-    tokenization: str = "13a"  # of BLEU and ROUGE
-    lowercase: bool = False  # TER always ignores case
+    tokenization: str = "13a"  # of BLEU, ROUGE, METEOR, NIST and CIDEr
+    lowercase: bool = False  # TER and METEOR always ignore case
     smoothing: str = "exp"  # of BLEU
+    stemmer: str | None = None  # of METEOR: a language, such as english
 
 
 DEFAULT_OPTIONS = MetricOptions()
@@ -35,7 +38,7 @@ DEFAULT_OPTIONS = MetricOptions()
 
 @dataclass(frozen=True, slots=True)
 class MetricScore:
-    """A value between 0 and 100 (TER may exceed 100), and the signature that describes its computation."""
+    """A value, between 0 and 100 except for TER, NIST and CIDEr, and the signature that describes its computation."""
 
     name: str
     value: float
@@ -131,6 +134,50 @@ def _make_rouge(kind: int | str, part: str) -> Callable[[MetricOptions, Sequence
     return make
 
 
+def make_stem(options: MetricOptions) -> Callable[[str], str] | None:
+    """A function from lower-cased words to stems, by snowballstemmer; None without a stemmer."""
+    if options.stemmer is None:
+        return None
+    require("snowballstemmer", extra="stems", whose=f"the stemmer {options.stemmer}")
+    import snowballstemmer
+
+    if options.stemmer not in snowballstemmer.algorithms():
+        raise HeedfulError(
+            f"unknown stemmer `{options.stemmer}`" + did_you_mean(options.stemmer, snowballstemmer.algorithms())
+        )
+    return cache(snowballstemmer.stemmer(options.stemmer).stemWord)
+
+
+def make_meteor_words(options: MetricOptions) -> Callable[[str], list[str]]:
+    """A function from text to the words that METEOR compares: always lower-cased."""
+    return make_tokenizer(replace(options, lowercase=True))
+
+
+def _make_meteor(options: MetricOptions, references: Sequence[Lines]) -> Any:
+    from heedful.metrics.means import SentenceMean
+
+    fields = {"case": "lc", "tok": options.tokenization, "stem": options.stemmer or "no", "syn": "no"}
+    value = partial(meteor, stem=make_stem(options))
+    return SentenceMean("METEOR", value, make_meteor_words(options), fields, references)
+
+
+def _make_nist(options: MetricOptions, references: Sequence[Lines]) -> Any:
+    from heedful.metrics.means import Nist
+
+    return Nist(make_tokenizer(options), {"case": case_label(options), "tok": options.tokenization}, references)
+
+
+def _make_cider(options: MetricOptions, references: Sequence[Lines]) -> Any:
+    from heedful.metrics.means import SentenceMean
+
+    tokenize, num_lines = make_tokenizer(options), len(references[0])
+    frequencies = document_frequencies([tokenize(line) for line in lines] for lines in zip(*references, strict=True))
+    fields = {"case": case_label(options), "tok": options.tokenization, "stem": "no", "d": "yes"}
+    return SentenceMean(
+        "CIDEr", cider, lambda text: tf_idf(tokenize(text), frequencies, num_lines), fields, references, fmean
+    )
+
+
 def _make_exact_match(options: MetricOptions, references: Sequence[Lines]) -> Any:
     from heedful.metrics.means import SentenceMean
 
@@ -141,6 +188,12 @@ def _make_exact_match(options: MetricOptions, references: Sequence[Lines]) -> An
     return SentenceMean(
         "exact", lambda hypothesis, reference: float(hypothesis == reference), prepare, fields, references
     )
+
+
+def _make_macro_f1(_options: MetricOptions, references: Sequence[Lines]) -> Any:
+    from heedful.metrics.labels import MacroF1
+
+    return MacroF1({"case": "mixed", "of": "macro"}, references)
 
 
 def case_label(options: MetricOptions) -> str:
@@ -159,7 +212,12 @@ METRICS: dict[str, MetricSpec] = {
     "rouge-1-recall": MetricSpec("ROUGE-1 recall", _make_rouge(1, "recall")),
     "rouge-2-recall": MetricSpec("ROUGE-2 recall", _make_rouge(2, "recall")),
     "rouge-l-recall": MetricSpec("ROUGE-L recall", _make_rouge("l", "recall")),
+    "meteor": MetricSpec("METEOR", _make_meteor),
+    "nist": MetricSpec("NIST", _make_nist),
+    "cider": MetricSpec("CIDEr", _make_cider),
     "exact": MetricSpec("exact match", _make_exact_match),
+    "accuracy": MetricSpec("accuracy", _make_exact_match),  # what exact match is called if the lines are labels
+    "f1": MetricSpec("macro F1", _make_macro_f1),
 }
 
 

@@ -13,11 +13,15 @@ difference:
     loss = 1/2 (smoothed_1 + smoothed_2) + alpha/4 (KL(p_1 || p_2) + KL(p_2 || p_1))
     KL(p || q) + KL(q || p) = sum_v (p[v] - q[v]) (log p[v] - log q[v])
 
+The doubly stochastic term of Xu et al. 2015 makes a decoder look at every slot about once:
+
+    loss = smoothed + lambda sum_s (1 - sum_t a_ts)^2
+
 `explicit_loss` implements these formulas for one chunk. If the projection is an `nn.Linear`,
 `heedful.performance.fused_loss` computes the loss together with its gradient.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,6 +30,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from heedful import performance
+from heedful.nn.contract import Map
 from heedful.nn.layers import promote_to_fp32
 from heedful.performance.fused_loss import fused_cross_entropy
 
@@ -36,7 +41,7 @@ LARGE_VOCAB_SIZE = 2**17  # above this, chunks have half as many tokens, to save
 class Loss(NamedTuple):
     """Sums over the target tokens; divide by `tokens` for means."""
 
-    smoothed: Tensor  # the training objective, with R-Drop's term
+    smoothed: Tensor  # the training objective, with R-Drop's term and the doubly stochastic one
     nll: Tensor  # -log p of the gold tokens, without a gradient; exp(nll / tokens) is the perplexity
     tokens: int
 
@@ -77,6 +82,25 @@ def chunked_loss(
     return Loss(torch.stack([s for s, _ in parts]).sum(), torch.stack([n for _, n in parts]).sum(), len(targets))
 
 
+def token_losses(
+    project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The smoothed loss and -log p of every target, [N] each, the second without a gradient; by chunks of tokens."""
+    parts = [
+        checkpoint(_explicit_token_losses, project, chunk, gold, label_smoothing, use_reentrant=False)
+        for chunk, gold in zip(states.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True)
+    ]
+    return torch.cat([smoothed for smoothed, _ in parts]), torch.cat([nll for _, nll in parts])
+
+
+def _explicit_token_losses(
+    project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    logits = promote_to_fp32(project(states))
+    smoothed = F.cross_entropy(logits, targets, label_smoothing=label_smoothing, reduction="none")
+    return smoothed, F.cross_entropy(logits.detach(), targets, reduction="none")
+
+
 def explicit_loss(
     project: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
@@ -88,3 +112,13 @@ def explicit_loss(
         first, second = logits.log_softmax(1).view(2, len(targets), -1)
         smoothed = smoothed + r_drop / 4 * ((first.exp() - second.exp()) * (first - second)).sum()
     return smoothed, F.cross_entropy(logits.detach(), gold, reduction="sum") / views
+
+
+def uncovered_attention(cross: Sequence[Map], steps: Tensor, slots: Tensor) -> Tensor:
+    """sum_s (1 - sum_t a_ts)^2, summed over the rows; a_ts is the mean over all layers and heads.
+
+    `steps` [B, T] and `slots` [B, S] are the masks of the real tokens and the real slots.
+    """
+    weights = torch.cat([layer.weights for layer in cross if layer.weights is not None], 1)  # [B, L * H, T, S]
+    attention = promote_to_fp32(weights).mean(1) * steps.unsqueeze(-1)
+    return ((1 - attention.sum(1)) * slots).square().sum()

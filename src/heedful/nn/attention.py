@@ -10,7 +10,7 @@ Every class has the same interface: `prepare` runs once per sentence, `forward` 
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,23 +23,35 @@ from heedful.performance.bf16_attention import scaled_dot_product_attention
 
 
 class ScoreFunction(Protocol):
-    """(query, key) -> score. With `needs_past_weights`, it also reads the attention weights of the previous step."""
+    """(query, key) -> score. With `has_state`, it is a `StatefulScore` and also reads the state after the last step."""
 
-    needs_past_weights: bool
+    has_state: bool
 
     def prepare(self, keys: Tensor) -> Tensor:
         """[..., S, key width] -> [..., S, a], once per sentence."""
         ...
 
-    def __call__(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
+    def __call__(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:
         """[..., T, query width], prepared [..., S, a] -> scores [..., T, S]."""
+        ...
+
+
+class StatefulScore(ScoreFunction, Protocol):
+    """A score with a state, such as the weights of the last step. Only recurrent decoders have it: T = 1."""
+
+    def start(self, keys: Tensor) -> Tensor:
+        """The state before the first step, [..., 1, any width], from prepared keys."""
+        ...
+
+    def advance(self, query: Tensor, state: Tensor, weights: Tensor) -> Tensor:
+        """The state after a step with this query and these weights."""
         ...
 
 
 class Dot(nn.Module):
     """score = q . k            (Luong, Pham, Manning 2015, "dot")"""
 
-    needs_past_weights = False
+    has_state = False
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -51,7 +63,7 @@ class Dot(nn.Module):
     def prepare(self, keys: Tensor) -> Tensor:
         return keys
 
-    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, D] -> [..., T, S]"""
         return query @ keys.transpose(-2, -1)
 
@@ -62,9 +74,9 @@ class Dot(nn.Module):
 class ScaledDot(Dot):
     """score = q . k / sqrt(d), d is the width of the query: d_head with several heads            (Vaswani 2017)"""
 
-    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:
         """[..., T, D], [..., S, D] -> [..., T, S]"""
-        return super().forward(query, keys, past_weights) / math.sqrt(query.size(-1))
+        return super().forward(query, keys, state) / math.sqrt(query.size(-1))
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -88,7 +100,7 @@ class Additive(nn.Module):
     The same function as v . tanh(W' [q; k]) with W' = [W U].
     """
 
-    needs_past_weights = False
+    has_state = False
 
     def __init__(self, query_width: int, key_width: int, width: int | None = None) -> None:
         super().__init__()
@@ -101,7 +113,7 @@ class Additive(nn.Module):
         """U k + b"""
         return self.key(keys)  # type: ignore[no-any-return]
 
-    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, a] -> [..., T, S]"""
         pairs = self.query(query).unsqueeze(-2) + keys.unsqueeze(-3)  # [..., T, S, a]
         return self.energy(torch.tanh(pairs)).squeeze(-1)  # type: ignore[no-any-return]
@@ -110,29 +122,32 @@ class Additive(nn.Module):
         __call__ = forward
 
 
+LOCATION_SLOTS = 256  # default
+
+
 class Location(nn.Module):
     """score_i = (W q)_i: depends on the query and the slot number, not on the keys            (Luong 2015, "location")
 
-    W has one row per slot, so a source can have at most `max_positions` slots.
+    W has one row per slot, so a source can have at most `location_slots` slots.
     """
 
-    needs_past_weights = False
+    has_state = False
 
-    def __init__(self, query_width: int, key_width: int, max_positions: int = 256) -> None:  # noqa: ARG002
+    def __init__(self, query_width: int, key_width: int, location_slots: int = LOCATION_SLOTS) -> None:  # noqa: ARG002
         super().__init__()
-        self.max_positions = max_positions
-        self.slot = nn.Linear(query_width, max_positions, bias=False)
+        self.location_slots = location_slots
+        self.slot = nn.Linear(query_width, location_slots, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
         """The keys, unchanged: `forward` uses only their number."""
         return keys
 
-    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """[..., T, D], [..., S, D] -> [..., T, S]"""
-        if keys.size(-2) > self.max_positions:
+        if keys.size(-2) > self.location_slots:
             raise ValueError(
-                f"location attention was built for {self.max_positions} positions, but this sequence has "
-                f"{keys.size(-2)}: shorten it, or build the model with max_positions >= {keys.size(-2)}"
+                f"location attention was built for {self.location_slots} slots, but this sequence has "
+                f"{keys.size(-2)}: shorten it, or build the model with location_slots >= {keys.size(-2)}"
             )
         return self.slot(query)[..., : keys.size(-2)]  # type: ignore[no-any-return]
 
@@ -147,7 +162,7 @@ class ContentLocation(nn.Module):
     advance steadily. Only recurrent decoders have these previous weights.
     """
 
-    needs_past_weights = True
+    has_state = True
 
     def __init__(
         self, query_width: int, key_width: int, width: int | None = None, filters: int = 8, kernel_size: int = 7
@@ -163,27 +178,84 @@ class ContentLocation(nn.Module):
         """U k + b"""
         return self.content.prepare(keys)
 
-    def forward(self, query: Tensor, keys: Tensor, past_weights: Tensor | None = None) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:
         """[..., 1, D], [..., S, a], previous weights [..., 1, S] -> [..., 1, S]"""
-        if past_weights is None or query.size(-2) != 1:
+        if state is None or query.size(-2) != 1:
             raise ValueError("content_location needs the weights of the previous step: use it in a recurrent decoder")
-        *batch, _, slots = past_weights.shape
-        features = self.convolve(past_weights.reshape(-1, 1, slots))  # [rows, filters, S]
+        *batch, _, slots = state.shape
+        features = self.convolve(state.reshape(-1, 1, slots))  # [rows, filters, S]
         features = features.transpose(1, 2).reshape(*batch, slots, -1)  # [..., S, filters]
         return self.content(query, keys + self.place(features))
+
+    def start(self, keys: Tensor) -> Tensor:
+        """No weights"""
+        return torch.zeros_like(keys[..., 0]).unsqueeze(-2)
+
+    def advance(self, query: Tensor, state: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
+        """The weights of this step"""
+        return weights
 
     if TYPE_CHECKING:
         __call__ = forward
 
 
-SCORES: dict[str, type[Dot | Additive | Location | ContentLocation]] = {
+class GaussianWindow(nn.Module):
+    """score_i = log sum_m alpha_m exp(-beta_m (kappa_m - i)^2),  kappa_m <- kappa_m + exp(step_m)   (Graves 2013)
+
+    alpha, beta and the steps are exponentials of W q + b. The centers kappa are the state: they only move forward, and
+    the keys do not matter. Graves uses the sum itself as the weight; here the normalizer divides by its total.
+    """
+
+    has_state = True
+
+    def __init__(self, query_width: int, key_width: int, components: int = 3) -> None:  # noqa: ARG002
+        super().__init__()
+        self.window = nn.Linear(query_width, 3 * components)
+        self.components = components
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """The keys, unchanged: `forward` uses only their number."""
+        return keys
+
+    def forward(self, query: Tensor, keys: Tensor, state: Tensor | None = None) -> Tensor:
+        """[..., 1, D], [..., S, D], centers after the last step [..., 1, M] -> [..., 1, S]"""
+        if state is None or query.size(-2) != 1:
+            raise ValueError("gaussian attention needs the centers of the previous step: use it in a recurrent decoder")
+        log_alpha, log_beta, step = self.window(query).unsqueeze(-1).chunk(3, -2)  # [..., 1, M, 1]
+        slots = torch.ones_like(keys[..., 0]).cumsum(-1).unsqueeze(-2).unsqueeze(-2) - 1  # [..., 1, 1, S]
+        distances = state.unsqueeze(-1) + step.exp() - slots
+        scores: Tensor = (log_alpha - log_beta.exp() * distances**2).logsumexp(-2)
+        return scores
+
+    def start(self, keys: Tensor) -> Tensor:
+        """Centers before the first slot"""
+        return keys.new_full((*keys.shape[:-2], 1, self.components), -1.0)
+
+    def advance(self, query: Tensor, state: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
+        """The centers of this step"""
+        return state + self.window(query).chunk(3, -1)[2].exp()  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+SCORES: dict[str, type[Dot | Additive | Location | ContentLocation | GaussianWindow]] = {
     "dot": Dot,
     "scaled_dot": ScaledDot,
     "bilinear": Bilinear,
     "additive": Additive,
     "location": Location,
     "content_location": ContentLocation,
+    "gaussian": GaussianWindow,
 }
+
+
+def make_score(kind: str, query_width: int, key_width: int, location_slots: int = LOCATION_SLOTS) -> ScoreFunction:
+    """The score function of this name."""
+    if kind == "location":
+        return Location(query_width, key_width, location_slots)
+    return SCORES[kind](query_width, key_width)
+
 
 # --------------------------------------------------------------------------------------------------------- normalizers
 
@@ -200,30 +272,92 @@ def hard(scores: Tensor) -> Tensor:
     return choice + (weights - weights.detach())
 
 
-NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {"soft": soft, "hard": hard}
+class Sampled(nn.Module):
+    """a = one-hot vector of a slot s drawn from p(s = i) = softmax(e)_i            (Xu et al. 2015, "hard" attention)
+
+    A drawn slot has no gradient. `estimator` says how training replaces it (see `heedful.model.latent`):
+
+        reinforce           the log-likelihood of the sentence rewards the slots that were drawn for it
+        marginal            no slot is drawn: p(y_t) = sum_i a_ti p(y_t | s_t = i), exactly
+        straight_through    the gradient of softmax, as of `hard`
+
+    In training, a share `soft_share` of the queries attends softly. In evaluation, `decode` selects the most probable
+    slot ("best") or the expected context ("expected"), whose output approximates the expected distribution (NWGM).
+    """
+
+    def __init__(
+        self,
+        *,
+        estimator: str = "reinforce",
+        decode: str = "best",
+        soft_share: float = 0.5,
+        reward_weight: float = 1.0,
+        entropy_weight: float = 0.01,
+        baseline_decay: float = 0.9,
+    ) -> None:
+        super().__init__()
+        for name, value, choices in (("estimator", estimator, ESTIMATORS), ("decode", decode, SLOT_DECODING)):
+            if value not in choices:
+                raise ValueError(f"{name} {value!r} is unknown; choose from {', '.join(choices)}")
+        self.estimator, self.decode, self.soft_share = estimator, decode, soft_share
+        self.reward_weight, self.entropy_weight, self.baseline_decay = reward_weight, entropy_weight, baseline_decay
+        # A moving average, not trained; a parameter, so that checkpoints contain it.
+        self.baseline = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[..., T, S] -> weights [..., T, S]"""
+        if not self.training:
+            return soft(scores) if self.decode == "expected" else hard(scores)
+        # argmax_i(e_i - log(-log u_i)) with uniform u_i is a draw from softmax(e).
+        noise = torch.rand_like(scores).clamp(torch.finfo(scores.dtype).tiny, 1 - torch.finfo(scores.dtype).eps)
+        slots = (scores - (-noise.log()).log()).argmax(-1, keepdim=True)
+        expected = soft(scores)
+        drawn = torch.zeros_like(scores).scatter_(-1, slots, 1.0)
+        if self.estimator == "straight_through":
+            drawn = drawn + (expected - expected.detach())
+        is_soft = torch.rand_like(scores[..., :1]) < self.soft_share
+        return torch.where(is_soft, expected, drawn)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+ESTIMATORS = ("reinforce", "marginal", "straight_through")
+SLOT_DECODING = ("best", "expected")
+
+Normalizer = Callable[[Tensor], Tensor]
+NORMALIZERS: dict[str, Normalizer | type[Sampled]] = {"soft": soft, "hard": hard, "sampled": Sampled}
+
+
+def make_normalizer(normalizer: str | Normalizer) -> Normalizer:
+    """The normalizer of this name, with default options; a function or module is returned unchanged."""
+    if not isinstance(normalizer, str):
+        return normalizer
+    entry = NORMALIZERS[normalizer]
+    return entry() if isinstance(entry, type) else entry
 
 
 # -------------------------------------------------------------------------------------------------------------- attend
 
 
 class Attended(NamedTuple):
-    """The context, the weights if the score needs them at the next step, and the map if it was requested."""
+    """The context, the state of the score if it has one, and the map if it was requested."""
 
     context: Tensor  # [..., T, D]
-    past_weights: Tensor | None  # [..., T, S]
+    state: Tensor | None  # [..., 1, width]
     map: Map | None
 
 
 def attend(
     score: ScoreFunction,
-    normalizer: Callable[[Tensor], Tensor],
+    normalizer: Normalizer,
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     *,
     mask: Tensor | None = None,
     causal: bool = False,
-    past_weights: Tensor | None = None,
+    state: Tensor | None = None,
     glance: Glance | None = None,
 ) -> Attended:
     """c = normalizer(score(q, k) on real slots) v
@@ -238,7 +372,7 @@ def attend(
     if not record and type(score) is ScaledDot and normalizer is soft and not (causal and steps != slots):
         return Attended(_attend_fused(query, keys, values, mask, causal), None, None)
 
-    scores = score(query, keys, past_weights)
+    scores = score(query, keys, state)
     visible = mask
     if causal:
         triangle = torch.ones(steps, slots, dtype=torch.bool, device=query.device).tril(slots - steps)
@@ -251,7 +385,10 @@ def attend(
         scores = scores.masked_fill(~visible, -torch.inf) if "scores" in record else scores
     parts = {"weights": weights, "scores": scores, "queries": query, "keys": keys, "values": values}
     recorded = Map(**{name: parts[name] for name in record}) if record else None
-    return Attended(weights.to(values.dtype) @ values, weights if score.needs_past_weights else None, recorded)
+    if score.has_state:
+        assert state is not None
+        state = cast("StatefulScore", score).advance(query, state, weights)
+    return Attended(weights.to(values.dtype) @ values, state, recorded)
 
 
 def _attend_fused(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -306,12 +443,12 @@ class Attention(nn.Module):
 
     heads = 1
 
-    def __init__(self, score: ScoreFunction, memory_width: int, normalizer: str = "soft") -> None:
+    def __init__(self, score: ScoreFunction, memory_width: int, normalizer: str | Normalizer = "soft") -> None:
         super().__init__()
         self.score = score
         self.width = memory_width
-        self.normalizer = NORMALIZERS[normalizer]
-        self.needs_past_weights = score.needs_past_weights
+        self.normalizer = make_normalizer(normalizer)
+        self.has_state = score.has_state
 
     def prepare(self, memory: Memory) -> PreparedSource:
         """Prepared keys [B, S, a] and values [B, S, D], once per sentence."""
@@ -320,30 +457,34 @@ class Attention(nn.Module):
             self.score.prepare(memory.states), memory.states, None if mask is None else mask.unsqueeze(1)
         )
 
+    def start_score(self, source: PreparedSource) -> Tensor | None:
+        """The state of the score before the first step, if it has one."""
+        return cast("StatefulScore", self.score).start(source.keys) if self.has_state else None
+
     def forward(
-        self, query: Tensor, source: PreparedSource, past_weights: Tensor | None = None, glance: Glance | None = None
+        self, query: Tensor, source: PreparedSource, state: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
         """[B, T, query width] -> context [B, T, D]; maps have H = 1. The source may be shared by several rows."""
         rows, steps, _ = query.shape
         if rows != source.keys.size(0):
-            query, source = share_source(query, source, copy=self.needs_past_weights or glance is not None)
-        context, past_weights, recorded = attend(
+            query, source = share_source(query, source, copy=self.has_state or glance is not None)
+        context, state, recorded = attend(
             self.score,
             self.normalizer,
             query,
             source.keys,
             source.values,
             mask=source.mask,
-            past_weights=past_weights,
+            state=state,
             glance=glance,
         )
         context = context.view(rows, steps, -1)
         if recorded is not None:
             recorded = recorded.transform(lambda part: part.unsqueeze(1))
         if glance is not None and glance.silent:
-            _check_heads(glance.silent, 1)
+            check_heads(glance.silent, 1)
             context = torch.zeros_like(context)
-        return Attended(context, past_weights, recorded)
+        return Attended(context, state, recorded)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -356,7 +497,9 @@ class _MultiHeadBase(nn.Module):
     average:  (1 / H) sum_h head_h, each head as wide as the output
     """
 
-    def __init__(self, width: int, heads: int, score: ScoreFunction | None, normalizer: str, combine: str) -> None:
+    def __init__(
+        self, width: int, heads: int, score: ScoreFunction | None, normalizer: str | Normalizer, combine: str
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
@@ -365,11 +508,15 @@ class _MultiHeadBase(nn.Module):
         self.width = width
         self.heads = heads
         self.score: ScoreFunction = score or ScaledDot(width // heads, width // heads)
-        self.needs_past_weights = self.score.needs_past_weights
-        self.normalizer = NORMALIZERS[normalizer]
+        self.has_state = self.score.has_state
+        self.normalizer = make_normalizer(normalizer)
         self.average = combine == "average"
         self.value_width = heads * width if self.average else width  # of all heads together
         self.out = nn.Identity() if self.average else nn.Linear(width, width)
+
+    def start_score(self, source: PreparedSource) -> Tensor | None:
+        """The state of the score before the first step, if it has one."""
+        return cast("StatefulScore", self.score).start(source.keys) if self.has_state else None
 
     def _split_parts(self, x: Tensor, num_parts: int) -> tuple[Tensor, ...]:
         """[B, T, ..] -> `num_parts` tensors [B, H, T, d]; each part of the last dim has the heads in order."""
@@ -388,10 +535,10 @@ class _MultiHeadBase(nn.Module):
         query: Tensor,
         source: PreparedSource,
         causal: bool,
-        past_weights: Tensor | None,
+        state: Tensor | None,
         glance: Glance | None,
     ) -> Attended:
-        context, past_weights, recorded = attend(
+        context, state, recorded = attend(
             self.score,
             self.normalizer,
             query,
@@ -399,19 +546,19 @@ class _MultiHeadBase(nn.Module):
             source.values,
             mask=source.mask,
             causal=causal,
-            past_weights=past_weights,
+            state=state,
             glance=glance,
         )
         if glance is not None and glance.silent:
-            _check_heads(glance.silent, self.heads)
+            check_heads(glance.silent, self.heads)
             audible = torch.ones(self.heads, dtype=torch.bool, device=context.device)
             audible[list(glance.silent)] = False
             context = context * audible[:, None, None]
         if self.average:
-            return Attended(context.mean(1), past_weights, recorded)
+            return Attended(context.mean(1), state, recorded)
         rows, _, steps, _ = context.shape
         context = context.transpose(1, 2).reshape(rows, steps, self.width)
-        return Attended(self.out(context), past_weights, recorded)
+        return Attended(self.out(context), state, recorded)
 
 
 COMBINE_MODES = ("concat", "average")
@@ -421,6 +568,8 @@ class MultiHead(_MultiHeadBase):
     """Multi-head attention to a memory; each head h has its own projections:
 
     head_h = attend(W_Q^h q, W_K^h m, W_V^h m)            then concat or average
+
+    With `tie_keys_values`, the values are the keys: W_V = W_K.
     """
 
     def __init__(
@@ -430,30 +579,38 @@ class MultiHead(_MultiHeadBase):
         memory_width: int,
         *,
         score: ScoreFunction | None = None,
-        normalizer: str = "soft",
+        normalizer: str | Normalizer = "soft",
         combine: str = "concat",
+        tie_keys_values: bool = False,
     ) -> None:
         super().__init__(width, heads, score, normalizer, combine)
+        if tie_keys_values and self.average:
+            raise ValueError("tie_keys_values needs values as wide as the keys: use combine 'concat'")
+        self.tie_keys_values = tie_keys_values
         self.query = nn.Linear(width, width)
-        self.memory = nn.Linear(memory_width, width + self.value_width)  # W_K and W_V in one matrix product
+        # W_K and W_V in one matrix product
+        self.memory = nn.Linear(memory_width, width + (0 if tie_keys_values else self.value_width))
 
     def prepare(self, memory: Memory) -> PreparedSource:
         """Prepared keys and values [B, H, S, d], once per sentence."""
-        keys, values = self._split_parts(self.memory(memory.states), 2)
+        projected = self.memory(memory.states)
+        keys, values = self._split_parts(
+            torch.cat((projected, projected), -1) if self.tie_keys_values else projected, 2
+        )
         mask = mask_if_any(memory.mask)
         return PreparedSource(self.score.prepare(keys), values, None if mask is None else mask[:, None, None, :])
 
     def forward(
-        self, query: Tensor, source: PreparedSource, past_weights: Tensor | None = None, glance: Glance | None = None
+        self, query: Tensor, source: PreparedSource, state: Tensor | None = None, glance: Glance | None = None
     ) -> Attended:
         """[B, T, D] -> context [B, T, D]. The source may be shared by several rows."""
         query = self.query(query)
         shape = query.shape
         if shape[0] == source.keys.size(0):
-            return self._attend(self._split_heads(query), source, False, past_weights, glance)
-        query, source = share_source(query, source, copy=self.needs_past_weights or glance is not None)
-        context, past_weights, recorded = self._attend(self._split_heads(query), source, False, past_weights, glance)
-        return Attended(context.view(shape), past_weights, recorded)
+            return self._attend(self._split_heads(query), source, False, state, glance)
+        query, source = share_source(query, source, copy=self.has_state or glance is not None)
+        context, state, recorded = self._attend(self._split_heads(query), source, False, state, glance)
+        return Attended(context.view(shape), state, recorded)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -472,10 +629,12 @@ class SelfAttention(_MultiHeadBase):
         combine: str = "concat",
     ) -> None:
         super().__init__(width, heads, score, normalizer, combine)
-        if self.needs_past_weights:
+        if self.has_state:
             raise ValueError(
-                "self-attention has no weights of a previous step: content_location is for recurrent decoders"
+                "self-attention has no previous step: content_location and gaussian are for recurrent decoders"
             )
+        if isinstance(self.normalizer, Sampled):
+            raise ValueError("sampled attention is for recurrent decoders: use normalizer 'soft' or 'hard'")
         self.project = nn.Linear(width, 2 * width + self.value_width)
 
     def forward(
@@ -506,6 +665,6 @@ class SelfAttention(_MultiHeadBase):
         __call__ = forward
 
 
-def _check_heads(silent: tuple[int, ...], heads: int) -> None:
+def check_heads(silent: tuple[int, ...], heads: int) -> None:
     if unknown := [head for head in silent if not 0 <= head < heads]:
         raise ValueError(f"cannot silence head {unknown[0]} of an attention with {heads} heads (numbered from 0)")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.attention import SCORES, MultiHead, ScoreFunction, SelfAttention
+from heedful.nn.attention import LOCATION_SLOTS, MultiHead, ScoreFunction, SelfAttention, make_score
 from heedful.nn.dropout import Dropout
 from heedful.nn.positions import Positions
 
@@ -128,15 +128,16 @@ class TransformerLayerOptions:
     dropout: float = 0.0  # of the output of each sub-layer
     feedforward_dropout: float | None = None  # inside the feed-forward part; None: the same as `dropout`
     score: str = "scaled_dot"  # from SCORES
+    location_slots: int = LOCATION_SLOTS  # of the score "location"
     normalizer: str = "soft"  # from NORMALIZERS
     combine: str = "concat"  # from COMBINE_MODES
 
     def make_self_attention(self, width: int) -> SelfAttention:
-        score = make_head_score(self.score, width, self.heads)
+        score = make_head_score(self.score, width, self.heads, self.location_slots)
         return SelfAttention(width, self.heads, score=score, normalizer=self.normalizer, combine=self.combine)
 
     def make_cross_attention(self, width: int, memory_width: int) -> MultiHead:
-        score = make_head_score(self.score, width, self.heads)
+        score = make_head_score(self.score, width, self.heads, self.location_slots)
         return MultiHead(width, self.heads, memory_width, score=score, normalizer=self.normalizer, combine=self.combine)
 
     def make_feed_forward(self, width: int) -> FeedForward:
@@ -151,9 +152,9 @@ class TransformerLayerOptions:
         return nn.LayerNorm(width) if self.norm == "pre" else nn.Identity()
 
 
-def make_head_score(kind: str, width: int, heads: int) -> ScoreFunction:
+def make_head_score(kind: str, width: int, heads: int, location_slots: int = LOCATION_SLOTS) -> ScoreFunction:
     """A score function for heads of width `width // heads`."""
-    return SCORES[kind](width // heads, width // heads)
+    return make_score(kind, width // heads, width // heads, location_slots)
 
 
 def initialize(module: nn.Module) -> None:

@@ -22,14 +22,15 @@ def run_single_step(
     rnn: nn.RNNBase, inputs: Tensor, hidden: Tensor, cell: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`rnn` for a sequence of length 1: inputs [B, D] and states [B, layers, D] -> output [B, D] and new states."""
+    step = getattr(rnn, "step", None) or CELL_FUNCTIONS[rnn.mode]
     hidden_states, cell_states = [], []
     for layer, weights in enumerate(rnn.all_weights):
         if layer:
             inputs = F.dropout(inputs, rnn.dropout, rnn.training)
         if cell is None:
-            inputs = CELL_FUNCTIONS[rnn.mode](inputs, hidden[:, layer], *weights)
+            inputs = step(inputs, hidden[:, layer], *weights)
         else:
-            inputs, cell_state = CELL_FUNCTIONS[rnn.mode](inputs, (hidden[:, layer], cell[:, layer]), *weights)
+            inputs, cell_state = step(inputs, (hidden[:, layer], cell[:, layer]), *weights)
             cell_states.append(cell_state)
         hidden_states.append(inputs)
     return inputs, torch.stack(hidden_states, 1), torch.stack(cell_states, 1) if cell_states else None

@@ -1,4 +1,4 @@
-"""Greedy search, sampling and beam search, for any decoder.
+"""Greedy search, sampling and beam search for any decoder; best path and prefix beam search for CTC.
 
 Each search is a frozen dataclass of options. Call it with a decoder, a memory and `DecodingLimits`:
 
@@ -15,6 +15,7 @@ from heedful.search.stopping import LENGTH_RULES, STOPPING_RULES
 
 if TYPE_CHECKING:
     from heedful.search.beam import SEARCHES, Beam
+    from heedful.search.ctc import BestPath, PrefixBeam
     from heedful.search.decoding import DecodingLimits
     from heedful.search.filters import FILTERS, Filter
     from heedful.search.generation import Greedy, Sample
@@ -25,18 +26,22 @@ __all__ = [
     "SEARCHES",
     "STOPPING_RULES",
     "Beam",
+    "BestPath",
     "DecodingLimits",
     "Filter",
     "Greedy",
+    "PrefixBeam",
     "Sample",
 ]
 
 TORCH_MODULES = {
     "Beam": "beam",
+    "BestPath": "ctc",
     "DecodingLimits": "decoding",
     "FILTERS": "filters",
     "Filter": "filters",
     "Greedy": "generation",
+    "PrefixBeam": "ctc",
     "SEARCHES": "beam",
     "Sample": "generation",
 }

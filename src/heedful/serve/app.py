@@ -1,10 +1,11 @@
 """The server's HTTP routes.
 
-    POST /v1/translate /v1/document, GET /v1/directions          heedful's own API (native.py)
+    POST /v1/translate /v1/document /v1/caption /v1/transcribe   heedful's own API (native.py)
+    GET  /v1/directions
     POST /translate /detect, GET /languages /frontend/settings   LibreTranslate's API, JSON or a form
     POST /v2/translate, GET /v2/languages /v2/usage              DeepL's API
     POST /language/translate/v2, GET .../languages               Google's API
-    GET  / /inspect                                              the page, and the inspection of a sentence
+    GET  / /inspect /live                                        the page, an inspection, the page with the model
     GET  /livez /readyz /health /metrics /openapi.json           health, metrics, API description
 
 Errors have the format of the API that was called. 400, 401, 403, 408, 413 and 422 mean that the request must change;
@@ -27,7 +28,7 @@ from heedful.serve import health, native
 from heedful.serve.compat import deepl, google, libretranslate
 from heedful.serve.gateway import DOCUMENT_PATH, Gateway
 from heedful.serve.requests import FORM
-from heedful.serve.state import ServerSettings, ServerState
+from heedful.serve.state import MEDIA_PATHS, ServerSettings, ServerState
 from heedful.serve.supervisor import WorkerSupervisor, start_workers
 
 JSON = "application/json"
@@ -66,6 +67,15 @@ class Route:
 ROUTES = (
     Route("POST", "/v1/translate", native.translate, native.TranslateRequest, native.TranslateResponse, NATIVE_ERRORS),
     Route("POST", DOCUMENT_PATH, native.translate_document, None, None, NATIVE_ERRORS, PlainTextResponse),
+    Route("POST", MEDIA_PATHS["image"], native.caption, native.CaptionRequest, native.MediaResponse, NATIVE_ERRORS),
+    Route(
+        "POST",
+        MEDIA_PATHS["audio"],
+        native.transcribe,
+        native.TranscriptionRequest,
+        native.MediaResponse,
+        NATIVE_ERRORS,
+    ),
     Route("GET", "/v1/directions", native.directions, None, native.DirectionsResponse),
     Route("POST", "/translate", libretranslate.translate, libretranslate.LibreTranslateRequest, None, VENDOR_ERRORS),
     Route("POST", "/detect", libretranslate.detect, libretranslate.DetectRequest, None, VENDOR_ERRORS),
@@ -78,6 +88,7 @@ ROUTES = (
     Route("GET", "/language/translate/v2/languages", google.languages),
     Route("GET", "/", health.home, response_class=HTMLResponse),
     Route("GET", "/inspect", health.inspect, None, None, (400, 401, 404, 422, 429, 503, 504), HTMLResponse),
+    Route("GET", "/live", health.live, None, None, (400, 401, 404, 422, 429), HTMLResponse),
     Route("GET", "/livez", health.livez),
     Route("GET", "/readyz", health.readyz, error_statuses=(503,)),
     Route("GET", "/health", health.readyz, error_statuses=(503,)),
@@ -132,13 +143,21 @@ def describe_responses(route: Route) -> dict[int | str, dict[str, Any]]:
 
 def describe_request_body(route: Route) -> dict[str, Any] | None:
     if route.path == DOCUMENT_PATH:
-        fields = native.DocumentRequest.model_json_schema()["properties"]
-        return {
-            "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}},
-            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()],
-        }
+        content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+        return {"requestBody": {"required": True, "content": content}, **describe_query(native.DocumentRequest)}
     if route.request_model is None:
         return None
     schema = {"schema": route.request_model.model_json_schema()}
+    for kind, path in MEDIA_PATHS.items():
+        if route.path == path:
+            file: dict[str, Any] = {"type": "string", "format": "binary"}
+            form = {"type": "object", "required": [kind], "properties": {kind: file}}
+            content = {JSON: schema, f"{kind}/*": {"schema": file}, "multipart/form-data": {"schema": form}}
+            return {"requestBody": {"required": True, "content": content}, **describe_query(native.MediaOptions)}
     forms = {} if route.request_model is native.TranslateRequest else {FORM: schema}
     return {"requestBody": {"required": True, "content": {JSON: schema, **forms}}}
+
+
+def describe_query(model: type[BaseModel]) -> dict[str, Any]:
+    fields = model.model_json_schema()["properties"]
+    return {"parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()]}

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 from heedful.serve.admission import Admission
 from heedful.serve.protocol import TranslationJob, too_many_tokens_message
 from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, SHUTTING_DOWN, RequestRejected
-from heedful.serve.request_queue import QueuedRequest, RequestQueue, estimate_tokens
+from heedful.serve.request_queue import QueuedRequest, RequestQueue, estimate_media_tokens, estimate_tokens
 from heedful.serve.supervisor import WorkerCrashed
 from heedful.serve.throughput import ThroughputEstimate
 
 MAX_SOLO_CRASHES = 2  # more than 1: a single crash may have another cause
 MAX_REMEMBERED_CRASHES = 256  # jobs
-CRASHES_ENGINE = "the engine crashes on this text, even when it is translated alone"
+CRASHES_ENGINE = "the engine crashes on this request, even when it is translated alone"
 
 
 class TranslationBackend(Protocol):
@@ -73,7 +73,8 @@ class CrashHistory:
 
 
 def hash_job(job: TranslationJob) -> str:
-    return sha256(repr((list(job.texts), sorted(job.options.items()))).encode("utf-8", "replace")).hexdigest()
+    sources = list(job.texts), [sha256(content).hexdigest() for content in job.media]
+    return sha256(repr((sources, sorted(job.options.items()))).encode("utf-8", "replace")).hexdigest()
 
 
 class Batcher:
@@ -110,7 +111,7 @@ class Batcher:
             raise self.reject(
                 413, f"{len(job.texts):,} texts in one request; send at most {limits.max_request_texts:,}"
             )
-        num_tokens = estimate_tokens(job.texts, job.options.get("prefix", ""))
+        num_tokens = estimate_tokens(job.texts, job.options.get("prefix", "")) + estimate_media_tokens(job.media)
         cost_tokens = ceil(num_tokens * cost_factor)
         if cost_tokens > limits.max_request_tokens:
             raise self.reject(

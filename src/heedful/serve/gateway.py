@@ -15,7 +15,7 @@ from heedful.serve.rejection import (
     body_too_large_message,
 )
 from heedful.serve.requests import REJECTED_BY, error_response, read_authorization
-from heedful.serve.state import ServerState
+from heedful.serve.state import MEDIA_PATHS, ServerState
 
 DOCUMENT_PATH = "/v1/document"
 DRAIN_SECONDS = 5.0  # for discarding the rest of a body that is too large
@@ -52,7 +52,7 @@ class Gateway:
             await self.app(scope, receive, count_and_send)
             return
         if rejection.status == 413:
-            await drain_body(receive, 8 * self.state.settings.max_body_bytes)
+            await drain_body(receive, 2 * self.state.settings.max_document_bytes)
         await error_response(scope["path"], rejection)(scope, receive, count_and_send)
 
     def check_origin(self, scope: Scope) -> RequestRejected | None:
@@ -78,7 +78,9 @@ class Gateway:
         The headers do not say which model the request is for.
         """
         admission, settings = self.state.admission, self.state.settings
-        max_bytes = settings.max_document_bytes if head.path == DOCUMENT_PATH else settings.max_body_bytes
+        max_bytes_by_path = dict.fromkeys(MEDIA_PATHS.values(), settings.max_media_bytes)
+        max_bytes_by_path[DOCUMENT_PATH] = settings.max_document_bytes
+        max_bytes = max_bytes_by_path.get(head.path, settings.max_body_bytes)
         if admission.is_draining:
             return admission.reject(503, SHUTTING_DOWN, DEFAULT_RETRY_SECONDS)
         batchers = [model.batcher for model in self.state.models.values()]

@@ -1,16 +1,18 @@
-"""Health checks, metrics, the page at / and the inspection of a sentence."""
+"""Health checks, metrics, the page at /, the inspection of a sentence and the page that contains a model."""
 
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from heedful.serve import native
 from heedful.serve.page import page_headers, render_page
@@ -21,6 +23,7 @@ from heedful.serve.state import ServedModel, ServerState
 MAX_INSPECT_CHARACTERS = 500
 INSPECT_TIMEOUT_SECONDS = 60.0
 INSPECT_COST_TOKENS = 2000.0  # taken from the client's rate limit
+LIVE_COST_TOKENS = 20_000.0  # a page of megabytes
 
 
 @endpoint
@@ -111,14 +114,20 @@ async def home(_: Request, state: ServerState) -> Any:
     return HTMLResponse(render_page(native.describe_directions(state)), headers=page_headers())
 
 
-@endpoint
-async def inspect(request: Request, state: ServerState) -> Any:
-    """A page with attention, search and probabilities of a sentence, for a model that translates it directly."""
+def select_model(request: Request, state: ServerState, advice: str) -> str:
+    """The model that translates the requested direction on its own."""
     query = request.query_params
     route = state.select_route(query.get("source"), query.get("target"), query.get("model"))
     if route.via is not None:
-        raise RequestRejected(404, f"{route} is translated by two models: inspect each step separately")
-    model_dir, text = state.settings.inspect_dirs.get(route.models[0]), " ".join(query.get("text", "").split())
+        raise RequestRejected(404, f"{route} is translated by two models: {advice}")
+    return route.models[0]
+
+
+@endpoint
+async def inspect(request: Request, state: ServerState) -> Any:
+    """A page with attention, search and probabilities of a sentence, for a model that translates it directly."""
+    model = select_model(request, state, "inspect each step separately")
+    model_dir, text = state.settings.inspect_dirs.get(model), " ".join(request.query_params.get("text", "").split())
     if model_dir is None:
         raise RequestRejected(
             404, "inspection is not available: it needs a model directory, PyTorch and a server without API keys"
@@ -132,6 +141,39 @@ async def inspect(request: Request, state: ServerState) -> Any:
         if retry_after := state.rate_limiter.spend(client, INSPECT_COST_TOKENS):
             raise state.admission.reject(429, RATE_LIMITED, retry_after)
         return HTMLResponse(await run_inspect(model_dir, text))
+
+
+@endpoint
+async def live(request: Request, state: ServerState) -> Any:
+    """A page that contains a model and runs it in the browser; only with `heedful serve --live`."""
+    page = state.settings.live_pages.get(select_model(request, state, "open the live page of each one"))
+    if page is None:
+        raise RequestRejected(
+            404, "there is no live page: start the server with --live, which gives the model's weights to every visitor"
+        )
+    headers = live_headers(page)
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    client = state.require_client(client_address(request), None)
+    if retry_after := state.rate_limiter.spend(client, LIVE_COST_TOKENS):
+        raise state.admission.reject(429, RATE_LIMITED, retry_after)
+    return FileResponse(page, headers=headers, media_type="text/html")
+
+
+@cache
+def live_headers(page: Path) -> dict[str, str]:
+    """The page's own policy also as a header, which can forbid frames; the name of the file has the model's hash."""
+    with page.open(encoding="utf-8") as file:
+        policy = re.search(r'"Content-Security-Policy" content="([^"]+)"', file.read(10_000))
+    if policy is None:
+        raise ValueError(f"{page} has no Content-Security-Policy")
+    return {
+        "Content-Security-Policy": f"{policy[1]}; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+        "ETag": f'"{page.stem}"',
+    }
 
 
 async def run_inspect(model_dir: Path, text: str) -> bytes:

@@ -3,10 +3,15 @@
 POST /v1/translate     {"texts": [...], "source": "pt", "target": "en", "beam": 5, "alternatives": 3,
                         "alignment": "best", "tokens": true, "confidence": true}
 POST /v1/document      plain text of many lines; translations are streamed line by line
+POST /v1/caption       a picture file, a form with one, or {"image": "iVBORw0...", "target": "en", "beam": 5}
+POST /v1/transcribe    a recording, a form with one, or {"audio": "UklGRg...", "target": "en", "beam": 5}
 GET  /v1/directions    the languages that the server translates
 """
 
+import binascii
 import json
+import re
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -14,11 +19,13 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from heedful.inputs.kinds import NOUNS
 from heedful.serve.rejection import RequestRejected
 from heedful.serve.requests import (
     client_address,
     disconnect_waiter,
     endpoint,
+    parse_json,
     read_authorization,
     read_body,
     read_request,
@@ -27,6 +34,7 @@ from heedful.serve.requests import (
 from heedful.serve.state import ServerState
 
 Text = Annotated[str, Field(max_length=100_000)]
+MAX_FORM_PARTS = 20
 Beam = Annotated[int, Field(ge=1, le=16)]
 LengthPenalty = Annotated[float, Field(ge=0, le=8)]
 Tag = Annotated[str, Field(max_length=100)]
@@ -70,6 +78,37 @@ class DocumentRequest(BaseModel):
     length_penalty: LengthPenalty | None = None
     tag: Tag | None = None
     confidence: bool = False
+
+
+class MediaOptions(BaseModel):
+    """The options of /v1/caption and /v1/transcribe, in the query; defaults come from the model."""
+
+    model_config = ConfigDict(extra="forbid")
+    target: Annotated[LanguageCode | None, Field(description="may be left out if only one language is possible")] = None
+    model: Annotated[ModelName | None, Field(description="the name of a model, instead of a language")] = None
+    beam: Beam | None = None
+    length_penalty: LengthPenalty | None = None
+    alternatives: Annotated[int, Field(ge=0, le=8, description="number of other outputs")] = 0
+    tokens: Annotated[bool, Field(description="return the log-probability of every token")] = False
+    prefix: Annotated[str, Field(max_length=200, description="forced beginning of the output")] = ""
+    timeout: Annotated[float, Field(ge=0.1, le=300, description="seconds")] | None = None
+
+
+class CaptionRequest(MediaOptions):
+    """The body of /v1/caption, if it is JSON."""
+
+    model_config = ConfigDict(strict=True)
+    image: Annotated[str, Field(description="the file in base64 (PNG, JPEG, GIF, WebP or BMP), or a data: URL of it")]
+
+
+class TranscriptionRequest(MediaOptions):
+    """The body of /v1/transcribe, if it is JSON."""
+
+    model_config = ConfigDict(strict=True)
+    audio: Annotated[str, Field(description="the file in base64 (WAV, FLAC, OGG or MP3), or a data: URL of it")]
+
+
+MEDIA_REQUESTS: dict[str, type[MediaOptions]] = {"image": CaptionRequest, "audio": TranscriptionRequest}
 
 
 class TokenResponse(BaseModel):
@@ -124,20 +163,38 @@ class TranslateResponse(BaseModel):
     via: Annotated[LanguageCode | None, Field(description="the language between the two models of a pivot")] = None
 
 
+class MediaResponse(BaseModel):
+    """The caption of a picture or transcript of a recording, and the model (of a pivot: both, joined by +)."""
+
+    text: str
+    pivot: Annotated[str, Field(description="the output of the first of the two models of a pivot")] = ""
+    score: float
+    log_probability: float
+    tokens: list[TokenResponse] = []
+    alternatives: list[str]
+    flags: list[FlagResponse]
+    model: str
+    version: str
+    via: Annotated[LanguageCode | None, Field(description="the language between the two models of a pivot")] = None
+
+
 class DirectionResponse(BaseModel):
-    """A pair of languages that the server translates."""
+    """A pair of languages that the server translates; the source of captions is `image`, of transcripts `audio`."""
 
     source: str
     target: str
     models: Annotated[list[str], Field(description="one model, or the two models of a pivot")]
     via: Annotated[str | None, Field(description="the language between the two models of a pivot")] = None
     inspects: Annotated[bool, Field(description="whether /inspect is available")] = False
+    live: Annotated[bool, Field(description="whether /live is available")] = False
 
 
 class DirectionsResponse(BaseModel):
     """The response of /v1/directions."""
 
     directions: list[DirectionResponse]
+    captions: Annotated[list[DirectionResponse], Field(description="languages in which pictures are described")] = []
+    transcripts: Annotated[list[DirectionResponse], Field(description="languages of transcribed recordings")] = []
 
 
 @endpoint
@@ -179,6 +236,68 @@ async def translate_document(request: Request, state: ServerState) -> Any:
 
 
 @endpoint
+async def caption(request: Request, state: ServerState) -> Any:
+    """Describe a picture. The body is a picture file, with options in the query; a form; or JSON with base64."""
+    return await describe_media(request, state, "image")
+
+
+@endpoint
+async def transcribe(request: Request, state: ServerState) -> Any:
+    """Transcribe a recording. The body is a sound file, with options in the query; a form; or JSON with base64."""
+    return await describe_media(request, state, "audio")
+
+
+async def describe_media(request: Request, state: ServerState, kind: str) -> dict[str, Any]:
+    """The output of a model for the file of a request."""
+    client = state.require_client(client_address(request), read_authorization(request.headers))
+    num_bytes = int(request.headers.get("content-length", state.settings.max_media_bytes))
+    with state.hold_bytes(client, num_bytes):
+        data = await read_body(request, num_bytes, 6 * state.settings.body_timeout_seconds)
+        content_type = request.headers.get("content-type", "")
+        if content_type.startswith("multipart/"):
+            options, content = parse_form(data, content_type, kind)
+        else:
+            options, content = parse_file(data, dict(request.query_params), kind)
+        fields = options.model_dump(include={"beam", "length_penalty", "tokens", "prefix"})
+        fields["num_best"] = options.alternatives + 1
+        route = state.select_route(kind, options.target, options.model, kind)
+        answer = await state.translate(
+            client, route, (), fields, disconnect_waiter(request), options.timeout, media=[content]
+        )
+    (translation,) = answer["translations"]
+    merged = translation | answer
+    return {name: merged[name] for name in MediaResponse.model_fields if name in merged}
+
+
+def parse_form(data: bytes, content_type: str, kind: str) -> tuple[MediaOptions, bytes]:
+    """The options and the file of a multipart form, whose parts are named as the fields of the JSON."""
+    boundary = re.search(r'boundary="?([^";,\s]+)', content_type)
+    delimiter = f"--{boundary[1]}".encode() if boundary else b""
+    if not delimiter or data.count(delimiter) > MAX_FORM_PARTS:
+        raise RequestRejected(422, f"the form has no boundary, or more than {MAX_FORM_PARTS} parts")
+    fields: dict[str, bytes] = {}
+    for part in data.split(delimiter)[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        if name := re.search(rb'\bname="?([^";\r\n]+)', head):
+            fields[name[1].decode("utf-8", "replace")] = content.removesuffix(b"\r\n")
+    file = fields.pop(kind, None)
+    if file is None:
+        raise RequestRejected(422, f"the form has no part `{kind}`: curl -F {kind}=@{NOUNS[kind].file}")
+    return validate(MediaOptions, {name: value.decode("utf-8", "replace") for name, value in fields.items()}), file
+
+
+def parse_file(data: bytes, query: dict[str, Any], kind: str) -> tuple[MediaOptions, bytes]:
+    """The options and the file of a request; its body is JSON if it begins with a brace, as no such file does."""
+    if not data.lstrip().startswith(b"{"):
+        return validate(MediaOptions, query), data
+    body = validate(MEDIA_REQUESTS[kind], parse_json(data))
+    try:
+        return body, b64decode("".join(getattr(body, kind).rpartition("base64,")[2].split()), validate=True)
+    except (binascii.Error, ValueError):  # ValueError: characters that are not ASCII
+        raise RequestRejected(422, f"{kind}: not base64; encode the content of the file, not its name") from None
+
+
+@endpoint
 async def directions(_: Request, state: ServerState) -> Any:
     """Pairs of languages that the server translates, directly or through a third language."""
     return describe_directions(state)
@@ -186,11 +305,20 @@ async def directions(_: Request, state: ServerState) -> Any:
 
 def describe_directions(state: ServerState) -> dict[str, Any]:
     """The routes of the server as a `DirectionsResponse`."""
-    inspected = [
-        route for route in state.routes if route.via is None and route.models[0] in state.settings.inspect_dirs
+    settings = state.settings
+    directions = [
+        {
+            **asdict(route),
+            "inspects": route.via is None and route.models[0] in settings.inspect_dirs,
+            "live": route.via is None and route.models[0] in settings.live_pages,
+        }
+        for route in state.routes
     ]
-    directions = [{**asdict(route), "inspects": route in inspected} for route in state.routes]
-    return {"directions": directions}
+    media = {
+        NOUNS[kind].texts: [{**asdict(route), "inspects": False, "live": False} for route in routes]
+        for kind, routes in state.media_routes.items()
+    }
+    return {"directions": directions, **media}
 
 
 def decode_document(data: bytes, max_lines: int) -> str:

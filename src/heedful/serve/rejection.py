@@ -28,4 +28,4 @@ def retry_hint(seconds: int) -> str:
 
 
 def body_too_large_message(max_bytes: int) -> str:
-    return f"the body is larger than {max_bytes:,} bytes: send less text per request"
+    return f"the body is larger than {max_bytes:,} bytes: send less per request"

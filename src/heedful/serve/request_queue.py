@@ -19,6 +19,7 @@ from heedful.serve.protocol import LINE_OVERHEAD_TOKENS, TranslationJob
 from heedful.serve.throughput import ThroughputEstimate
 
 BYTES_PER_TOKEN = 3.0  # rough; throughput is measured in the same unit, so the error cancels
+MEDIA_TOKENS, MEDIA_BYTES_PER_TOKEN = 64, 8192  # rough, too; large files take longer to decode
 MIN_BATCH_BUDGET_TOKENS = 512
 BUSY_CLIENT_SHARE = 0.75  # of the capacity, for clients that have a request queued
 
@@ -65,6 +66,11 @@ def estimate_tokens(texts: Sequence[str], prefix: str = "") -> int:
 def estimate_text_tokens(text: str) -> int:
     """Estimate the tokens of a text from its bytes after NFKC, which expands characters that represent several."""
     return int(len(normalize("NFKC", text).encode("utf-8", "replace").replace(b"\n", b"")) / BYTES_PER_TOKEN)
+
+
+def estimate_media_tokens(media: Sequence[bytes]) -> int:
+    """Estimate the cost of pictures or recordings, in tokens of text, from their files, which are not decoded here."""
+    return sum(MEDIA_TOKENS + len(content) // MEDIA_BYTES_PER_TOKEN for content in media)
 
 
 class RequestQueue:

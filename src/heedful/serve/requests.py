@@ -51,6 +51,11 @@ async def parse_body(request: Request, state: ServerState) -> dict[str, Any]:
         except ValueError:
             raise RequestRejected(422, f"the form has more than {MAX_FORM_FIELDS} fields") from None
         return {name: values[0] if len(values) == 1 else values for name, values in form.items()}
+    return parse_json(data)
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """Parse a JSON object."""
     try:
         fields = json.loads(data)
         if b"\\u" in data:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import ConfigError, did_you_mean
+from heedful.inputs.kinds import NOUNS
 from heedful.serve.admission import Admission
 from heedful.serve.auth import find_key_name
 from heedful.serve.batcher import Batcher
-from heedful.serve.protocol import TranslationJob, beam_cost_factor
+from heedful.serve.protocol import TEST_JOBS, TranslationJob, beam_cost_factor
 from heedful.serve.rate_limits import RateLimiter
-from heedful.serve.rejection import RATE_LIMITED, RequestRejected
+from heedful.serve.rejection import DEFAULT_RETRY_SECONDS, OVERLOADED, RATE_LIMITED, RequestRejected
 from heedful.serve.request_queue import QueueLimits, estimate_tokens
 from heedful.serve.routes import ModelLanguages, TranslationRoute, find_routes, join_translations, select_route
 from heedful.serve.supervisor import WorkerSupervisor
@@ -23,6 +24,12 @@ from heedful.serve.supervisor import WorkerSupervisor
 CANARY_SECONDS = 10.0  # longest time without a translation before the engine is tested
 MAX_OPEN_DOCUMENTS = 8  # each is held in memory
 MAX_CLIENT_DOCUMENTS = 2  # open at once
+MAX_HELD_BYTES = 96 << 20  # of the bodies that contain files, from before they are read until their response
+MAX_CLIENT_HELD_BYTES = MAX_HELD_BYTES // 4
+MEDIA_PATHS = {"image": "/v1/caption", "audio": "/v1/transcribe"}
+KINDS = {"text": "translates text (POST /v1/translate)"} | {
+    kind: f"{NOUNS[kind].task} (POST {path})" for kind, path in MEDIA_PATHS.items()
+}
 WaitForDisconnect = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -37,12 +44,14 @@ class ServerSettings:
     max_body_bytes: int = 1 << 20
     max_document_bytes: int = 16 << 20
     max_document_lines: int = 200_000
-    body_timeout_seconds: float = 10.0  # for receiving a body; six times as long for a document
+    max_media_bytes: int = 12 << 20  # of a body that contains a picture or recording
+    body_timeout_seconds: float = 10.0  # for receiving a body; six times as long for a document or a file
     request_timeout_seconds: float = 30.0  # a request can set a shorter one
     client_tokens_per_second: float = 20_000.0
     client_burst_tokens: float = 200_000.0
     shutdown_grace_seconds: float = 30.0  # to finish admitted requests after SIGTERM
     inspect_dirs: Mapping[str, Path] = field(default_factory=dict)  # model -> the model directory that /inspect opens
+    live_pages: Mapping[str, Path] = field(default_factory=dict)  # model -> the page that contains it, for /live
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,13 @@ class ServedModel:
     batcher: Batcher
 
     @property
+    def kind(self) -> str:
+        """The kind of its sources: text, image or audio."""
+        return str(self.supervisor.model_info.get("input"))
+
+    @property
     def languages(self) -> ModelLanguages:
+        """Its languages; the source of a model of pictures is `image`, of recordings `audio`."""
         info = self.supervisor.model_info
         return ModelLanguages(self.supervisor.name, str(info.get("source")), str(info.get("target")))
 
@@ -74,12 +89,11 @@ class ServedModel:
         return [fault for fault, is_present in checks.items() if is_present]
 
     async def run_canary(self) -> None:
-        """Translate a short text when idle, so that readiness reflects a working engine."""
-        job = TranslationJob(["a"], {"beam": 1, "tokens": False})
+        """Translate a short text (or describe a dot) when idle, so that readiness reflects a working engine."""
         while True:
             if time.monotonic() - self.supervisor.last_result_time > CANARY_SECONDS / 2:
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(self.supervisor.translate([job]), CANARY_SECONDS)
+                    await asyncio.wait_for(self.supervisor.translate([TEST_JOBS[self.kind]]), CANARY_SECONDS)
             await asyncio.sleep(CANARY_SECONDS / 4)
 
 
@@ -109,6 +123,7 @@ class ServerState:
         self.responses_by_status: dict[int, int] = {}
         self.characters_by_account: Counter[str] = Counter()
         self.documents_by_client: Counter[str] = Counter()  # open ones
+        self.held_bytes_by_client: Counter[str] = Counter()  # of pictures and recordings
         self.inspect_lock = asyncio.Lock()
 
     async def drain(self, deadline: float) -> None:
@@ -123,9 +138,14 @@ class ServerState:
         return ["draining"] * self.admission.is_draining + faults
 
     def describe_models(self) -> list[dict[str, Any]]:
-        """The workers' descriptions of their models, and whether /inspect is available."""
+        """The workers' descriptions of their models, and whether /inspect and /live are available."""
         return [
-            {"name": name, **model.supervisor.model_info, "inspects": name in self.settings.inspect_dirs}
+            {
+                "name": name,
+                **model.supervisor.model_info,
+                "inspects": model.kind == "text" and name in self.settings.inspect_dirs,
+                "live": name in self.settings.live_pages,
+            }
             for name, model in self.models.items()
         ]
 
@@ -133,14 +153,31 @@ class ServerState:
 
     @property
     def routes(self) -> tuple[TranslationRoute, ...]:
-        return find_routes(tuple(model.languages for model in self.models.values()))
+        """Routes of texts."""
+        return self.find_routes("text")
 
-    def select_route(self, source: str | None, target: str | None, name: str | None = None) -> TranslationRoute:
+    def find_routes(self, kind: str) -> tuple[TranslationRoute, ...]:
+        """The routes whose sources are of a kind: text, image or audio."""
+        routes = find_routes(tuple(model.languages for model in self.models.values()))
+        return tuple(route for route in routes if self.models[route.models[0]].kind == kind)
+
+    @property
+    def media_routes(self) -> dict[str, tuple[TranslationRoute, ...]]:
+        """The routes of pictures and of recordings, by their kind."""
+        return {kind: self.find_routes(kind) for kind in MEDIA_PATHS}
+
+    def select_route(
+        self, source: str | None, target: str | None, name: str | None = None, kind: str = "text"
+    ) -> TranslationRoute:
         """The route between two languages, or of the model `name`; raise RequestRejected (400) if there is none."""
         if name is None:
-            return select_route(self.routes, source, target)
+            if not (routes := self.find_routes(kind)):
+                raise RequestRejected(400, f"no model of this server {KINDS[kind]}")
+            return select_route(routes, source, target)
         if name not in self.models:
             raise RequestRejected(400, f"there is no model `{name}`{did_you_mean(name, self.models)}")
+        if self.models[name].kind != kind:
+            raise RequestRejected(400, f"`{name}` {KINDS[self.models[name].kind]}")
         languages = self.models[name].languages
         return select_route([TranslationRoute(languages.source, languages.target, (name,))], source, target)
 
@@ -186,31 +223,41 @@ class ServerState:
         options: Mapping[str, Any],
         wait_for_disconnect: WaitForDisconnect,
         timeout_seconds: float | None = None,
+        *,
+        media: Sequence[bytes] = (),
     ) -> dict[str, Any]:
-        """Translate a request: admission, rate limit, queue, engine."""
+        """Translate texts, or describe files: admission, rate limit, queue, engine."""
         steps = self.plan_steps(route, options)
-        costs = self.check_admission(steps, texts, client)
+        costs = self.check_admission(steps, texts, client, media=media)
         if retry_after := self.rate_limiter.spend(client, sum(costs)):  # last, so that other rejections cost no tokens
             raise self.admission.reject(429, RATE_LIMITED, retry_after)
         max_seconds = self.settings.request_timeout_seconds
         timeout_seconds = min(timeout_seconds or max_seconds, max_seconds)
-        return await self.run_steps(steps, route.via, texts, client, costs[0], wait_for_disconnect, timeout_seconds)
+        return await self.run_steps(
+            steps, route.via, texts, client, costs[0], wait_for_disconnect, timeout_seconds, media=media
+        )
 
     def check_admission(
-        self, steps: Sequence[RouteStep], texts: Sequence[str], client: str, *, is_continuation: bool = False
+        self,
+        steps: Sequence[RouteStep],
+        texts: Sequence[str],
+        client: str,
+        *,
+        is_continuation: bool = False,
+        media: Sequence[bytes] = (),
     ) -> list[int]:
         """The cost of each step in tokens; raise RequestRejected if the queue of any is full.
 
-        The pivot text is not known yet: its length is assumed to be that of the source.
+        The pivot text is not known yet: its length is assumed to be that of the source, or that of an empty caption.
         """
         return [
             step.model.batcher.check_admission(
-                TranslationJob(texts, step.options),
+                TranslationJob(texts, step.options, () if number else media),
                 client,
                 cost_factor=step.model.cost_factor(step.options),
                 is_continuation=is_continuation,
             )
-            for step in steps
+            for number, step in enumerate(steps)
         ]
 
     async def run_steps(
@@ -222,36 +269,41 @@ class ServerState:
         cost_tokens: int,
         wait_for_disconnect: WaitForDisconnect,
         timeout_seconds: float,
+        *,
+        media: Sequence[bytes] = (),
     ) -> dict[str, Any]:
         """Translate admitted texts step by step; `cost_tokens` is the cost of the first step, the timeout is of all."""
         deadline = time.monotonic() + timeout_seconds
+        num_characters = sum(map(len, texts))
         first, *others = steps
+        job = TranslationJob(texts, first.options, media)
         self.admission.num_open_pivots += via is not None
         try:
-            answer = await self.queue_and_wait(first, texts, client, cost_tokens, wait_for_disconnect, deadline)
+            answer = await self.queue_and_wait(first.model, job, client, cost_tokens, wait_for_disconnect, deadline)
             for step in others:
-                texts = [translation["text"] for translation in answer["translations"]]
-                (cost_tokens,) = self.check_admission([step], texts, client, is_continuation=True)
-                last_answer = await self.queue_and_wait(step, texts, client, cost_tokens, wait_for_disconnect, deadline)
+                job = TranslationJob([translation["text"] for translation in answer["translations"]], step.options)
+                (cost_tokens,) = self.check_admission([step], job.texts, client, is_continuation=True)
+                last_answer = await self.queue_and_wait(
+                    step.model, job, client, cost_tokens, wait_for_disconnect, deadline
+                )
                 answer = join_answers(answer, last_answer, via)
         finally:
             self.admission.num_open_pivots -= via is not None
-        num_characters = sum(len(translation["source"]) for translation in answer["translations"])
         self.characters_by_account[self.usage_account(client)] += num_characters
         return answer
 
     async def queue_and_wait(
         self,
-        step: RouteStep,
-        texts: Sequence[str],
+        model: ServedModel,
+        job: TranslationJob,
         client: str,
         cost_tokens: int,
         wait_for_disconnect: WaitForDisconnect,
         deadline: float,
     ) -> dict[str, Any]:
-        """Queue a step and wait for its result, until the client disconnects or the deadline (monotonic clock)."""
-        batcher, timeout_seconds = step.model.batcher, deadline - time.monotonic()
-        result = batcher.admit(TranslationJob(texts, step.options), client, cost_tokens, timeout_seconds).result
+        """Queue a job and wait for its result, until the client disconnects or the deadline (monotonic clock)."""
+        batcher, timeout_seconds = model.batcher, deadline - time.monotonic()
+        result = batcher.admit(job, client, cost_tokens, timeout_seconds).result
         disconnect = asyncio.create_task(wait_for_disconnect())
         try:
             either: set[asyncio.Future[Any]] = {result, disconnect}
@@ -261,11 +313,23 @@ class ServerState:
                 return answer
             if done:
                 raise RequestRejected(499, "the client disconnected")
-            raise batcher.reject(504, "timed out (send less text per request)", batcher.queue.wait_seconds)
+            raise batcher.reject(504, "timed out (send less per request)", batcher.queue.wait_seconds)
         finally:
             disconnect.cancel()
             if not result.done():
                 result.cancel()
+
+    @contextlib.contextmanager
+    def hold_bytes(self, client: str, num_bytes: int) -> Iterator[None]:
+        """Reserve memory for a body with a file; raise RequestRejected if all of it, or the client's, is in use."""
+        held_bytes = self.held_bytes_by_client
+        if held_bytes.total() + num_bytes > MAX_HELD_BYTES or held_bytes[client] + num_bytes > MAX_CLIENT_HELD_BYTES:
+            raise self.admission.reject(503, OVERLOADED, DEFAULT_RETRY_SECONDS)
+        held_bytes[client] += num_bytes
+        try:
+            yield
+        finally:
+            self.held_bytes_by_client -= Counter({client: num_bytes})
 
     # ------------------------------------------------------------------------------------------------ documents
 

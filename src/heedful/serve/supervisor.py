@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import HeedfulError
-from heedful.serve.protocol import LENGTH_BYTES, MAX_FRAME_BYTES, TranslationJob, encode_frame
+from heedful.serve.protocol import LENGTH_BYTES, MAX_FRAME_BYTES, TranslationJob, encode_frame, encode_job
 
 log = logging.getLogger("heedful")
 
@@ -120,12 +120,7 @@ class WorkerProcess:
         if not self.results_by_batch:
             self.last_result = time.monotonic()
         self.last_batch_id += 1
-        frame = encode_frame(
-            {
-                "batch": self.last_batch_id,
-                "jobs": [{"texts": list(job.texts), "options": dict(job.options)} for job in jobs],
-            }
-        )
+        frame = encode_frame({"batch": self.last_batch_id, "jobs": [encode_job(job) for job in jobs]})
         pending: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self.results_by_batch[self.last_batch_id] = pending
         try:

@@ -9,23 +9,31 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
 from heedful.data.store import MANIFEST
 from heedful.errors import HeedfulError
 from heedful.files import file_sha256
+from heedful.inputs.kinds import make_input
+from heedful.inputs.media import MediaError
 from heedful.serve.protocol import (
     HEARTBEAT_SECONDS,
     LINE_OVERHEAD_TOKENS,
+    TEST_JOBS,
     beam_cost_factor,
     encode_frame,
+    encode_job,
     read_frame,
+    require_servable,
     too_many_tokens_message,
 )
+from heedful.serve.rejection import RequestRejected
 from heedful.text.normalize import normalize
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.translator import TranslationOptions, Translator
 from heedful.types import Translation
 
 
@@ -41,7 +49,9 @@ def main() -> None:
     writer = FrameWriter(out)
     try:
         translator = load(args.folder, threads=args.threads)
-        translator("a")  # warm up: the first translation is slow
+        kind = translator.bundle.description.input.kind
+        require_servable(kind, translator.location.name)
+        translator(SOURCE_READERS[kind](translator, encode_job(TEST_JOBS[kind]), sys.maxsize))  # the first one is slow
     except HeedfulError as error:
         writer.write({"error": str(error)})
         sys.exit(1)
@@ -81,7 +91,8 @@ def describe_model(translator: Translator) -> dict[str, Any]:
     """The model's description, for /readyz and the page."""
     described = translator.bundle.description
     return {
-        "source": described.source,
+        "input": described.input.kind,
+        "source": described.source if described.input.kind == "text" else described.input.kind,
         "target": described.target,
         "engine": translator.engine.name,
         "parameters": described.parameters,
@@ -97,29 +108,62 @@ def translate_jobs(
 ) -> list[dict[str, Any]]:
     """Return one result per job; jobs with the same options are translated together."""
     results: list[dict[str, Any]] = [{}] * len(jobs)
+    read_sources = SOURCE_READERS[translator.bundle.description.input.kind]
+    sources: dict[int, Sequence[Any]] = {}
     groups: dict[str, list[int]] = {}
     for index, job in enumerate(jobs):
-        num_tokens = count_tokens(translator, job["texts"], job["options"].get("prefix", ""))
-        cost_factor = beam_cost_factor(job["options"], translator.bundle.generation.beam)
-        if num_tokens * cost_factor > max_request_tokens:
-            results[index] = {
-                "error": too_many_tokens_message(num_tokens, cost_factor, max_request_tokens),
-                "code": 413,
-            }
+        try:
+            sources[index] = read_sources(translator, job, max_request_tokens)
+        except RequestRejected as rejection:
+            results[index] = {"error": rejection.message, "code": rejection.status}
             continue
         groups.setdefault(repr(sorted(job["options"].items())), []).append(index)
     for indices in groups.values():
         options = TranslationOptions(**jobs[indices[0]]["options"])
-        texts = [text for index in indices for text in jobs[index]["texts"]]
+        window = [source for index in indices for source in sources[index]]
         try:
-            translations = iter([translation_as_dict(each) for each in translator.stream([texts], options)])
+            translations = iter([translation_as_dict(each) for each in translator.stream([window], options)])
         except HeedfulError as error:
             for index in indices:
                 results[index] = {"error": str(error), "code": 422}
             continue
         for index in indices:
-            results[index] = {"translations": [next(translations) for _ in jobs[index]["texts"]]}
+            results[index] = {"translations": [next(translations) for _ in sources[index]]}
     return results
+
+
+def read_texts(translator: Translator, job: Mapping[str, Any], max_request_tokens: int) -> Sequence[str]:
+    """The texts of a job; RequestRejected if there are none, or if they have too many tokens."""
+    texts: Sequence[str] = job["texts"]
+    if not texts:
+        raise RequestRejected(422, "this model translates text")
+    num_tokens = count_tokens(translator, texts, job["options"].get("prefix", ""))
+    cost_factor = beam_cost_factor(job["options"], translator.bundle.generation.beam)
+    if num_tokens * cost_factor > max_request_tokens:
+        raise RequestRejected(413, too_many_tokens_message(num_tokens, cost_factor, max_request_tokens))
+    return texts
+
+
+def read_media(translator: Translator, job: Mapping[str, Any], _: int) -> Sequence[Any]:
+    """The pictures or recordings of a job, decoded; RequestRejected if there are none, or if one cannot be used.
+
+    Texts are not passed on: the model would take them for paths.
+    """
+    inputs = make_input(translator.bundle.description.input)
+    assert inputs.nouns is not None
+    if not job["media"]:
+        raise RequestRejected(422, f"this model {inputs.nouns.task}")
+    try:
+        return [inputs.decode(b64decode(content)) for content in job["media"]]
+    except MediaError as error:
+        raise RequestRejected(422, f"the {inputs.nouns.source} cannot be used: {error.reason}") from None
+
+
+SOURCE_READERS: dict[str, Callable[[Translator, Mapping[str, Any], int], Sequence[Any]]] = {
+    "text": read_texts,
+    "image": read_media,
+    "audio": read_media,
+}
 
 
 def count_tokens(translator: Translator, texts: Sequence[str], prefix: str) -> int:

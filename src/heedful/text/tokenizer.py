@@ -206,7 +206,8 @@ class TableTokenizer:
     def texts_of_ids(self) -> list[str]:
         """The text of each id; empty for special tokens and tags."""
         texts = ["" if piece in SPECIAL or is_tag(piece) else piece.replace("\u2581", " ") for piece in self.vocabulary]
-        return [*texts[:UNK], "\u2047", *texts[UNK + 1 :]]
+        unknown = " \u2047" if self.kind == "fields" else "\u2047"  # a field of its own
+        return [*texts[:UNK], unknown, *texts[UNK + 1 :]]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.vocabulary[number] for number in ids]
@@ -301,11 +302,24 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall("\u2581" + text.replace(" ", "\u2581")) if text else []
 
 
+def split_label(text: str) -> list[str]:
+    """One piece: `very good` is ▁very▁good."""
+    return ["\u2581" + text.replace(" ", "\u2581")] if text else []
+
+
+def split_fields(text: str) -> list[str]:
+    """Split `don't stop!` into ▁don't ▁stop! at spaces only."""
+    return ["\u2581" + field for field in text.split(" ")] if text else []
+
+
+UNKNOWN_LABEL = "\u2581?"  # of a slot: it is never learned, so it is not in a vocabulary
 _WORD = re.compile("\u2581?(?:[^\\W\u2581]+|[^\\w\u2581])|\u2581")
 SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "characters": split_characters,
     "words": split_words,
     "letters": list,
+    "label": split_label,
+    "fields": split_fields,
 }
 JSON_KINDS = (*SPLITTERS, BorrowedTokenizer.kind)  # kinds that are saved as JSON
 
@@ -386,11 +400,18 @@ def train_table(kind: str, texts: Iterable[str], vocab_size: int, tags: Sequence
     return TableTokenizer(kind, [*SPECIAL, *tags, *kept])
 
 
+def train_labels(kind: str, texts: Iterable[str]) -> TableTokenizer:
+    """Make a table of all labels, in alphabetical order."""
+    labels = {piece for text in texts for piece in SPLITTERS[kind](text)} - {UNKNOWN_LABEL}
+    return TableTokenizer(kind, [*SPECIAL, *sorted(labels)])
+
+
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "bpe": train_subwords,
     "unigram": train_subwords,
     "characters": train_table,
     "words": train_table,
+    "fields": train_table,
 }
 
 

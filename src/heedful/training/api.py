@@ -14,10 +14,11 @@ from heedful.corpus.texts import Texts, settings_from_texts
 from heedful.data.prepare import ProgressCallback
 from heedful.errors import suggest_arguments
 from heedful.performance.allocator import keep_freed_memory
+from heedful.text.tokenizer import SPECIAL, Tokenizer
 from heedful.training.checkpoint import check_has_steps
 from heedful.training.corpus_check import check_before_training
 from heedful.training.distributed import init_distributed
-from heedful.training.events import EventHandler
+from heedful.training.events import EventHandler, Note
 from heedful.training.finish import count_finish_validations, finish_run
 from heedful.training.loop import Trainer
 from heedful.training.machine import find_device, use_threads
@@ -26,6 +27,7 @@ from heedful.training.resolve import REQUESTED, load_request, resolve
 from heedful.training.signals import catch_signals
 from heedful.training.time_budget import TimeBudget
 
+MAX_SHOWN_LABELS = 10
 TEXT_FOLDER = "text"  # in the run directory: sentence pairs that were passed as lists
 
 
@@ -45,6 +47,7 @@ def train(
     test: Sequence[Texts] = (),
     columns: str | Sequence[str] | None = None,
     sheet: str | None = None,
+    input: str | None = None,
     sets: Sequence[str] = (),
     finish: bool = False,
     force: bool = False,
@@ -56,9 +59,9 @@ def train(
 
     `source` is a heedful.toml or its settings; the directory of a run; a file with both languages; or, with `target`,
     a file or a list of lines. The other arguments are the options of `heedful train`: `validation` and `test` are files
-    or lists of both sides, `init_from` is --from, and `sets` lists values of --set. Without a [model], the autopilot
-    chooses every setting that is left open. `finish` makes a model from what a stopped run has learned; `force` trains
-    although `heedful check` finds errors in the corpus.
+    or lists of both sides, `input` is a kind of sources (text, image, audio, none), `init_from` is --from, and `sets`
+    lists values of --set. Without a [model], the autopilot chooses every setting that is left open. `finish` makes a
+    model from what a stopped run has learned; `force` trains although `heedful check` finds errors in the corpus.
     """
     started = perf_counter()
     keep_freed_memory()
@@ -71,6 +74,7 @@ def train(
         test=test,
         columns=columns,
         sheet=sheet,
+        input=input,
         out=out,
         time=time,
         steps=steps,
@@ -97,6 +101,8 @@ def train(
             on_event=log,
             elapsed_seconds=lambda: perf_counter() - started,
         )
+        if resolved.output.kind == "labels":
+            log(note_labels(data.prepared.tokenizer("target"), per_slot=resolved.output.per_slot))
         limit_seconds = None if resolved.train.time is None else parse_duration(resolved.train.time)
         budget = TimeBudget(limit_seconds, started, count_finish_validations(data))
         with use_threads(resolved.train.threads or 1), catch_signals() as stop_request:
@@ -104,3 +110,15 @@ def train(
             model = finish_run(resolved, data, world, device, log, result)
         world.barrier()
         return model
+
+
+def note_labels(target: Tokenizer, *, per_slot: bool) -> Note:
+    """A message with the number of labels, and the first ones."""
+    labels = [label.strip() for label in target.decode([[number] for number in range(len(SPECIAL), target.size)])]
+    shown = ", ".join(labels[:MAX_SHOWN_LABELS]) + (", ..." if len(labels) > MAX_SHOWN_LABELS else "")
+    what = "each slot of a source gets" if per_slot else "each source gets"
+    return Note(
+        f"labels: {what} one of {len(labels):,} labels ({shown}). To train a translator instead: "
+        "--set output.kind=text",
+        "choice",
+    )

@@ -15,7 +15,7 @@ this file; if you repeat the command, it is found and nothing is measured again.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, inf, sqrt
 from pathlib import Path
@@ -31,6 +31,7 @@ from heedful.data.prepare import ProgressCallback, prepare
 from heedful.data.store import PreparedData
 from heedful.errors import ConfigError, DataError
 from heedful.files import replace_text
+from heedful.inputs.kinds import make_input
 from heedful.training.clock import format_duration
 from heedful.training.data import Corpora, count_micro_batches, load_batch, make_plan, split_validation
 from heedful.training.distributed import World
@@ -102,6 +103,7 @@ MAX_USEFUL_PASSES = 20  # over the data; more improve little (Muennighoff et al.
 DEFAULT_MAX_SECONDS = 3 * 3600.0  # without --time
 STEP_TIME_SHARE = 0.8  # of the time for steps; the rest is for validating, saving and decoding
 MIN_UPDATES = 1_000  # batches are made smaller to reach it
+MAX_GRAPH_LAYERS = 3  # with more, the vectors of all nodes become alike
 MIN_BATCH_TOKENS = 1024  # smaller batches use the hardware badly
 PROBE_BATCH_TOKENS, NUM_PROBE_BATCHES = 2048, 2  # for measuring the speed
 WARMUP_SHARE, MAX_WARMUP_STEPS = 0.2, 400  # of the steps
@@ -125,7 +127,7 @@ class CorpusFacts:
     """The size of the training corpus."""
 
     pairs: int
-    tokens: int  # of the target, including end tokens
+    tokens: int  # of the target (of the source, if targets are labels), including end tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +193,17 @@ def decide_settings(
     prepared = prepare(merge_decisions([vocabulary], requested), launcher=launcher, progress=progress)
     corpora, _ = split_validation(prepared, requested.train.validate_pairs)
     pairs = sum(corpus.num_rows for corpus in corpora)
-    facts = CorpusFacts(pairs, prepared.manifest["counts"]["tokens.target"] + pairs)
+    counts = prepared.manifest["counts"]
+    facts = CorpusFacts(pairs, counts["tokens.target"] + pairs)
+    tokens_per_label = 1.0
+    if requested.output.kind == "labels":  # what is read takes the time
+        facts = CorpusFacts(pairs, counts.get("tokens.source", 0) + pairs)
+        tokens_per_label = facts.tokens / max(1, counts["tokens.target"])
 
     def measure(size: ModelSize) -> TrainingSpeed:
         settings = merge_decisions([vocabulary, *decide_model(requested, size, 0.1)], requested)
-        return measure_speed(settings, prepared, corpora, world, device)
+        speed = measure_speed(settings, prepared, corpora, world, device)
+        return replace(speed, tokens_per_second=tokens_per_label * speed.tokens_per_second)
 
     size, speed = choose_size(facts, measure, seconds_left)
     if STEP_TIME_SHARE * seconds_left() * speed.tokens_per_second < MIN_TRAINING_TOKENS:
@@ -270,7 +278,8 @@ def decide_training(
     warmup = max(1, min(MAX_WARMUP_STEPS, int(WARMUP_SHARE * steps)))
     decay = round(min(MAX_EMA_DECAY, 1 - 1 / max(2.0, EMA_SHARE * steps)), 4)
     tokenizer = requested.tokenizer
-    may_regularize = tokenizer.kind in ("bpe", "unigram") and "subword_regularization" not in tokenizer.model_fields_set
+    is_open = "subword_regularization" not in tokenizer.model_fields_set
+    may_regularize = requested.input.kind == "text" and tokenizer.kind in ("bpe", "unigram") and is_open
     regularization, max_dropout = find_below(REGULARIZATION_BY_PASSES, passes) if may_regularize else (0.0, inf)
     dropout, dropout_reason = choose_dropout(size, facts, passes, max_dropout)
     size_reason = f"size {size.name}, which trains on {speed.tokens_per_second:,.0f} tokens per second here"
@@ -329,13 +338,31 @@ def decide_model(
     """A pre-norm Transformer that shares as many embeddings as the vocabularies allow."""
     layers: dict[str, Any] = {"kind": "transformer", "layers": size.layers, "heads": size.heads}
     layers |= {"feedforward_size": size.feedforward_size, "norm": "pre", "dropout": dropout}
+    encoder = {
+        "text": layers,
+        "image": {**layers, "kind": "patches"},
+        "audio": {**layers, "kind": "frames"},
+        "graph": {
+            "kind": "graph",
+            "layers": min(size.layers, MAX_GRAPH_LAYERS),
+            "heads": size.heads,
+            "dropout": dropout,
+        },
+        "none": {"kind": "nothing"},
+    }[requested.input.kind]
+    is_shared = requested.tokenizer.shared and requested.input.kind == "text"
+    tied, decoder = "all" if is_shared else "target", layers
+    if requested.output.kind == "labels":
+        pooling = "none" if requested.output.per_slot else "attention"
+        tied, decoder = "none", {"kind": "labels", "pooling": pooling, "dropout": dropout}
     return [
         Decision("model.width", size.width, size_reason),
         Decision("model.positions", "sinusoidal"),
         Decision("model.scale_embeddings", True),
         Decision("model.dropout", dropout, dropout_reason),
-        Decision("model.tie_embeddings", "all" if requested.tokenizer.shared else "target"),
-        *(Decision(f"model.{side}.{key}", value) for side in ("encoder", "decoder") for key, value in layers.items()),
+        Decision("model.tie_embeddings", tied),
+        *(Decision(f"model.encoder.{key}", value) for key, value in encoder.items()),
+        *(Decision(f"model.decoder.{key}", value) for key, value in decoder.items()),
     ]
 
 
@@ -348,7 +375,8 @@ def count_corpus(requested: Settings) -> tuple[int, int]:
     for corpus in requested.data.train:
         for block in read_corpus(corpus, requested):
             if pairs < MAX_LETTER_PAIRS:
-                letters.update(chain.from_iterable(chain(block.source, block.target)))
+                sides = (block.source, block.target) if requested.input.kind == "text" else (block.target,)
+                letters.update(chain.from_iterable(chain(*sides)))
             pairs, rejected = pairs + len(block.source), rejected + len(block.rejects)
             if pairs >= MAX_COUNTED_PAIRS:
                 break
@@ -373,7 +401,8 @@ def measure_speed(
     batch_tokens = max(PROBE_BATCH_TOKENS, settings.clean.max_tokens + 2)
     plan = make_plan(prepared, corpora, seed=settings.seed, batch_tokens=batch_tokens, micro_batches=1)
     steps = range(0, 7 * NUM_PROBE_BATCHES, 7)
-    batches = [load_batch(corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)]
+    inputs = make_input(settings.input)
+    batches = [load_batch(corpora, micro_batch, inputs) for step in steps for micro_batch in plan.batch(step)]
     with use_threads(settings.train.threads or default_threads(world.local_ranks)):
         model = initialize_model(settings, prepared, device)
         if device.type == "cpu":

@@ -4,6 +4,7 @@ from heedful.config import Settings, name_corpora
 from heedful.corpus.check import MAX_EXAMINED_BYTES, examine_corpora, make_report
 from heedful.corpus.findings import Finding
 from heedful.corpus.readers import resolve_files
+from heedful.corpus.repair import can_repair
 from heedful.data.prepare import ProgressCallback, StageProgress
 from heedful.errors import DataError
 from heedful.training.events import EventHandler, Note
@@ -27,12 +28,13 @@ def check_before_training(settings: Settings, on_event: EventHandler, progress: 
     progress(StageProgress("check", 0, 1, 0))
     report = make_report(settings, examine_corpora(settings, count_pairs))
     progress(StageProgress("check", 1, 1, pairs_read))
-    errors = [finding for finding in report.findings if finding.level == "error" and not is_repaired(finding, settings)]
+    errors = [each for each in report.findings if each.level == "error" and not is_expected(each.kind, settings)]
     if errors:
         lines = "\n".join(f"  {describe_finding(finding)}" for finding in errors)
+        repair = " (--fix writes a repaired copy)" if can_repair(settings) else ""
         raise DataError(
-            f"heedful check found errors in the corpus:\n{lines}\nSee them with heedful check (--fix writes a repaired "
-            "copy), or train on the corpus as it is with --force"
+            f"heedful check found errors in the corpus:\n{lines}\nSee them with heedful check{repair}, or train on the "
+            "corpus as it is with --force"
         )
     if report.findings:
         levels = [finding.level for finding in report.findings]
@@ -41,9 +43,11 @@ def check_before_training(settings: Settings, on_event: EventHandler, progress: 
         )
 
 
-def is_repaired(finding: Finding, settings: Settings) -> bool:
-    """Whether `heedful prepare` drops the pairs of a finding, so that it does no harm."""
-    return finding.kind == "overlap" and settings.clean.overlap != "keep"
+def is_expected(kind: str, settings: Settings) -> bool:
+    """Whether `heedful prepare` drops the rows of a finding, or the settings say that training may have them."""
+    if settings.clean.overlap == "keep":
+        return kind in ("overlap", "picture_overlap", "recording_overlap")
+    return kind == "overlap"
 
 
 def describe_finding(finding: Finding) -> str:

@@ -154,7 +154,8 @@ class InOrderReducer:
     gradient_scale = 1.0
 
     def __init__(self, model: nn.Module, world: World) -> None:
-        self.model, self.ranks, self.weights = model, world.ranks, list(model.parameters())
+        self.model, self.ranks = model, world.ranks
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
 
     def accumulate(self, micro_batches: Sequence[MicroBatch]) -> Iterator[MicroBatch]:
         """One micro-batch per process at a time, in the order of their indices."""

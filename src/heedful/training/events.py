@@ -69,12 +69,13 @@ class Validated:
     step: int
     loss: float  # -log p per target token, not smoothed
     perplexity: float
-    bleu: float
-    chrf: float
+    bleu: float | None  # None for a language model, which translates nothing
+    chrf: float | None
     best: bool  # by the chosen metric
     seconds: float
     samples: tuple[SampleTranslation, ...] = field(default=())
     weights: str = "last"  # or "ema", "average"
+    accuracy: float | None = None  # of labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.bundle import open_bundle, read_float_weights
-from heedful.config import CorpusSettings, ModelSettings, Settings, load
+from heedful.config import CorpusSettings, InputSettings, ModelSettings, OutputSettings, Settings, load
 from heedful.corpus.replay import find_run
-from heedful.data.store import MANIFEST, SIDES, open_prepared
+from heedful.data.store import MANIFEST, open_prepared
 from heedful.errors import ConfigError, HeedfulError
 from heedful.files import file_sha256, update_text
+from heedful.inputs.kinds import make_input
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,25 +53,57 @@ def apply_finetuning_defaults(settings: Settings) -> Settings:
             f"init_from = {settings.init_from} already defines the model: remove [model] and the recipe "
             "from your settings, or keep only dropout settings in [model]"
         )
-    files = tuple((bundle.folder / description.files[side]).as_posix() for side in SIDES)
+    sides = make_input(description.input).text_sides
+    files = tuple((bundle.folder / description.files[side]).as_posix() for side in sides)
     if settings.tokenizer.files not in (None, files):
         raise ConfigError(f"init_from = {settings.init_from} already defines the tokenizers: remove tokenizer.files")
     defaults = {key: value for key, value in FINETUNING_DEFAULTS.items() if key not in settings.train.model_fields_set}
+    if bundle.model.decoder.kind == "labels" and settings.train.best_by not in ("accuracy", "loss"):
+        defaults["best_by"] = "accuracy"
     max_tokens = settings.clean.max_tokens
     if bundle.model.positions:
         max_tokens = min(max_tokens, bundle.model.max_positions - 1)  # one position is for the end token
     return settings.model_copy(
         update={
+            "input": input_of_model(settings, description.input),
             "clean": settings.clean.model_copy(update={"max_tokens": max_tokens}),
             "model": settings.model or bundle.model,
+            "output": output_of_model(bundle.model),
             "tokenizer": settings.tokenizer.model_copy(update={"files": files}),
             "train": settings.train.model_copy(update=defaults),
         }
     )
 
 
+def output_of_model(model: ModelSettings) -> OutputSettings:
+    """What a model produces: labels or text."""
+    if model.decoder.kind != "labels":
+        return OutputSettings()
+    return OutputSettings(kind="labels", per_slot=getattr(model.decoder, "pooling", None) == "none")
+
+
+def input_of_model(settings: Settings, model_input: InputSettings) -> InputSettings:
+    """The input of the settings, with the sizes that the model reads; the variations stay."""
+    requested = settings.input
+    if requested.kind != model_input.kind:
+        raise ConfigError(
+            f"{settings.init_from} was trained with input.kind = {model_input.kind!r}, but this corpus has "
+            f"{requested.kind!r}: use a corpus of the same kind, or another model"
+        )
+    fixed = model_input.model_dump(exclude={"kind", *model_input.variation_keys})
+    for key in sorted(fixed.keys() & requested.model_fields_set):
+        if fixed[key] != getattr(requested, key):
+            raise ConfigError(f"{settings.init_from} was trained with input.{key} = {fixed[key]}: remove input.{key}")
+    return requested.model_copy(update=fixed)
+
+
 def add_old_validation(settings: Settings) -> Settings:
-    """Fine-tuning settings with the validation text of the old run as a test corpus, if that run still exists."""
+    """Fine-tuning settings with the validation text of the old run as a test corpus, if that run still exists.
+
+    If the sources are not text, nothing is added.
+    """
+    if "source" not in make_input(settings.input).text_sides:
+        return settings
     if settings.init_from is None or any(corpus.name == OLD_VALIDATION for corpus in settings.data.test):
         return settings
     folder = Path(settings.train.output_dir)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heedful.alignment import AlignmentMethod, AttentionExample, correlate_pieces, find_best_method
 from heedful.bundle import Bundle, GenerationSettings, model_card, open_bundle, write_bundle
+from heedful.bundle.format import MAX_LENGTH
 from heedful.confidence import MIN_SENTENCES
 from heedful.config import Settings
 from heedful.data.prepare import delete_early_stages
@@ -19,8 +20,10 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.engines.torch import TorchEngine
 from heedful.errors import HeedfulError
 from heedful.files import replace_text
+from heedful.metrics.perplexity import measure_perplexity
 from heedful.metrics.significance import run_paired_test
 from heedful.model.seq2seq import Seq2Seq
+from heedful.nn.decoders import LabelDecoder
 from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.training import checkpoint
 from heedful.training.checkpoint import checkpoint_folders, checkpoint_name
@@ -34,8 +37,16 @@ from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.report import REPORT, write_report
 from heedful.training.state import TrainingResult
 from heedful.training.statistics import training_statistics
-from heedful.training.usability import assess_run
-from heedful.training.validate import Evaluation, evaluate, mark_best, max_positions, validate, value_to_maximize
+from heedful.training.usability import Assessment, assess_run
+from heedful.training.validate import (
+    Evaluation,
+    evaluate,
+    mark_best,
+    max_positions,
+    validate,
+    validation_loss,
+    value_to_maximize,
+)
 from heedful.training.weights import average_weights, copy_tensors_, initialize_model, named_weights
 from heedful.translation.calibrate import fit_translator, store_calibration
 from heedful.translation.translator import Translator
@@ -104,25 +115,34 @@ def finish_run(
     scores = {
         corpus: {score.name: asdict(score) for score in evaluation.scores} for corpus, evaluation in evaluations.items()
     }
+    if data.validation.is_unconditional:
+        scores = score_language_model(model, data, device, target)
     for corpus, evaluation in evaluations.items():
         replace_text(run / f"{corpus}.hypotheses", "".join(text + "\n" for text in evaluation.outputs))
-    if settings.init_from:
+    translates_text = data.validation.has_text_source and not isinstance(model.decoder, LabelDecoder)
+    if settings.init_from and translates_text:
         progress.start("measuring what was forgotten", search_units(count_old_pairs(data), data))
         scores |= measure_forgetting(settings.init_from, model, data, evaluations, device, penalty, log, result.step)
     progress.start("writing the model", count_write_units(data))
-    reading = find_alignment_head(model, data, device)
-    hypotheses = evaluations["validation"].hypotheses
+    reading = find_alignment_head(model, data, device) if translates_text else None
+    hypotheses = evaluations["validation"].hypotheses if evaluations else []
     bundle = write_model(folder, settings, data, weights, penalty, scores, hypotheses, reading)
-    calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
-    assessment = assess_run(
-        evaluations["validation"].outputs,
-        data.validation.texts,
-        data.validation.references,
-        History.load(run),
-        is_finetuned=settings.init_from is not None,
-        keep_sentences=settings.train.show_samples > 0,
-    )
-    summary = {"weights": name, "length_penalty": penalty, "beam": BEAM, **scores}
+    if translates_text:
+        calibrate_model(bundle, Translator(bundle, TorchEngine(model, device)), data, log, result.step)
+    assessment: Assessment | tuple[()] = ()
+    if evaluations and not isinstance(model.decoder, LabelDecoder):
+        assessment = assess_run(
+            evaluations["validation"].outputs,
+            data.validation.texts,
+            data.validation.references,
+            History.load(run),
+            is_finetuned=settings.init_from is not None,
+            has_text_source=data.validation.has_text_source,
+            keep_sentences=settings.train.show_samples > 0,
+        )
+    is_searched = bool(evaluations) and settings.output.kind == "text"
+    searched = {"length_penalty": penalty, "beam": BEAM} if is_searched else {}
+    summary = {"weights": name, **searched, **scores}
     log(Ended(result.step, result.end_reason, name, summary, str(folder), result.budget.elapsed, *assessment))
     write_report(run)
     delete_work_files(settings, result)
@@ -221,25 +241,52 @@ def evaluate_beam(
     result: TrainingResult,
     progress: FinishProgress,
 ) -> tuple[float, dict[str, Evaluation]]:
-    """The best length penalty, and the scores of the validation set and every test corpus with it."""
+    """The best length penalty, and the scores of the validation set and every test corpus with it.
+
+    A language model translates nothing, so it has no such scores.
+    """
+    if data.validation.is_unconditional:
+        return 1.0, {}
+
+    is_labels = isinstance(model.decoder, LabelDecoder)
 
     def search(penalty: float) -> SearchOptions:
-        return SearchOptions(BEAM, length_penalty=penalty)
+        return SearchOptions(1 if is_labels else BEAM, length_penalty=penalty)
 
     by_penalty: dict[float, Evaluation] = {}
-    for penalty in LENGTH_PENALTIES:
+    for penalty in (1.0,) if is_labels else LENGTH_PENALTIES:
         if by_penalty and not result.was_finished and result.budget.is_reserve_half_used:
             progress.units_left -= SEARCH_UNITS * (len(LENGTH_PENALTIES) - len(by_penalty))
             break
-        progress.start(f"scoring validation with length penalty {penalty}", SEARCH_UNITS)
+        what = "scoring validation" if is_labels else f"scoring validation with length penalty {penalty}"
+        progress.start(what, SEARCH_UNITS)
         by_penalty[penalty] = evaluate(model, data.validation, target, device, search(penalty))
     outputs = {penalty: evaluation.outputs for penalty, evaluation in by_penalty.items()}
-    best = choose_length_penalty(outputs, data.validation.references, "chrf" if metric == "loss" else metric)
+    best = (
+        1.0
+        if is_labels
+        else choose_length_penalty(outputs, data.validation.references, "chrf" if metric == "loss" else metric)
+    )
     evaluations = {"validation": by_penalty[best]}
     for corpus in data.prepared.split("test"):
         progress.start(f"scoring {corpus.name}", search_units(corpus.num_rows, data))
-        evaluations[corpus.name] = evaluate(model, read_pairs([corpus]), target, device, search(best))
+        pairs = read_pairs([corpus], has_text_source=data.validation.has_text_source)
+        evaluations[corpus.name] = evaluate(model, pairs, target, device, search(best))
     return best, evaluations
+
+
+def score_language_model(
+    model: Seq2Seq, data: TrainingData, device: torch.device, target: Tokenizer
+) -> dict[str, dict[str, Any]]:
+    """Perplexity per token and per word, and bits per character, of the validation set and every test corpus."""
+    sets = {"validation": data.validation}
+    sets |= {corpus.name: read_pairs([corpus], has_text_source=False) for corpus in data.prepared.split("test")}
+    scores = {}
+    for name, texts in sets.items():
+        nats = validation_loss(model, texts, device) * sum(len(tokens) + 1 for tokens in texts.targets)
+        figures = measure_perplexity(-nats, target.encode(texts.references), texts.references)
+        scores[name] = {key: {"name": key, "value": value, "signature": ""} for key, value in figures.items()}
+    return scores
 
 
 def measure_forgetting(
@@ -353,7 +400,10 @@ def write_model(
     assert settings.model is not None
     prepared, languages, corpora = data.prepared, (settings.source, settings.target), data.stored_corpora
     statistics = training_statistics(prepared, corpora, hypotheses, reading)
+    beam = BEAM if settings.output.kind == "text" else 1
     max_tokens = prepared.manifest["longest_tokens"]
+    # A translation is limited by its source, other output by the training text.
+    longest = max_tokens if data.validation.has_text_source else statistics["lengths"]["target"]["longest"]
     text = model_card(
         settings.model,
         languages,
@@ -366,12 +416,13 @@ def write_model(
     )
     return write_bundle(
         folder,
-        model=settings.model,
+        model=settings.model.model_copy(update={"embeddings": None}),
         weights={name: weight.float().numpy() for name, weight in weights.items()},
-        tokenizers={side: prepared.tokenizer(side) for side in ("source", "target")},
+        tokenizers={side: prepared.tokenizer(side) for side in data.inputs.text_sides},
         languages=languages,
+        input=settings.input,
         tags=sorted({corpus["tag"] for corpus in prepared.manifest["corpora"] if corpus["tag"]}),
-        generation=GenerationSettings(beam=BEAM, length_penalty=penalty, max_length=2 * max_tokens + 10),
+        generation=GenerationSettings(beam=beam, length_penalty=penalty, max_length=min(2 * longest + 10, MAX_LENGTH)),
         statistics=statistics,
         scores=scores,
         card=text,

@@ -28,11 +28,12 @@ from heedful.errors import HeedfulError
 from heedful.model.loss import Loss
 from heedful.training.checkpoint import checkpoint_folders
 from heedful.training.clock import Clock, fit_last_step
-from heedful.training.data import Corpora, TrainingData, line_numbers, load_batch, make_plan, mean_epoch
+from heedful.training.data import Corpora, TrainingData, line_numbers, make_plan, mean_epoch
 from heedful.training.distributed import World, make_reducer
 from heedful.training.events import Began, Note, Refitted, Skipped, Stepped
 from heedful.training.finetune import load_initial_weights
 from heedful.training.history import METRICS
+from heedful.training.initial_embeddings import initialize_embeddings
 from heedful.training.machine import BUSY_SHARE, CoreMeter, autocast, explain_out_of_memory
 from heedful.training.metrics_log import MetricsLog, seconds_at_end
 from heedful.training.model_state import ModelState
@@ -78,6 +79,8 @@ class Trainer:
         options, folder = self.options, Path(self.options.output_dir)
         is_new = not checkpoint_folders(folder)
         initial_weights = load_initial_weights(settings.init_from) if settings.init_from and is_new else None
+        if settings.model and settings.model.embeddings and is_new:
+            initial_weights = initialize_embeddings(settings, data, device, log)
         self.plan = self.make_plan(data.corpora)
         self.length = options.time or f"{options.steps} steps"
         self.state = TrainingState(Clock(options.steps or 0, options.refits), length=self.length)
@@ -88,8 +91,8 @@ class Trainer:
         )
         num_keep = max(options.keep_checkpoints, options.average_checkpoints)
         self.saver = CheckpointSaver(folder, self.state, self.model_state, world, device, log, num_keep=num_keep)
-        tokenizers = (data.prepared.tokenizer("source"), data.prepared.tokenizer("target"))
-        self.snapshots = SnapshotRecorder(folder, data.validation, *tokenizers, device)
+        source = data.prepared.tokenizer("source") if data.prepared.has_text_source else None
+        self.snapshots = SnapshotRecorder(folder, data.validation, source, data.prepared.tokenizer("target"), device)
         self.throughput = ThroughputMeter()
         self.cores, self.is_busy = CoreMeter(), False
         self.exit_code = 0  # of a stop request to any process
@@ -172,7 +175,7 @@ class Trainer:
 
     def forward_backward(self, index: int, micro_batch: MicroBatch) -> Loss:
         """The loss of a micro-batch; adds its gradient to the weights. Dropout depends on seed, step and index."""
-        batch = load_batch(self.data.corpora, micro_batch).to(self.device)
+        batch = self.data.load_batch(micro_batch).to(self.device)
         global_index = self.world.rank + index * self.world.ranks
         torch.manual_seed(micro_batch_seed(self.seed, self.state.step + self.state.offset, global_index))
         with explain_out_of_memory(batch, self.options.micro_batches or 1):

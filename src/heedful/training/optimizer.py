@@ -22,7 +22,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's state of every weight
 
 def make_optimizer(options: config.TrainSettings, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a model; weight decay applies to matrices, not to biases and norms."""
-    weights = list(model.parameters())
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
         {"params": [weight for weight in weights if weight.ndim >= 2], "weight_decay": options.weight_decay},
         {"params": [weight for weight in weights if weight.ndim < 2], "weight_decay": 0.0},
@@ -76,6 +76,8 @@ def load_optimizer_state(
     if not steps:
         return
     for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
         state: dict[str, Any] = {"step": torch.tensor(float(steps))}  # fused kernels need it on the weight's device
         if weight.device.type != "cpu":
             state["step"] = state["step"].to(weight.device)

@@ -62,7 +62,10 @@ SCRIPTS = (
 FILM_WORDS = ("film", "training-step", "sentence", "play", "map")  # of the viewer's glossary
 MAX_FILM_FRAMES = 24
 MANIFEST = "manifest.json"  # of a model, and of a prepared corpus
-LABELS = {"bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch"}
+LABELS = {
+    "bleu": "BLEU", "chrf": "chrF", "torch": "PyTorch", "perplexity": "perplexity per token",
+    "accuracy": "accuracy", "f1": "macro F1", "word_perplexity": "perplexity per word", "bits": "bits per character",
+}  # fmt: skip
 SEARCH_LABELS = (("beam", "beam-size"), ("length_penalty", "length-penalty"))
 NEXT_COMMANDS = {"next-translate": "translate", "next-serve": "serve"}
 MAX_COMPARED_PIECES = 400  # longer sentences are not compared
@@ -264,12 +267,17 @@ def render_scores(history: History) -> Iterator[Html]:
         yield remark(say("computed-with"), *(part for parts in search for part in parts), ".")
         yield table([say(key) for key in ("corpus", "score", "value", "signature")], rows, code=[3])
     if validations := history["validated"]:
-        keys = ("step", "weights", "loss", "perplexity", "chrf", "bleu")
+        keys = ("step", "weights", "loss", "perplexity", *score_keys(validations))
         best = say("best-so-far")
         lines = [[*(record[key] for key in keys), best if record["best"] else ""] for record in validations]
         labels = [LABELS[key] if key in LABELS else say(key) for key in keys]
         summary = tag("summary", say("num-validations", f"{len(validations):,}"))
         yield tag("details", summary, table([*labels, ""], lines))
+
+
+def score_keys(validations: Sequence[Record]) -> list[str]:
+    """The scores that the validations of a run have."""
+    return [key for key in ("chrf", "bleu", "accuracy") if validations and validations[0].get(key) is not None]
 
 
 def make_plots(history: History) -> list[Plot]:
@@ -284,7 +292,7 @@ def make_plots(history: History) -> list[Plot]:
         Curve.from_records("training, label-smoothed", stepped, "loss"),
         Curve.from_records("validation", validations, "loss"),
     )
-    scores = [Curve.from_records(LABELS[key], validations, key) for key in ("chrf", "bleu") if validations]
+    scores = [Curve.from_records(LABELS[key], validations, key) for key in score_keys(validations)]
     norm_title = "Gradient norm (crosses: skipped steps)" if skipped else "Gradient norm"
     speed = Curve.from_records("target tokens/s", stepped, "tokens_per_second")
     plots = (

@@ -30,12 +30,13 @@ from heedful.model.seq2seq import Seq2Seq
 from heedful.training.autopilot import run_autopilot
 from heedful.training.checkpoint import checkpoint_folders, read_state, refuse_old_format
 from heedful.training.clock import format_duration
-from heedful.training.data import TrainingData, count_micro_batches, load_batch, load_data, make_plan
+from heedful.training.data import TrainingData, count_micro_batches, load_data, make_plan
 from heedful.training.distributed import World
 from heedful.training.events import EventHandler, Note
 from heedful.training.finetune import add_old_validation, apply_finetuning_defaults, model_digest
 from heedful.training.flat_settings import LENGTH_KEYS, describe_changes, flatten
 from heedful.training.history import METRICS
+from heedful.training.initial_embeddings import check_embeddings, embedding_digests
 from heedful.training.machine import (
     BUSY_SHARE,
     CoreMeter,
@@ -46,6 +47,7 @@ from heedful.training.machine import (
 )
 from heedful.training.metrics_log import seconds_at_end
 from heedful.training.optimizer import make_optimizer, set_learning_rate
+from heedful.training.upsampling import choose_upsampling
 from heedful.training.weights import initialize_model
 
 REQUESTED, RESOLVED = "requested.json", "heedful.toml"
@@ -60,7 +62,9 @@ MIN_THREAD_GAIN = 1.03  # of all threads over one: less is not worth the cores, 
 
 def load_request(settings: Settings | str | Path) -> Settings:
     """The user's settings, or those of a heedful.toml, with the defaults of fine-tuning."""
-    return add_old_validation(apply_finetuning_defaults(as_settings(settings)))
+    requested = add_old_validation(apply_finetuning_defaults(as_settings(settings)))
+    check_embeddings(requested)
+    return requested
 
 
 def resolve(
@@ -96,6 +100,7 @@ def resolve(
         validate_pairs=complete.train.validate_pairs,
         regularization=complete.tokenizer.subword_regularization,
         seed=complete.seed,
+        inputs=complete.input,
     )
     if world.is_first:
         write_resolved(run, complete, data, world, device, on_event)
@@ -134,6 +139,8 @@ def flatten_request(settings: Settings, prepared: PreparedData) -> dict[str, Any
     tree = settings.model_dump(mode="json", exclude={**excluded, "data": True, "recipe": True, "init_from": True})
     if settings.init_from:
         tree["init_from"] = model_digest(settings.init_from)
+    if settings.model and settings.model.embeddings:
+        tree["model"]["embeddings"] = embedding_digests(settings.model.embeddings)
     return {"corpus": prepared.fingerprint, **dict(flatten(tree))}
 
 
@@ -192,13 +199,14 @@ def measure_open_settings(
     def explain(text: str) -> None:
         on_event(Note(text, "choice"))
 
+    settings = choose_upsampling(settings, data, on_event)
     threads = train.threads or (1 if train.exact else default_threads(world.local_ranks))
     may_choose_threads = not train.threads and threads > 1 and device.type == "cpu"
     micro_batches = count_micro_batches(train.micro_batches, world.ranks, exact=train.exact)
     sizes = {"batch_tokens": train.batch_tokens, "micro_batches": micro_batches}
     plan = make_plan(data.prepared, data.corpora, seed=settings.seed, **sizes)
     steps = range(0, 7 * NUM_MEASURED_BATCHES, 7)
-    batches = [load_batch(data.corpora, micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
+    batches = [data.load_batch(micro_batch) for step in steps for micro_batch in plan.batch(step)[:1]]
     cores = CoreMeter()
     with use_threads(threads):
         model = initialize_model(settings, data.prepared, device)

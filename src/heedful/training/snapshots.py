@@ -40,7 +40,7 @@ class SnapshotRecorder:
 
     folder: Path
     validation: ValidationSet
-    source: Tokenizer
+    source: Tokenizer | None  # None if the sources are not text: then nothing is recorded
     target: Tokenizer
     device: torch.device
 
@@ -52,16 +52,23 @@ class SnapshotRecorder:
 
     def __call__(self, model: Seq2Seq, validated: Validated) -> None:
         """Append a snapshot of the current translations."""
+        if self.source is None:
+            return
+        source = self.source
         was_training = model.training
         try:
             takes = tuple(self.translate(TorchEngine(model, self.device), self.rows))
         finally:
             model.train(was_training)
         sources = tuple(
-            self.make_text(self.source, self.validation.sources[row], self.validation.texts[row]) for row in self.rows
+            self.make_text(source, self.validation.sources[row], self.validation.texts[row]) for row in self.rows
         )
         frame = Snapshot(
-            step=validated.step, loss=validated.loss, bleu=validated.bleu, chrf=validated.chrf, takes=takes
+            step=validated.step,
+            loss=validated.loss,
+            bleu=validated.bleu or 0.0,
+            chrf=validated.chrf or 0.0,
+            takes=takes,
         )
         line = dump_trace(TraceDocument(film=SnapshotSeries(sources=sources, frames=(frame,)))) + "\n"
         with (self.folder / SNAPSHOTS).open("a", encoding="utf-8", newline="\n") as file:
@@ -70,7 +77,7 @@ class SnapshotRecorder:
     def translate(self, engine: TorchEngine, rows: Sequence[int]) -> list[SnapshotSentence]:
         """A greedy translation of each row, with its attention."""
         positions = max_positions(engine.model)
-        questions = [make_question(self.validation.sources[row], positions, row) for row in rows]
+        questions = [make_question(self.validation, row, positions) for row in rows]
         answers = engine.translate(questions, SearchOptions(beam=1, attention=True)) if rows else []
         takes = []
         for (answer,) in answers:

@@ -32,16 +32,15 @@ def training_statistics(
     """
     lengths = [token_lengths(corpora, side) for side in range(2)]
     texts = [sample_texts(corpora, side) for side in SIDES]
+    if not prepared.has_text_source:
+        return statistics_of_targets(prepared, corpora, lengths[1], texts[1])
     languages = [prepared.manifest[side] for side in SIDES]
     confidence = [hypothesis.log_probability / (len(hypothesis.tokens) + 1) for hypothesis in hypotheses]
     quantiles = {f"p{round(100 * share)}": share for share in CONFIDENCE_QUANTILES} if confidence else {}
     return {
         "pairs": sum(corpus.num_rows for corpus in corpora),
         "fingerprint": prepared.fingerprint,
-        "lengths": {
-            side: {"mean": float(counts.mean()), "p99": int(np.quantile(counts, 0.99)), "longest": int(counts.max())}
-            for side, counts in zip(SIDES, lengths, strict=True)
-        },
+        "lengths": {side: describe_lengths(counts) for side, counts in zip(SIDES, lengths, strict=True)},
         "ratio": float(lengths[1].sum() / lengths[0].sum()),  # target tokens per source token
         "scripts": {side: count_scripts(texts) for side, texts in zip(SIDES, texts, strict=True)},
         "sentences": dict(zip(SIDES, map(multiple_sentences_share, texts, languages), strict=True)),
@@ -50,6 +49,22 @@ def training_statistics(
         "confidence": {name: float(np.quantile(confidence, share)) for name, share in quantiles.items()},
         "alignment": asdict(reading) if reading else {},
     }
+
+
+def statistics_of_targets(
+    prepared: PreparedData, corpora: Sequence[StoredCorpus], lengths: Any, texts: Sequence[str]
+) -> dict[str, Any]:
+    """The statistics of a model whose sources are not text."""
+    return {
+        "pairs": sum(corpus.num_rows for corpus in corpora),
+        "fingerprint": prepared.fingerprint,
+        "lengths": {"target": describe_lengths(lengths)},
+        "scripts": {"target": count_scripts(texts)},
+    }
+
+
+def describe_lengths(counts: Any) -> dict[str, Any]:
+    return {"mean": float(counts.mean()), "p99": int(np.quantile(counts, 0.99)), "longest": int(counts.max())}
 
 
 def token_lengths(corpora: Sequence[StoredCorpus], side: int) -> Any:

@@ -13,7 +13,7 @@ from heedful.training.events import Began, Event, Skipped, Stepped, Validated
 
 FOLDER = "tensorboard"  # in the directory of the run
 TRAINING_FIELDS = ("loss", "perplexity", "norm", "learning_rate", "tokens_per_second", "epoch", "skipped")
-VALIDATION_FIELDS = ("loss", "perplexity", "bleu", "chrf")
+VALIDATION_FIELDS = ("loss", "perplexity", "bleu", "chrf", "accuracy")
 
 
 class TensorBoard:
@@ -48,7 +48,8 @@ class TensorBoard:
 
     def _write_scalars(self, group: str, event: Stepped | Validated, fields: tuple[str, ...]) -> None:
         for field in fields:
-            self.writer.add_scalar(f"{group}/{field}", getattr(event, field), event.step)
+            if (value := getattr(event, field)) is not None:
+                self.writer.add_scalar(f"{group}/{field}", value, event.step)
 
     def __enter__(self) -> Self:
         return self

@@ -42,7 +42,7 @@ class UsabilityFigures:
     low: float  # 95 % interval
     high: float
     sentences: int
-    copy_value: float  # the score of the source text itself, as if it were the translation
+    copy_value: float | None  # the score of the source text itself, as if it were the translation; None if no text
     match_gain: float  # mean chrF of an output and its own reference, minus that of an output and another reference
     match_margin: float  # of the 95 % interval of this mean
     loss_drop: float  # the share of the validation loss that was lost in the last part of the run
@@ -59,7 +59,7 @@ class UsabilityFigures:
 
     @property
     def beats_copying(self) -> bool:
-        return self.low > self.copy_value
+        return self.copy_value is None or self.low > self.copy_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ def assess_run(
     history: History,
     *,
     is_finetuned: bool,
+    has_text_source: bool = True,
     keep_sentences: bool,
 ) -> Assessment:
     """Measure the figures on the validation set; `history` has the events of the run so far."""
@@ -109,7 +110,7 @@ def assess_run(
         low=max(0.0, bootstrapped.mean - bootstrapped.margin),
         high=bootstrapped.mean + bootstrapped.margin,
         sentences=count,
-        copy_value=score(metric, sources, references).value,
+        copy_value=score(metric, sources, references).value if has_text_source else None,
         match_gain=statistics.fmean(gains),
         match_margin=1.96 * statistics.stdev(gains) / math.sqrt(count) if count > 1 else 100.0,
         loss_drop=measure_loss_drop(history),
@@ -187,7 +188,7 @@ def usability_phrases(figures: UsabilityFigures) -> list[Phrase]:
     reasons.append(Phrase("score-on-validation", (label, *scores, f"{figures.sentences:,}")))
     if level == "unclear":
         reasons.append(Phrase("threshold", (f"{THRESHOLDS[figures.metric][0]:.0f}",)))
-    elif not figures.beats_copying:
+    elif figures.copy_value is not None and not figures.beats_copying:
         reasons.append(Phrase("no-better-than-copy", (label, f"{figures.copy_value:.1f}")))
     if level == "not-usable":
         reasons.append(Phrase("more-will-not-help" if figures.depends_on_source else "ignores-source"))

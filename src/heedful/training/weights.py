@@ -18,9 +18,17 @@ def initialize_model(settings: Settings, prepared: PreparedData, device: torch.d
     if settings.model is None:
         raise ConfigError('the settings have no [model]: add one, or use a recipe: recipe = "transformer-tiny"')
     torch.manual_seed(settings.seed)
-    vocab_sizes = [prepared.manifest["tokenizers"][side]["size"] for side in ("source", "target")]
-    train = settings.train
-    model = build(settings.model, *vocab_sizes, label_smoothing=train.label_smoothing, r_drop=train.r_drop)
+    sizes, train = prepared.vocab_sizes, settings.train
+    model = build(
+        settings.model,
+        sizes.get("source"),
+        sizes["target"],
+        input=settings.input,
+        label_smoothing=train.label_smoothing,
+        r_drop=train.r_drop,
+        coverage_penalty=train.coverage_penalty,
+        word_dropout=train.word_dropout,
+    )
     return model.to(device).train()
 
 

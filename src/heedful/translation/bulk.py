@@ -49,7 +49,9 @@ from heedful.engines.base import Engine
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.files import file_sha256, lock_file, sync_path
 from heedful.text.normalize import decode_line
-from heedful.translation.translator import TranslationOptions, Translator, load
+from heedful.translation.loading import load
+from heedful.translation.sources import require_text_source
+from heedful.translation.translator import TranslationOptions, Translator
 from heedful.types import translation_to_dict
 
 BULK_VERSION = 2  # increase it when a code change changes the output: older pieces are then recomputed
@@ -158,7 +160,9 @@ def check_paths(source: Path, output: Path, as_text: bool) -> None:
 def check_model(model: str | Path, options: TranslationOptions) -> str:
     """Verify the files of a model and that it supports the options; return its engine."""
     export = open_export(model) if is_export(Path(model)) else None
-    translator = Translator(export.bundle if export else open_bundle(model), cast(Engine, None))  # for checks only
+    bundle = export.bundle if export else open_bundle(model)
+    require_text_source(bundle, "bulk translation")
+    translator = Translator(bundle, cast(Engine, None))  # for checks only
     translator.search_options(options)
     translator.make_segments([], options, 0)
     return export.manifest.engine if export else "torch"

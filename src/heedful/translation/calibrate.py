@@ -14,7 +14,9 @@ from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import HeedfulError, suggest_arguments
 from heedful.metrics.score import sentence_scores
 from heedful.samples import find_sample
-from heedful.translation.translator import BatchCallback, Translator, check_texts, encode_texts, load
+from heedful.translation.loading import load
+from heedful.translation.sources import require_text_source
+from heedful.translation.translator import BatchCallback, Translator, check_texts, encode_texts
 
 
 @suggest_arguments
@@ -37,6 +39,7 @@ def calibrate(
     pairs_with_text = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
     check_sentences(len(pairs_with_text))
     bundle = open_bundle(model)  # an export has no weights: it keeps the calibration of its original
+    require_text_source(bundle, "calibration")
     if find_sample(bundle.folder):
         raise HeedfulError(
             f"{bundle.folder} is part of the installed package, and it is already calibrated: "

@@ -17,7 +17,7 @@ from heedful.corpus.texts import Texts, check_lines
 from heedful.errors import ConfigError, DataError, suggest_arguments
 from heedful.metrics.compare import Comparison
 from heedful.metrics.compare import compare as compare_systems
-from heedful.metrics.score import DEFAULT_SAMPLES, Interval, MetricOptions, find_metric, interval, make_bleu
+from heedful.metrics.score import DEFAULT_SAMPLES, Interval, MetricOptions, find_metric, interval, make_bleu, make_stem
 from heedful.samples import MODELS
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def evaluate(
     tokenization: str = "13a",
     lowercase: bool = False,
     smoothing: str = "exp",
+    stemmer: str | None = None,
     samples: int = DEFAULT_SAMPLES,
 ) -> dict[str, Interval]:
     """Score translations, or a model on `source`, against one or several references; return a score per metric.
@@ -46,7 +47,7 @@ def evaluate(
     The lines of a text are a list; several references are a list of lists or of `Path` objects. `samples` is the number
     of resamplings for the 95 % intervals.
     """
-    names, options = parse_metrics(metrics, MetricOptions(tokenization, lowercase, smoothing))
+    names, options = parse_metrics(metrics, MetricOptions(tokenization, lowercase, smoothing, stemmer))
     texts = read_texts({SYSTEM_NAME: hypotheses}, as_list_of_texts(references), source)
     lines = texts.systems[SYSTEM_NAME]
     return {name: interval(name, lines, texts.references, options=options, samples=samples) for name in names}
@@ -64,6 +65,7 @@ def compare(
     tokenization: str = "13a",
     lowercase: bool = False,
     smoothing: str = "exp",
+    stemmer: str | None = None,
 ) -> Comparison:
     """Compare systems, by name, with the first one: scores with p-values, and the differences of each line.
 
@@ -72,7 +74,7 @@ def compare(
     """
     if not isinstance(systems, Mapping):
         raise ConfigError('systems must be a dict, for example: {"old": "old.hypotheses", "new": "new.hypotheses"}')
-    names, options = parse_metrics(metrics, MetricOptions(tokenization, lowercase, smoothing))
+    names, options = parse_metrics(metrics, MetricOptions(tokenization, lowercase, smoothing, stemmer))
     texts = read_texts(systems, as_list_of_texts(references), source)
     return compare_systems(texts.systems, texts.references, metrics=names, test=test, samples=samples, options=options)
 
@@ -181,7 +183,8 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
 def translate_source(
     model: "Texts | Translator", sources: Sequence[str] | None, watch: WindowWatcher = iter
 ) -> UsedModel:
-    from heedful.translation.translator import TranslationOptions, Translator, load
+    from heedful.translation.loading import load
+    from heedful.translation.translator import TranslationOptions, Translator
 
     if not isinstance(model, str | Path | Translator):
         raise ConfigError("a system must be a file, a list of lines, a model directory or a translator")
@@ -191,6 +194,8 @@ def translate_source(
             f"{name} is a model: add the text to translate, for example: --source test.en (in Python: source=)"
         )
     translator = model if isinstance(model, Translator) else load(model)
+    if translator.bundle.description.input.kind == "none":
+        raise ConfigError(f"{translator.location} is a language model, which translates nothing")
     start_time = time.perf_counter()
     windows = (list(sources[start : start + WINDOW_LINES]) for start in range(0, len(sources), WINDOW_LINES))
     translations = [translation.text for translation in translator.stream(watch(windows), TranslationOptions())]
@@ -228,6 +233,7 @@ def parse_metrics(metrics: str | Sequence[str], options: MetricOptions) -> tuple
     values = [metrics] if isinstance(metrics, str) else metrics
     names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",")))
     make_bleu(options)
+    make_stem(options)
     for name in names:
         find_metric(name)
     return names, options

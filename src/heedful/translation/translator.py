@@ -13,21 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter, signature
 from math import fsum
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
 from heedful.alignment import SPACE, AlignmentMethod, Array, Links, hard_links, soft_alignment
-from heedful.bundle import Bundle, is_export, open_bundle, open_export
+from heedful.bundle import Bundle
 from heedful.confidence import Calibration, Features, measure_features
 from heedful.engines.base import EncodedSource, Engine, EngineResult, SamplingOptions, SearchOptions
-from heedful.errors import HeedfulError, did_you_mean, require, suggest_arguments
+from heedful.errors import HeedfulError, suggest_arguments
 from heedful.sentinel import input_flags, nested_value, output_flags, unknown_ids
 from heedful.text.normalize import normalize
 from heedful.text.segments import WIDE_CLAUSES, segment_text
 from heedful.text.sentences import WIDE_ENDS, split_sentences
-from heedful.text.tokenizer import EOS, Tokenizer, own_ids_of_foreign
+from heedful.text.tokenizer import EOS, Tokenizer
 from heedful.translation.suppression import SUPPRESSED, WordSuppressor, compile_words
 from heedful.types import Confidence, Token, Translation
 
@@ -43,102 +42,6 @@ WIDE_STOPS = tuple(WIDE_ENDS + WIDE_CLAUSES)
 MULTIPLE_SENTENCES_SHARE = 0.3
 BatchCallback = Callable[[int, int], object]  # numbers of translated and of all segments
 INDICES_PER_LINE = 1 << 20  # for its segments, so sampling depends only on the line's position
-
-
-def _open_torch(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same signature for all
-    require("torch", extra="train", whose="heedful.load")
-    from heedful.engines.torch import open_engine
-
-    return open_engine(bundle, **options)
-
-
-def _open_ctranslate2(bundle: Bundle, folder: Path, **options: Any) -> Engine:
-    from heedful.engines.ctranslate2 import open_engine
-
-    sides = (bundle.tokenizer(side) for side in ("source", "target"))
-    pieces = [side.pieces(range(side.size)) for side in sides]
-    return open_engine(folder, *pieces, ends=bundle.description.source_ends, **options)
-
-
-def _open_hugging_face(bundle: Bundle, folder: Path, **options: Any) -> Engine:
-    require("torch", extra="train", whose="this export")
-    from heedful.engines.hugging_face import open_engine
-
-    return open_engine(
-        folder, *(own_ids_of_foreign(bundle.tokenizer(side)) for side in ("source", "target")), **options
-    )
-
-
-def _open_onnx(bundle: Bundle, folder: Path, **options: Any) -> Engine:  # noqa: ARG001  # same signature for all
-    from heedful.engines.onnx import open_engine
-
-    return open_engine(folder, **options)
-
-
-ENGINES: dict[str, Callable[..., Engine]] = {
-    "torch": _open_torch,
-    "ctranslate2": _open_ctranslate2,
-    "hugging_face": _open_hugging_face,
-    "onnx": _open_onnx,
-}
-
-
-@suggest_arguments
-def load(
-    folder: str | Path,
-    *,
-    others: Iterable[str | Path] = (),
-    engine: str | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-) -> "Translator":
-    """Load a translator from a model directory, a run, an export or a sample such as "pt-en"; verify all files.
-
-    `others` are runs or model directories with the same vocabulary, for an ensemble. `engine` is one of ENGINES.
-    """
-    options: dict[str, Any] = {"device": device, "threads": threads}
-    if engine is not None and engine not in ENGINES:
-        raise HeedfulError(f"unknown engine `{engine}`" + did_you_mean(engine, ENGINES))
-    others = list(others)
-    if others and engine not in (None, "torch"):
-        raise HeedfulError(f"an ensemble runs in PyTorch only: remove the engine `{engine}`, or use `torch`")
-    for path in (folder, *others) if others else ():
-        if is_export(Path(path)):
-            raise HeedfulError(
-                f"{path} is an export, but an ensemble needs runs or model directories: pass the original "
-                "model directory"
-            )
-    if is_export(Path(folder)):
-        export = open_export(folder)
-        if engine not in (None, export.manifest.engine):
-            raise HeedfulError(
-                f"{folder} is an export for {export.manifest.engine}, not for {engine}: remove the engine "
-                f"`{engine}`, or load the model directory"
-            )
-        translator = Translator(export.bundle, ENGINES[export.manifest.engine](export.bundle, export.folder, **options))
-        translator.location = export.folder
-        return translator
-    bundle = open_bundle(folder)
-    if others:
-        members = [open_bundle(path) for path in others]
-        for member in members:
-            check_same_vocabulary(bundle, member)
-        options["others"] = members
-    translator = Translator(bundle, ENGINES[engine or "torch"](bundle, bundle.folder, **options))
-    if others:
-        translator.calibration = None  # it is that of the first model
-    return translator
-
-
-def check_same_vocabulary(first: Bundle, member: Bundle) -> None:
-    """Raise HeedfulError unless both models of an ensemble have the same pieces."""
-    for side in ("source", "target"):
-        ours, theirs = member.tokenizer(side), first.tokenizer(side)
-        if ours.size != theirs.size or ours.pieces(range(ours.size)) != theirs.pieces(range(theirs.size)):
-            raise HeedfulError(
-                f"{first.folder} and {member.folder} have different vocabularies ({side} side). Train the models of an "
-                "ensemble on the same files, for example with --set seed=2"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +119,17 @@ class Translator:
 
     def __init__(self, bundle: Bundle, engine: Engine) -> None:
         self.bundle, self.engine = bundle, engine
-        self.source, self.target = (bundle.tokenizer(side) for side in ("source", "target"))
+        self.target = bundle.tokenizer("target")
         self.location = bundle.folder  # the directory that was loaded
-        self.unknown_ids = unknown_ids(self.source)
         # The length limit of a target, start token included.
         self.max_tokens = bundle.model.max_positions if bundle.model.positions else UNBOUNDED
         self.has_wide_target = is_wide_target(bundle.statistics)
         self.source_end = (EOS,) if bundle.description.source_ends else ()
         self.calibration = read_calibration(bundle, engine)
+        if "source" not in bundle.tokenizers:  # `encode_sources` of a subclass replaces what follows
+            return
+        self.source = bundle.tokenizer("source")
+        self.unknown_ids = unknown_ids(self.source)
         longest = int(nested_value(bundle.statistics, "lengths", "source", "longest") or bundle.generation.max_length)
         share_of_multiple = nested_value(bundle.statistics, "sentences", "source") or 0.0
         self.splits_sentences = share_of_multiple < MULTIPLE_SENTENCES_SHARE
@@ -368,7 +274,7 @@ class Translator:
     ) -> list[tuple[EngineResult, ...]]:
         """Translate the sources in batches; results in input order."""
         results: dict[int, tuple[EngineResult, ...]] = {}
-        for rows in make_batches([len(source.tokens) for source in sources]):
+        for rows in make_batches([len(source.row) for source in sources]):
             results |= zip(rows, self.engine.translate([sources[row] for row in rows], search), strict=True)
             on_batch(len(results), len(sources))
         return [results[row] for row in range(len(sources))]
@@ -466,7 +372,18 @@ class Translator:
             for tokenizer, texts in ((self.source, sources), (self.target, targets))
         )
         encoded = [EncodedSource((*tag_tokens, *ids, *self.source_end), 1) for ids in source_ids]
-        lengths = [max(len(row.tokens), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
+        lengths = [max(len(row.row), len(ids) + 1) for row, ids in zip(encoded, target_ids, strict=True)]
+        return self.score_encoded(encoded, target_ids, lengths, attention=attention)
+
+    def score_encoded(
+        self,
+        sources: Sequence[EncodedSource],
+        targets: Sequence[Sequence[int]],
+        lengths: Sequence[int],
+        *,
+        attention: bool = False,
+    ) -> list[EngineResult]:
+        """The scores of encoded pairs; HeedfulError if one of the lengths is above the limit of the model."""
         for line, length in enumerate(lengths, 1):
             if length > self.max_tokens:
                 raise HeedfulError(
@@ -474,9 +391,9 @@ class Translator:
                 )
         results: dict[int, EngineResult] = {}
         for rows in make_batches(lengths):
-            batch = [encoded[row] for row in rows], [target_ids[row] for row in rows]
+            batch = [sources[row] for row in rows], [targets[row] for row in rows]
             results |= zip(rows, self.engine.score_targets(*batch, attention=attention), strict=True)
-        return [results[row] for row in range(len(encoded))]
+        return [results[row] for row in range(len(sources))]
 
     def align(
         self,

@@ -5,6 +5,7 @@ const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
 const isNumber = (value) => value !== undefined && value !== null;
 
 async function decode(blob) {
+  if (blob.numbers) return blob;  // of an answer that was computed in this page
   const packed = Uint8Array.from(atob(blob.data), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
@@ -39,6 +40,7 @@ function decodeByteTokens(text) {
 
 // The nodes of a search tree, which the page stores as columns.
 function unpackNodes(packed) {
+  if (Array.isArray(packed)) return packed;
   const columns = Object.fromEntries(Object.entries(packed).map(([key, column]) => [key, column.unique ? column.at.map((at) => column.unique[at]) : column])), keys = Object.keys(columns);
   return columns.step.map((_, at) => Object.fromEntries(keys.map((key) => [key, columns[key][at]])));
 }
@@ -71,9 +73,9 @@ const argmax = (numbers) => numbers.reduce((best, value, at) => (value > numbers
 
 // A text without pieces gets an end token, so that every sentence has a step.
 function completeSentence(sentence) {
-  const { source, target, steps } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
-  if (source.pieces.length && target.pieces.length) return sentence;
-  return { ...sentence, source: complete(source), target: complete(target), steps: target.pieces.length ? steps : [{ logp: 0, top: [] }], attention: {}, vectors: {}, contributions: {}, importance: {} };
+  const { source, target } = sentence, complete = (text) => (text.pieces.length ? text : { ...text, pieces: [{ text: "</s>" }] });
+  if (target.pieces.length) return sentence;  // without source pieces, it is of a language model
+  return { ...sentence, source: complete(source), target: complete(target), steps: [{ logp: 0, top: [] }], latent: null, attention: {}, vectors: {}, contributions: {}, importance: {} };
 }
 
 // One recorded translation. A map is { rows, columns, numbers }: weights of pieces, row by row.
@@ -86,18 +88,21 @@ class Recording {
     this.maps = {};
     this.vectors = {};
     this.contributions = {};
+    this.latent = null;  // the distribution over alignments, decoded
     this.cache = new Map();
   }
   async open() {
-    const { attention = {}, vectors = {}, contributions = {} } = this.sentence;
+    const { attention = {}, vectors = {}, contributions = {}, latent } = this.sentence;
     const into = (target, blobs) => Object.entries(blobs).map(async ([name, blob]) => { target[name] = await decode(blob); });
     await Promise.all([...into(this.maps, attention), ...into(this.contributions, contributions)]);
     for (const [place, layers] of Object.entries(vectors)) this.vectors[place] = await Promise.all(layers.map((layer) => layer && decodeLayer(layer)));
+    if (latent) this.latent = { ...latent, ...(await decode(latent.probabilities)) };
     for (const place of Object.keys(this.vectors)) this.recomputeWeights(place);
     return this;
   }
   // Weights of 8 bits would differ from the arithmetic in the last digit, so they are computed from the scores if there are any.
   recomputeWeights(place) {
+    if (this.sentence.edits) return;  // those of an answer of this page are exact, and may have been edited
     const { shape: [, heads, rows, columns], numbers } = this.maps[place];
     this.vectors[place].forEach((layer, index) => {
       if (!layer) return;
@@ -108,8 +113,37 @@ class Recording {
     });
   }
   get places() { return PLACES.filter((place) => this.maps[place]); }
+  // Whether the whole target was given, not only a prefix.
+  get isForced() { return this.sentence.steps.every((step) => step.forced); }
   // A model that reads its source into one vector has a single column.
   get attendsToWords() { return Boolean(this.maps.cross) && this.maps.cross.shape[3] === this.pieces.source.length; }
+  // The slots of a picture as a grid: its number of columns, and the position of every slot; null without a picture or a grid.
+  get grid() {
+    const { source } = this.pieces;
+    if (!this.sentence.source.picture) return null;
+    const [lefts, tops] = [0, 1].map((side) => [...new Set(source.map(({ box }) => box[side]))].sort((a, b) => a - b)), at = source.map(({ box }) => tops.indexOf(box[1]) * lefts.length + lefts.indexOf(box[0]));
+    return new Set(at).size === lefts.length * tops.length && at.length === new Set(at).size ? { columns: lefts.length, rows: tops.length, at } : null;
+  }
+  // Cross-attention over a picture: the slots in their places, with their largest weight of all steps.
+  inPlaces(place, head) {
+    const { grid } = this;
+    if (place !== "cross" || !grid || !this.attendsToWords) return null;
+    const map = this.map(place, head), numbers = new Float32Array(grid.at.length);
+    for (let row = 0; row < map.rows; row++) grid.at.forEach((at, slot) => { numbers[at] = Math.max(numbers[at], map.at(row, slot)); });
+    return { rows: grid.rows, columns: grid.columns, numbers };
+  }
+  // The same with one tile per step, in lines whose shape is about that of a card.
+  tiles(place, head) {
+    const { grid } = this;
+    if (place !== "cross" || !grid || !this.attendsToWords) return null;
+    const map = this.map(place, head), wide = grid.columns + 1, high = grid.rows + 1, perLine = Math.max(1, Math.min(map.rows, Math.round(Math.sqrt((1.9 * map.rows * high) / wide))));
+    const columns = perLine * wide - 1, rows = Math.ceil(map.rows / perLine) * high - 1, numbers = new Float32Array(rows * columns).fill(NaN);
+    for (let step = 0; step < map.rows; step++) {
+      const corner = Math.floor(step / perLine) * high * columns + (step % perLine) * wide;
+      grid.at.forEach((at, slot) => { numbers[corner + Math.floor(at / grid.columns) * columns + (at % grid.columns)] = map.at(step, slot); });
+    }
+    return { rows, columns, numbers };
+  }
   rowPieces(place) { return place === "encoder" ? this.pieces.source : this.pieces.target; }
   columnPieces(place) {
     const pieces = place === "decoder" ? this.pieces.input : this.pieces.source;
@@ -186,7 +220,7 @@ class Recording {
     const words = steps.map((_, at) => at).filter((at) => !isSpecial(this.pieces.target[at]) && /\p{L}/u.test(this.pieces.target[at].text));
     const leastProbable = (candidates) => candidates.reduce((best, at) => (best === undefined || steps[at].logp < steps[best].logp ? at : best), undefined);
     const rescued = leastProbable(words.filter((at) => !steps[at].forced && steps[at].top.length && this.chosenIndex(at) !== 0));
-    const reordered = this.attendsToWords && words.length ? this.findReordering(words, state) : undefined, unlikely = leastProbable(words);
+    const reordered = this.attendsToWords && !this.sentence.source.picture && words.length ? this.findReordering(words, state) : undefined, unlikely = leastProbable(words.filter((at) => !steps[at].forced || this.isForced));
     return { ...state, step: rescued ?? reordered ?? unlikely ?? 0 };
   }
   // The head that training found to align words best. If that is the mean of all heads: the head that agrees with it most.

@@ -56,6 +56,7 @@ function picture(map) {
   const rows = map.rows.length ?? map.rows, columns = map.columns.length ?? map.columns;
   const image = new ImageData(Math.max(1, columns), Math.max(1, rows));
   for (let i = 0; i < rows * columns; i++) {
+    if (Number.isNaN(map.numbers[i])) continue;  // transparent: no cell
     const [r, g, b] = shade(map.numbers[i]);
     image.data.set([r, g, b, 255], 4 * i);
   }

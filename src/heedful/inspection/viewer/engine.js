@@ -1,5 +1,5 @@
-// What computes: an engine answers with recordings, the film and the lecture. This engine has them in a trace; another one
-// could run the model.
+// What computes: an engine answers with recordings, the film and the lecture. This engine has them in a trace; that of live.js
+// runs the model.
 
 class TraceEngine {
   constructor(trace) {
@@ -17,7 +17,9 @@ class TraceEngine {
   }
   // Other answers for the same source.
   alternatives(at) {
-    const { text } = this.sentences[at].source;
-    return this.sentences.map((sentence, index) => [sentence, index]).filter(([sentence, index]) => index !== at && sentence.source.text === text);
+    const { text, picture } = this.sentences[at].source;
+    return this.sentences.map((sentence, index) => [sentence, index]).filter(([sentence, index]) => index !== at && sentence.source.text === text && sentence.source.picture === picture);
   }
 }
+// live.js and whatif.js set them for a page that contains its model.
+let makeEngine = (trace) => new TraceEngine(trace), liveForm = null, whatIf = null;

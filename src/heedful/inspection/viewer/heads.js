@@ -21,8 +21,8 @@ function headsGrid() {
   const cards = heads.map((head) => {
     const facts = recording.describeHead(state.place, head), worth = facts.importance, label = facts.label ? t("head-" + facts.label) : "";
     const value = state.sort === "entropy" || state.sort === "diagonality" ? facts[state.sort] : worth;
-    const node = button("", () => set({ head }), { class: "card", "data-head": headName(head), title: `${headLabel(state.place, head)}${label ? `, ${label}` : ""}`, tabindex: "-1", ondblclick: () => set({ head, tab: "map" }) });
-    node.append(thumbnail(state.place, head), el("span", { class: "foot-line" }, el("b", { text: headName(head) }), el("small", { class: "role", text: label }),
+    const node = button("", () => set({ head }), { class: whatIf?.isSilenced(state.place, head) ? "card silenced" : "card", "data-head": headName(head), title: `${headLabel(state.place, head)}${label ? `, ${label}` : ""}`, tabindex: "-1", ondblclick: () => set({ head, tab: "map" }) });
+    node.append(thumbnail(state.place, head, recording.tiles(state.place, head)), el("span", { class: "foot-line" }, el("b", { text: headName(head) }), el("small", { class: "role", text: label }),
       worth === null ? null : el("span", { class: "worth-bar", "aria-hidden": "true" }, el("b", { class: worth < 0 ? "negative" : "", style: { width: `${(100 * Math.abs(worth)) / most}%` } })), value === null ? null : el("small", { class: "number", text: number(value) })));
     return node;
   });
@@ -41,7 +41,7 @@ function headsGrid() {
   const controls = el("div", { class: "panel-head" },
     radios(t("place"), recording.places.map((place) => [place, t("at-" + place)]), state.place, (place) => set({ place, head: recording.defaultHead(place) })),
     choice(t("sort"), ["layer", "entropy", "diagonality", ...(hasImportance ? ["importance"] : [])].map((key) => [key, t("by-" + key)]), state.sort, (sort) => set({ sort })),
-    el("small", { class: "note", text: t(state.sort === "entropy" || state.sort === "diagonality" ? `${state.sort}-note` : hasImportance ? "worth-note" : "heads-note-plain") }));
+    el("small", { class: "note", text: t(state.sort === "entropy" || state.sort === "diagonality" ? `${state.sort}-note` : recording.inPlaces(state.place, heads[0]) ? "heads-note-tiles" : hasImportance ? "worth-note" : "heads-note-plain") }));
   const node = el("div", { class: "stacked" }, controls, el("div", { class: "cards scroller", role: "group", tabindex: "0", "aria-label": t("heads"), style: { "--columns": String(perRow) } }, ...cards), el("p", { class: "caveat" }, t("caveat")));
   return {
     node,

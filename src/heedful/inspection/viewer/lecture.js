@@ -20,8 +20,9 @@ async function openSlide(at) {
   const slide = at === null ? null : slideAt(at);
   if (!slide) { set({ slide: null }); return; }
   play(false);
-  const { lang, theme } = state;
-  set({ ...(await describedState({ lang, theme, ...slide.state })), slide: slide.index });
+  const { lang, theme } = state, mentioned = { lang, theme, ...slide.state };
+  if (whatIf && "text" in mentioned) whatIf.askSlide(mentioned, slide.index);
+  else set({ ...(await describedState(mentioned)), slide: slide.index });
 }
 
 function showNotes(node) {

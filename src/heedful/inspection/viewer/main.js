@@ -1,15 +1,16 @@
 // The page: layout, tabs, keys, languages, themes. A panel is { node, update(changed), resize?, scroll? }.
 
 const glossary = readJson("glossary");
-const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t("no-film") }), update() {} };
-const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
+const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t(liveForm ? "live-empty" : "no-film") }), update() {} };
+const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, alignment: () => alignmentPanel(), search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
 // The keys of the state that a panel cannot show by an update.
-const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place", "reading"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
-const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 7", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
+const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place", "reading"], alignment: ["sentence"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
+const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 8", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
 const panels = {};  // by name: strip, stage, dock
 let dockName = "", renderCount = 0;
 
-const availableTabs = () => TABS.filter((tab) => (context.recording ? tab !== "film" || context.engine.film?.frames?.length : tab === "film"));
+const hasTab = { film: () => context.engine.film?.frames?.length, alignment: () => context.recording.latent };  // the others are always there
+const availableTabs = () => TABS.filter((tab) => (context.recording ? hasTab[tab]?.() ?? !(tab in hasTab) : tab === "film"));
 const nameOfDock = () => (state.quiz && context.recording ? "quiz" : availableTabs().includes(state.tab) ? state.tab : availableTabs()[0]);
 
 function dock() {
@@ -38,7 +39,7 @@ function dock() {
 
 function helpDialog() {
   const node = el("dialog", { "aria-label": t("help") }, el("h2", { text: t("proof") }), ...["proof-1", "proof-2", "proof-3"].map((key) => el("p", { text: t(key) })), el("h2", { text: t("keys") }),
-    el("dl", { class: "keys" }, ...KEYS.map(([key, name]) => el("div", null, el("dt", null, el("kbd", { text: key })), el("dd", { text: t(name) })))),
+    el("dl", { class: "keys" }, ...[...KEYS, ...(whatIf?.help ?? [])].map(([key, name]) => el("div", null, el("dt", null, el("kbd", { text: key })), el("dd", { text: t(name) })))),
     el("p", { class: "quiet", text: [`${t("made")} ${brief(context.engine.maker, 60)}`, context.recording?.sentence.about].filter(Boolean).map((text) => brief(text, 160)).join(" \u00b7 ") }), button(t("close"), () => node.close(), { "data-key": "close" }));
   return node;
 }
@@ -69,14 +70,16 @@ async function describedState(mentioned) {
   return "slot" in mentioned ? described : { ...described, slot: strongestSlot(recording, described) };
 }
 async function openAddress() {
-  const mentioned = stateFromAddress();
+  let mentioned = stateFromAddress();
   state = await describedState(mentioned);
   if (state.slide !== null) {
     context.recording = await context.engine.answer(state.sentence);
     const slide = slideAt(state.slide);
-    state = slide ? { ...(await describedState({ ...slide.state, ...mentioned })), slide: slide.index } : { ...state, slide: null };
+    mentioned = { ...slide?.state, ...mentioned };
+    state = slide ? { ...(await describedState(mentioned)), slide: slide.index } : { ...state, slide: null };
   }
   await renderPage();
+  whatIf?.open(mentioned);
 }
 
 function focusKey(root) { const focused = root.contains(document.activeElement) ? document.activeElement.closest("[data-key],[data-head],[data-at]") : null; return focused && ["key", "head", "side", "at"].filter((name) => focused.dataset[name]).map((name) => `[data-${name}="${CSS.escape(focused.dataset[name])}"]`).join(""); }
@@ -90,6 +93,14 @@ function replacePanel(name, build) {
 // Panels scroll to the current step in the frame after a change, because reading a position before the layout is done is slow.
 function scrollPanels() { for (const panel of Object.values(panels)) panel.scroll?.(); }
 
+// The texts of the page; some differ if the source is a picture, a recording or a graph, or if there is no source.
+function glossaryOf(source) {
+  const texts = Object.fromEntries(Object.entries(glossary).map(([key, translations]) => [key, translations[LANGUAGES.indexOf(state.lang)]]));
+  const prefixes = [source?.picture && "picture: ", source?.pieces[0]?.interval && "sound: ", source?.edges && "graph: ", source && !source.pieces.length && "no source: "];
+  for (const prefix of prefixes) for (const key of Object.keys(texts)) if (prefix && key.startsWith(prefix)) texts[key.slice(prefix.length)] = texts[key];
+  return texts;
+}
+
 async function renderPage() {
   const turn = ++renderCount, { engine } = context;
   if (engine.sentences.length) {
@@ -100,12 +111,12 @@ async function renderPage() {
     start = { ...start, ...recording.opening };
   }
   document.documentElement.lang = state.lang;
-  document.documentElement.dataset.theme = state.theme;
-  words = Object.fromEntries(Object.entries(glossary).map(([key, texts]) => [key, texts[LANGUAGES.indexOf(state.lang)]]));
+  Object.assign(document.documentElement.dataset, { theme: state.theme, view: state.view ?? "" });
+  words = glossaryOf(context.recording?.sentence.source);
   rescale();
   const app = document.getElementById("app"), key = focusKey(app);
   for (const name of Object.keys(panels)) delete panels[name];
-  if (context.recording) Object.assign(panels, { strip: strip(), stage: stage() });
+  if (context.recording) Object.assign(panels, { strip: strip(), stage: stage(), ...(whatIf && { whatIf: whatIf.panel() }) });
   panels.dock = dock();
   const notes = el("aside", { class: "notes", "aria-label": t("notes") });
   app.replaceChildren(topBar(), el("main", null, ...Object.values(panels).map((panel) => panel.node)), notes, el("div", { class: "toast", role: "status" }), helpDialog());
@@ -136,11 +147,11 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping || event.target.closest("dialog") || (onSlider && state.slide === null && /^(Arrow|Home|End|Page)/.test(event.key))) return;
   const cycle = (list, now) => list[(list.indexOf(now) + 1) % list.length], onButton = event.target.closest("button, a, summary");
   const always = { t: () => set({ theme: cycle(THEMES, state.theme) }), g: () => set({ lang: cycle(LANGUAGES, state.lang) }), "?": () => document.querySelector("dialog").showModal() };
-  const inLecture = { ArrowRight: () => openSlide(state.slide + 1), PageDown: () => openSlide(state.slide + 1), " ": onButton ? null : () => openSlide(state.slide + 1), ArrowLeft: () => openSlide(state.slide - 1), PageUp: () => openSlide(state.slide - 1), Escape: () => openSlide(null), n: () => document.querySelector("[data-key=notes]").click() };
+  const inLecture = { ...whatIf?.keys, ArrowRight: () => openSlide(state.slide + 1), PageDown: () => openSlide(state.slide + 1), " ": onButton ? null : () => openSlide(state.slide + 1), ArrowLeft: () => openSlide(state.slide - 1), PageUp: () => openSlide(state.slide - 1), Escape: () => openSlide(null), n: () => document.querySelector("[data-key=notes]").click() };
   const inQuiz = { Enter: onButton ? null : () => document.querySelector("[data-key=next-question]")?.click(), ArrowRight: () => document.querySelector("[data-key=next-question]")?.click(), Escape: () => startQuiz(""), q: () => startQuiz("") };
   const normal = { ArrowRight: () => move(1), ArrowLeft: () => move(-1), " ": onButton ? null : () => play(!playing), ArrowDown: () => moveHead(1), ArrowUp: () => moveHead(-1), m: () => set({ head: state.head ? null : context.recording.defaultHead(state.place) }),
-    n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(quizKinds(context.recording)[0] ?? ""), l: () => openSlide(0) };
-  const tab = /^[1-7]$/.test(event.key) && !state.quiz && state.slide === null ? availableTabs()[event.key - 1] : null;
+    n: () => set({ reading: cycle(ALLOWED.reading, state.reading) }), h: () => set({ link: cycle(ALLOWED.link, state.link) }), q: () => startQuiz(quizKinds(context.recording)[0] ?? ""), l: () => openSlide(0), ...whatIf?.keys };
+  const tab = /^[1-8]$/.test(event.key) && !state.quiz && state.slide === null ? availableTabs()[event.key - 1] : null;
   const act = tab ? () => set({ tab }) : always[event.key] ?? (context.recording ? (state.slide !== null ? inLecture : state.quiz ? inQuiz : normal)[event.key] : null);
   if (!act) return;
   event.preventDefault();
@@ -152,10 +163,11 @@ addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout
 addEventListener("hashchange", openAddress);
 
 (async () => {
-  context.engine = new TraceEngine(readJson("trace"));
+  context.engine = makeEngine(readJson("trace"));
   const { engine } = context, language = (navigator.language || "en").slice(0, 2), isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   start = { ...DEFAULT_STATE, lang: LANGUAGES.includes(language) ? language : "en", theme: isDark ? "dark" : "light", frame: Math.max(0, (engine.film?.frames?.length ?? 0) - 1) };
   await openAddress();
   if (document.fonts?.ready) document.fonts.ready.then(resizePanels);
   document.documentElement.dataset.ready = performance.now().toFixed(0);  // milliseconds since navigation
+  context.engine.start?.();
 })();

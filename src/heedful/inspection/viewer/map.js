@@ -1,5 +1,8 @@
 // Map and arithmetic: one map with the selected cell, and how the weight of that cell is computed, in five scenes.
 
+// The step whose row in the map this is: with shifted reading, the row below belongs to it.
+const stepOfRow = (row) => Math.max(0, row - (state.place === "cross" && state.reading === "shifted" ? 1 : 0));
+
 function mapPanel() {
   const { recording } = context;
   if (!recording.places.length) return { node: el("p", { class: "remark", text: t("no-heads") }), update() {} };
@@ -34,6 +37,7 @@ function mapPanel() {
     pen.fillStyle = cssColor("--panel");
     for (let column = 1; column < columns.length; column++) pen.fillRect(column * width - 1, 0, 1, height * rows.length);
     for (let row = 1; row < rows.length; row++) pen.fillRect(0, row * height - 1, width * columns.length, 1);
+    whatIf?.markEdits(pen, size);
     if (!withNumbers) return;
     pen.font = `${Math.min(0.8 * rootSize(), height * 0.7)}px ${getComputedStyle(document.body).fontFamily}`;
     pen.textAlign = "center";
@@ -46,8 +50,6 @@ function mapPanel() {
     }
   };
   const cellAt = (event) => { const box = sheet.getBoundingClientRect(); return [Math.floor((event.clientY - box.top) / size.height), Math.floor((event.clientX - box.left) / size.width)]; };
-  // The step whose row in the map this is: with shifted reading, the row below belongs to it.
-  const stepOfRow = (row) => Math.max(0, row - (state.place === "cross" && state.reading === "shifted" ? 1 : 0));
   board.addEventListener("click", (event) => { const [row, column] = cellAt(event); if (row >= 0 && column >= 0 && row < rows.length && column < columns.length) set({ step: stepOfRow(row), slot: column }); });
   board.addEventListener("pointermove", (event) => { const [row, column] = cellAt(event); if (row >= 0 && column >= 0 && row < rows.length && column < columns.length) showCell(row, column); });
   board.addEventListener("pointerleave", () => showCell(currentRow(), state.slot));
@@ -96,18 +98,21 @@ const part = (value, from, to) => ease(Math.max(0, Math.min(1, (value - from) / 
 const mix = (from, to, share) => from + (to - from) * share;
 let sceneTimer = null;
 
+// Whether weights of this row of the selected head were chosen, in a live page.
+const isEditedRow = ({ sentence: { edits = [] } }, row) => edits.some((edit) => edit.place === state.place && edit.step === row && (!isNumber(edit.head) || sameHead([edit.layer, edit.head], state.head)));
+
 // Everything that the scenes show, computed once per cell.
 function cellNumbers(recording) {
   const layer = recording.vectors[state.place]?.[state.head?.[0]];
   if (!layer) return null;
-  const [, head] = state.head, row = currentRow(), scores = scoresOf(layer, head, row), weights = normalizeScores(layer, scores);
+  const [, head] = state.head, row = currentRow(), scores = scoresOf(layer, head, row), isEdited = isEditedRow(recording, row), weights = isEdited ? currentMap().row(row) : normalizeScores(layer, scores);
   const { query, key, terms } = scoreTerms(layer, head, row, state.slot), width = terms.length;
   const divisor = layer.score === "scaled_dot" ? Math.sqrt(width) : 1;
   // Recorded scores of masked slots are lost: these are what the mask hides.
   const unmasked = Array.from(scores, (score, slot) => (score === -Infinity ? scoreTerms(layer, head, row, slot).terms.reduce((sum, term) => sum + term, 0) / divisor : score));
   const values = Array.from(weights, (_, slot) => vectorOf(layer.values, head, slot));
   const mixture = Float32Array.from({ length: values[0].length }, (_, j) => weights.reduce((sum, weight, slot) => sum + weight * values[slot][j], 0));
-  return { layer, row, scores, unmasked, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot] };
+  return { layer, row, scores, unmasked, weights, query, key, terms, width, divisor, values, mixture, score: scores[state.slot], isEdited };
 }
 
 function arithmetic() {
@@ -175,14 +180,14 @@ function arithmetic() {
 
 const sceneNames = (layer) => [layer.energy ? "v \u00b7 tanh" : layer.score === "location" ? "q \u00b7 w\u209b" : `q \u00b7 ${KEY_NAMES[layer.score] ?? "k"}`, layer.score === "scaled_dot" ? "\u00f7 \u221ad" : t("scale"), t("mask"), layer.normalizer === "hard" ? "argmax" : "softmax", "\u03a3 a v"];
 
-function sceneSentence(at, { layer, scores, weights, width, divisor, score }) {
+function sceneSentence(at, { layer, scores, weights, width, divisor, score, isEdited }) {
   const value = (text) => el("b", { text }), isMasked = score === -Infinity;
   const product = () => (isMasked ? [t("scene-masked")] : [t(layer.energy ? "scene-energy" : "scene-product"), ` \u03a3 = `, value(number(score * divisor))]);
   const scaled = () => (divisor === 1 ? [t("scene-no-scale")] : isMasked ? [t("scene-masked")] : [t("scene-scale", width), ` ${number(score * divisor)} / ${number(divisor)} = `, value(number(score))]);
   const masked = () => [t(scores.includes(-Infinity) ? "scene-mask" : "scene-no-mask")];
-  const softmax = () => (layer.normalizer === "hard" ? [t("scene-hard"), " ", value(number(weights[state.slot], 3))]
+  const softmax = () => (isEdited ? [t("live-edited-row"), " ", value(number(weights[state.slot], 3))] : layer.normalizer === "hard" ? [t("scene-hard"), " ", value(number(weights[state.slot], 3))]
     : [t("scene-softmax"), " e", el("sup", { text: number(score) }), " / \u03a3 = ", value(number(weights[state.slot], 3))]);
-  return [product, scaled, masked, softmax, () => [t("scene-mixture")]][at]();
+  return [product, scaled, masked, softmax, () => [t(whatIf?.isSilenced(state.place, state.head) ? "live-silenced-row" : "scene-mixture")]][at]();
 }
 
 // A scene as SVG: a pure function of its number, the share of it that has passed, and the numbers of the cell.

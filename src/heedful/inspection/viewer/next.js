@@ -4,11 +4,15 @@ const stepOfTarget = () => Math.min(state.step, context.recording.pieces.target.
 const candidateLabel = (text) => (/^<\/s>$/.test(text.trim()) ? t("end") : brief(text.trim() || text, 18));
 const MAX_BARS = 10;
 // A row of the bar chart, which is used again at every step, so that its bar moves.
-function bar() {
-  const name = el("bdi", { class: "name" }), part = el("b"), value = el("span", { class: "value" }), node = el("li", { class: "bar" }, name, el("span", { class: "track" }, part), value);
+function bar(_, at) {
+  const name = el("bdi", { class: "name" }), part = el("b"), value = el("span", { class: "value" }), parts = [name, el("span", { class: "track" }, part), value];
+  let piece = "";
+  const node = whatIf ? button("", () => whatIf.force(piece), { class: "bar", title: t("live-force"), "data-key": `bar-${at}` }) : el("li", { class: "bar" });
+  node.append(...parts);
   return {
-    node,
-    show(text, share, isChosen) {
+    node: whatIf ? el("li", null, node) : node,
+    show(text, share, isChosen, named) {
+      piece = named;
       name.textContent = text;
       part.style.setProperty("transform", `scaleX(${Math.max(0, Math.min(1, share)).toFixed(4)})`);
       value.textContent = percent(share);
@@ -62,11 +66,11 @@ function nextWord() {
       why.textContent = step.forced ? t("why-forced") : chosen !== 0 && step.top.length ? t(whyChosen(recording.sentence)) : "";
       why.hidden = !why.textContent;
       const room = isNarrow() ? 8 : Math.max(4, Math.min(MAX_BARS, Math.floor((height / rootSize() - (why.hidden ? 4.2 : 6)) / 1.75)));
-      const shown = step.top.slice(0, room).map(([text, logp], index) => [candidateLabel(text), Math.exp(logp), index === chosen]);
-      if (chosen < 0 || chosen >= shown.length) shown.splice(Math.min(shown.length, room - 1), 1, [said, share, true]);
+      const shown = step.top.slice(0, room).map(([text, logp], index) => [candidateLabel(text), Math.exp(logp), index === chosen, text]);
+      if (chosen < 0 || chosen >= shown.length) shown.splice(Math.min(shown.length, room - 1), 1, [said, share, true, step.name ?? target.pieces[at].text]);
       bars.forEach((row, index) => {
         row.node.hidden = index >= shown.length;
-        row.show(...(shown[index] ?? ["", 0, false]));
+        row.show(...(shown[index] ?? ["", 0, false, ""]));
       });
     },
   };

@@ -21,6 +21,7 @@ function quizChoices() {
   const { recording } = context;
   if (state.quiz === "look") {
     const pieces = recording.columnPieces(state.place), weights = currentMap().row(currentRow()), best = argmax(weights);
+    if (asksInPicture()) return pieces.map((_, at) => ({ name: pieceLabel(pieces, at), share: weights[at], isBest: at === best, isRight: weights[at] >= weights[best] / 2 }));
     const isRight = (at) => at === best || (!isSpecial(pieces[at]) && pieces[at].word === pieces[best].word);  // any piece of the right word counts
     return pieces.map((_, at) => ({ name: pieceLabel(pieces, at), share: weights[at], isBest: at === best, isRight: isRight(at) }));
   }
@@ -29,6 +30,8 @@ function quizChoices() {
   if (chosen < 0 || chosen >= shown.length) shown.splice(-1, 1, { name: pieceLabel(recording.pieces.target, state.step), share: recording.probability(state.step), isBest: true, isRight: true });
   return shown.sort((first, second) => (first.name < second.name ? -1 : 1));
 }
+// Whether the answer is a click into the picture.
+const asksInPicture = () => state.quiz === "look" && state.place === "cross" && Boolean(context.recording.sentence.source.picture);
 function answerQuiz(at) {
   if (quizScore.answer || quizScore.isDone) return;
   const choices = quizChoices(), best = choices.find((choice) => choice.isBest), picked = choices[at];
@@ -43,7 +46,7 @@ function nextQuestion() {
   if (state.step >= context.recording.pieces.target.length - 1) quizScore.isDone = true; else set({ step: state.step + 1 });
   const isFocused = document.activeElement.matches("[data-key=next-question]");
   refreshQuiz();
-  if (isFocused) document.querySelector(".options button, [data-key=again]")?.focus();
+  if (isFocused) (document.querySelector(".options button, [data-key=again]") ?? document.querySelector(".picture [tabindex='0']"))?.focus();
 }
 
 function showQuizBar(node, head) {
@@ -67,6 +70,7 @@ function quizPanel() {
     update() {
       const { recording } = context, isAnswered = Boolean(quizScore.answer);
       if (quizScore.isDone) { node.replaceChildren(el("p", { class: "result" }, el("b", { text: `${quizScore.right} / ${quizScore.asked}` }), el("bdi", { text: plain(recording.sentence.target.text).slice(0, 400) }))); return; }
+      if (asksInPicture()) { node.replaceChildren(el("p", { text: t(isAnswered ? "quiz-after" : "quiz-picture") })); return; }
       const choices = quizChoices();
       node.classList.toggle("many", choices.length > 4);
       const focused = node.contains(document.activeElement) ? [...node.querySelectorAll("button")].indexOf(document.activeElement) : -1;

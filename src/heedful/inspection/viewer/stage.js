@@ -1,5 +1,7 @@
 // The stage: both sentences, links from the source to the word that is being said, and the scrubber.
 
+const SPECTROGRAM_RATIO = 3;
+
 const ICONS = { play: "M2 1l7 4-7 4z", pause: "M2 1h2v8H2zM6 1h2v8H6z", back: "M7 1L2 5l5 4z", next: "M3 1l5 4-5 4z" };
 const icon = (name) => svg("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 const iconButton = (name, label, act, attributes) => { const node = button("", act, { class: "icon", "aria-label": label, title: label, ...attributes }); node.append(icon(name)); return node; };
@@ -45,17 +47,40 @@ function stage() {
     node.append(label, bar, share ?? "");
     return { node, bar, share, label, text: label.textContent, title: node.title };
   };
-  const source = columns.map((_, at) => piece("source", at, () => (state.quiz === "look" ? answerQuiz(at) : set({ slot: at }))));
+  const source = columns.map((_, at) => piece("source", at, () => (state.quiz === "look" ? answerQuiz(at) : set({ slot: at, ...(isGraph && { step: at }) }))));
   const target = rows.map((_, at) => piece("target", at, () => !state.quiz && set({ step: at })));
   const { sentence } = recording, texts = { source: place === "decoder" ? sentence.target : sentence.source, target: place === "encoder" ? sentence.source : sentence.target };
+  // A picture is shown with its slots in their places; slots that the step does not look at are veiled.
+  const isPicture = Boolean(texts.source.picture), hasSlots = columns === recording.pieces.source;
+  // In the encoder, links are the edges of a graph: those of a node have its weights.
+  const isGraph = texts.source.edges && place === "encoder";
+  const picture = () => {
+    const { picture: png, text } = texts.source, image = el("img", { src: `data:image/png;base64,${png}`, alt: plain(text) });
+    const frame = el("div", { class: `words source picture${isGraph ? " graph" : ""}`, role: "group", "aria-label": t("source") }, image, ...(hasSlots ? source : []).map(({ node: element }) => element));
+    const fit = () => frame.style.setProperty("--ratio", String(columns[0]?.interval ? SPECTROGRAM_RATIO : image.naturalWidth / image.naturalHeight || 1));
+    image.addEventListener("load", () => { fit(); places = null; set({ loaded: png.length }); });
+    if (hasSlots) source.forEach(({ node: element, label }, at) => {
+      const [left, top, right, bottom] = columns[at].box;
+      for (const [name, share] of Object.entries({ left, top, width: right - left, height: bottom - top })) element.style.setProperty(name, `${100 * share}%`);
+      label.hidden = true;
+      element.setAttribute("aria-label", `${t("patch")} ${plain(columns[at].text.trim())}`);
+    });
+    return frame;
+  };
+  // Of a recording, the part can be heard that the step looked at.
+  const player = () => texts.source.sound && hasSlots && button(t("listen"), () => {
+    const map = currentMap(), from = currentRow() * map.columns, weights = map.numbers.slice(from, from + map.columns);
+    playPart(texts.source.sound, ...lookedAt(weights, columns));
+  }, { class: "listen", "data-key": "listen" });
   const line = (side, pieces, nodes) => el("div", { class: `words ${side}`, role: "group", "aria-label": t(side), lang: texts[side].language || null, dir: rightToLeft(texts[side].text) ? "rtl" : "ltr" },
     ...capsules(pieces, (at) => nodes[at].node));
   const drawing = el("div", { class: "links", "aria-hidden": "true" });
-  const board = el("div", { class: "board" }, drawing, line("source", columns, source), line("target", rows, target));
-  board.dataset.size = Math.max(rows.length, columns.length) > 34 ? "small" : Math.max(rows.length, columns.length) > 17 ? "medium" : "large";
+  const board = el("div", { class: isPicture ? "board with-picture" : "board" }, drawing, isPicture ? picture() : null, player(), isPicture ? null : columns.length ? line("source", columns, source) : null, line("target", rows, target));
+  const longest = Math.max(rows.length, isPicture ? 0 : columns.length);
+  board.dataset.size = longest > 34 ? "small" : longest > 17 ? "medium" : "large";
   const scroller = el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("links") }, board);
   const readout = el("p", { class: "readout", "aria-live": "polite" }), tag = el("span", { class: "tag" }), heading = el("h2", { text: t("question-stage") });
-  const quizBar = el("div", { class: "quiz-bar", role: "status" });
+  const quizBar = el("div", { class: "quiz-bar", role: "status", hidden: !state.quiz });
   const head = el("div", { class: "panel-head" }, heading, tag, readout, hasLinks ? linkMenu() : null);
   const scrub = slider(t("step"), 0, Math.max(1, rows.length - 1), 1, state.step, (step) => set({ step, hover: null }), { "data-key": "step" });
   const count = el("small", { class: "count" });
@@ -65,7 +90,8 @@ function stage() {
   const node = el("section", { class: "stage panel", id: "stage", "aria-label": t("question-stage") }, head, quizBar, scroller, hasLinks ? null : el("p", { class: "remark", text: t(recording.places.length ? "blind" : "no-heads") }), foot);
   // Tab reaches the sentence once; arrow keys go on from there.
   for (const [side, nodes] of [["source", source], ["target", target]]) nodes.forEach(({ node: element }, at) => element.addEventListener("keydown", (event) => {
-    const forward = rightToLeft(texts[side].text) ? -1 : 1, by = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
+    const inPicture = side === "source" && isPicture, forward = !inPicture && rightToLeft(texts[side].text) ? -1 : 1, perLine = (inPicture && recording.grid?.columns) || 0;
+    const by = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: perLine, ArrowUp: -perLine }[event.key];
     if (!by || state.slide !== null) return;
     event.preventDefault();
     event.stopPropagation();
@@ -78,6 +104,7 @@ function stage() {
     const box = board.getBoundingClientRect(), across = isNarrow();
     const anchor = (nodes, end) => nodes.map(({ node: element }) => {
       const at = element.getBoundingClientRect();
+      if (!end && isPicture) return [at.left + at.width / 2 - box.left, at.top + at.height / 2 - box.top];
       return across ? [(end ? at.left - 2 : at.right + 2) - box.left, at.top + at.height / 2 - box.top] : [at.left + at.width / 2 - box.left, (end ? at.top - 1 : at.bottom + 1) - box.top];
     });
     places = { source: anchor(source, false), target: anchor(target, true), across };
@@ -91,14 +118,16 @@ function stage() {
     if (!hasLinks) return;
     const map = currentMap(), row = hover?.side === "target" ? hover.at : state.step, column = hover?.side === "source" ? hover.at : -1;
     pen.lineCap = "round";
+    if (whatIf?.isSilenced(place, state.head)) pen.setLineDash([4 * unit, 7 * unit]);
     const stroke = (at, slot, weight, isNow) => {
-      const [x1, y1] = places.source[slot], [x2, y2] = places.target[at], bend = places.across ? (x2 - x1) * 0.45 : (y2 - y1) * 0.5;
+      const [x1, y1] = places.source[slot], [x2, y2] = (isGraph ? places.source : places.target)[at], bend = places.across ? (x2 - x1) * 0.45 : (y2 - y1) * 0.5;
       pen.strokeStyle = colors[isNow ? 1 : 0];
       pen.globalAlpha = isNow ? Math.min(1, 0.3 + 0.65 * weight) : state.theme === "projector" ? 0.35 : 0.22;
       pen.lineWidth = (isNow ? 1 + 8 * weight : 0.8 + 3.2 * weight) * unit;
       pen.beginPath();
       pen.moveTo(x1, y1);
-      if (places.across) pen.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+      if (isGraph) pen.lineTo(x2, y2);
+      else if (places.across) pen.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
       else pen.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2);
       pen.stroke();
     };
@@ -106,11 +135,12 @@ function stage() {
       const weights = map.row(currentRow(at)), best = state.link === "hard" ? argmax(weights) : -1;
       for (let slot = 0; slot < weights.length; slot++) {
         const isSelected = column >= 0 ? slot === column : at === row;
-        if (isSelected !== isNow || (best >= 0 && slot !== best)) continue;
+        if (isSelected !== isNow || (isGraph && !isNow) || (best >= 0 && slot !== best)) continue;
         if (weights[slot] > (isNow ? 0.02 : Math.max(0.01, state.threshold))) stroke(at, slot, weights[slot], isNow);
       }
     }
     pen.globalAlpha = 1;
+    pen.setLineDash([]);
   };
   // Coverage: how much attention each source piece has received up to each step; every step counts once.
   const coverage = () => {
@@ -124,23 +154,25 @@ function stage() {
   // The slots whose weight is written above them: the largest ones, as far as there is room beside each other.
   const labeledSlots = (weights) => {
     const room = places.across ? 0 : 2.6 * rootSize(), slots = [...weights.keys()].filter((slot) => weights[slot] >= 0.03).sort((a, b) => weights[b] - weights[a]), labeled = new Set();
-    for (const slot of slots) if ([...labeled].every((other) => Math.abs(places.source[slot][0] - places.source[other][0]) >= room)) labeled.add(slot);
+    for (const slot of slots) if ([...labeled].every((other) => Math.hypot(places.source[slot][0] - places.source[other][0], isGraph && places.source[slot][1] - places.source[other][1]) >= room)) labeled.add(slot);
     return labeled;
   };
   const put = (element, name, value) => { if (element[name] !== value) { element[name] = value; element.style.setProperty(name, value); } };
   const paint = () => {
     const row = state.hover?.side === "target" ? state.hover.at : state.step, hides = hiddenFrom(), isHidden = row >= hides;
     const weights = hasLinks ? currentMap().row(currentRow(row)) : null, sums = hasLinks ? coverage()[Math.min(currentRow(state.step), numRows() - 1) + (isHidden ? 0 : 1)] : null;
+    const most = weights ? Math.max(...weights) : 0;
     const isLast = state.step === rows.length - 1 && !state.quiz && place === "cross", labeled = weights && !isHidden ? labeledSlots(weights) : new Set();
     source.forEach(({ node: element, bar, share }, at) => {
       const weight = weights && !isHidden ? weights[at] : 0, isTinted = weight > 0.015;
-      put(element, "background-color", isTinted ? rgb(weight) : "");
-      put(element, "color", isTinted ? inkOn(weight) : "");
+      if (isPicture) put(element, "--veil", weights && !isHidden && most > 0 ? (1 - weight / most).toFixed(3) : "0");
+      put(element, "background-color", isTinted && !isPicture ? rgb(weight) : "");
+      put(element, "color", isTinted && !isPicture ? inkOn(weight) : "");
       put(bar, "--part", sums ? Math.min(1, sums[at]).toFixed(2) : "0");
-      const text = labeled.has(at) ? percent(weight) : "";
+      const text = labeled.has(at) && (isGraph || !isPicture) ? percent(weight) : "";
       if (share.textContent !== text) share.textContent = text;
-      element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && !state.quiz && state.slot === at);
-      element.classList.toggle("dropped", Boolean(sums) && isLast && sums[at] < 0.2 && !isSpecial(columns[at]));
+      element.classList.toggle("lit", state.hover ? state.hover.side === "source" && state.hover.at === at : hasLinks && !state.quiz && (isGraph ? row : state.slot) === at);
+      element.classList.toggle("dropped", Boolean(sums) && isLast && !isPicture && sums[at] < 0.2 && !isSpecial(columns[at]));
       element.tabIndex = at === state.slot ? 0 : -1;
     });
     target.forEach(({ node: element, bar, label, text, title }, at) => {
@@ -166,7 +198,7 @@ function stage() {
     const { side, at } = state.hover ?? { side: "target", at: state.step }, label = pieceLabel(side === "target" ? rows : columns, at);
     const best = strongest(side, at).flatMap(([text, weight], index) => [index ? ", " : "", el("b", null, el("bdi", { text: brief(text, 20) })), ` ${percent(weight)}`]);
     const subject = side === "source" ? "" : `${t(place === "encoder" || (place === "cross" && state.reading === "shifted") ? "reading-it" : "saying")} `;
-    return [subject, el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "source" ? "looked-at-by" : "looks-at")} `.replace(/^ (?=,)/, ""), ...best];
+    return [subject, el("b", null, el("bdi", { text: quoted(label) })), ` ${t(side === "source" ? "looked-at-by" : "looks-at")} `.replace(/^ (?=,)/, ""), ...best, whatIf?.isSilenced(place, state.head) ? `, ${t("live-unheard")}` : ""];
   };
   return {
     node,

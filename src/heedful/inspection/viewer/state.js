@@ -1,8 +1,8 @@
 // State: one value, changed by `set`, passed to all listeners, and written into the address (#step=4&head=2.5).
 // place, head, step and slot are the selected cell, which all panels share.
 
-const TABS = ["next", "heads", "map", "search", "evidence", "compare", "film"];
-const TARGET_TABS = ["next", "search", "evidence"];  // about a step of the target: the encoder has none
+const TABS = ["next", "heads", "map", "alignment", "search", "evidence", "compare", "film"];
+const TARGET_TABS = ["next", "alignment", "search", "evidence"];  // about a step of the target: the encoder has none
 const DEFAULT_STATE = {
   sentence: 0, place: "cross", head: null, step: 0, slot: 0, tab: "next", reading: "naive", link: "soft", threshold: 0.15, sort: "layer", scene: 1,
   node: null, other: null, frame: 0, take: 0, theme: "", lang: "", hover: null, quiz: "", slide: null,
@@ -12,6 +12,7 @@ let start = { ...DEFAULT_STATE };  // what the address does not mention
 const listeners = [];
 let completeState = (change) => change;  // derives what a change implies; main.js sets it
 let changedKeys = null, addressTimer = null;
+let knownAddress = "";  // what the page read or wrote last
 
 function set(change) {
   const whole = completeState(change);
@@ -48,11 +49,13 @@ const ALLOWED = {
 };
 
 function writeAddress() {
+  if (location.hash !== knownAddress) return;  // a visitor has just changed it: the page is about to open that address
   const differs = (key) => JSON.stringify(state[key]) !== JSON.stringify(start[key]);
   // The slot of an opening state follows from the rest. In a quiz it would tell the answer.
   const isWritten = (key) => (key === "slot" ? !state.quiz && ["place", "head", "step", "slot", "reading"].some(differs) : differs(key));
   const parts = ADDRESS_KEYS.filter(isWritten).map((key) => `${key}=${encodeURIComponent((formatters[key] ?? String)(state[key]))}`);
   try { history.replaceState(null, "", parts.length ? "#" + parts.join("&") : location.pathname + location.search); } catch { /* a frame without an address */ }
+  knownAddress = location.hash;
 }
 
 function parseState(text) {
@@ -66,7 +69,10 @@ function parseState(text) {
   for (const key of ["threshold", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
   return parsed;
 }
-const stateFromAddress = () => parseState(location.hash.slice(1));
+function stateFromAddress() {
+  knownAddress = location.hash;
+  return parseState(knownAddress.slice(1));
+}
 
 // The nearest state that exists for a recording: an address can contain anything.
 function clampState(wanted, count, recording) {

@@ -28,16 +28,20 @@ function radios(label, options, value, act, attributes) {
 const mark = () => svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" },
   svg("path", { d: "M4 5C4 13 12 11 12 19M12 5c0 8 8 6 8 14", class: "mark-quiet" }), svg("path", { d: "M20 5C20 13 4 11 4 19", class: "mark-now" }));
 
+// The sentence that is shown, or the list of all; a live page shows its only sentence in its form.
+function sentenceChooser() {
+  const { engine: { sentences }, recording } = context, sentence = recording?.sentence;
+  if (!sentence || (liveForm && sentences.length === 1)) return [];
+  if (sentences.length === 1) return [el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text || sentence.target.text, 200) }))];
+  const name = ({ source, target, name: model }, at) => `${at + 1}. ${brief(source.text || target.text, 60)} (${brief(model, 24)})`;
+  return [el("select", { class: "sentence", "aria-label": t("sentence"), "data-key": "sentence", onchange: (event) => openSentence(Number(event.target.value)) }, ...sentences.map((each, at) => el("option", { value: at, text: name(each, at), selected: at === state.sentence })))];
+}
+
 function topBar() {
   const { engine, recording } = context, sentence = recording?.sentence;
-  const languages = sentence && [sentence.source.language, sentence.target.language].filter(Boolean).map((code) => brief(code, 12));
+  const languages = sentence && [sentence.source.language, sentence.target.language].filter((code) => code && code !== "none").map((code) => brief(code, 12));
   const title = el("h1", null, el("bdi", { text: brief(engine.title, 32) }));
-  const name = (at) => `${at + 1}. ${brief(engine.sentences[at].source.text, 60)}${engine.sentences.length > 1 ? ` (${brief(engine.sentences[at].name, 24)})` : ""}`;
-  const chooser = sentence && (engine.sentences.length > 1
-    ? el("select", { class: "sentence", "aria-label": t("sentence"), "data-key": "sentence", onchange: (event) => openSentence(Number(event.target.value)) },
-      ...engine.sentences.map((_, at) => el("option", { value: at, text: name(at), selected: at === state.sentence })))
-    : el("p", { class: "sentence", lang: sentence.source.language || null, dir: rightToLeft(sentence.source.text) ? "rtl" : "ltr" }, el("bdi", { text: brief(sentence.source.text, 200) })));
-  return el("header", null, el("div", { class: "brand" }, mark(), title, languages?.length === 2 && el("small", { text: languages.join(" \u2192 ") })), chooser,
+  return el("header", null, el("div", { class: "brand" }, mark(), title, languages?.length === 2 && el("small", { text: languages.join(" \u2192 ") })), el("div", { class: "chooser" }, ...sentenceChooser()), liveForm?.(sentence?.source.text),
     el("div", { class: "tools" },
       sentence && quizKinds(recording).length > 0 && button(t("quiz"), () => startQuiz(state.quiz ? "" : quizKinds(recording)[0]), { "aria-pressed": String(Boolean(state.quiz)), "data-key": "quiz" }),
       sentence && button(t("lecture"), () => openSlide(0), { "data-key": "lecture" }),
@@ -64,7 +68,7 @@ function shrink({ rows, columns, numbers }) {
   }
   return { rows: high, columns: wide, numbers: small };
 }
-const thumbnail = (place, head) => { const small = picture(shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
+const thumbnail = (place, head, map = context.recording.inPlaces(place, head)) => { const small = picture(map ?? shrink(context.recording.map(place, head))); small.setAttribute("aria-hidden", "true"); return small; };
 const headLabel = (place, head) => {
   const worth = context.recording.importance(place, head);
   return `${t("at-" + place)}, ${t("layer")} ${head[0] + 1}, ${t("head")} ${head[1] + 1}${worth === null ? "" : `, ${t("worth", number(worth))}`}`;
@@ -77,7 +81,7 @@ function strip() {
     const heads = recording.maps[place].shape[1];
     const nodes = Array.from({ length: heads }, (_, head) => {
       const at = [layer, head], label = headLabel(place, at);
-      const node = button("", () => set({ place, head: at }), { class: "head", "aria-label": label, title: label, tabindex: "-1", "data-head": `${place} ${headName(at)}` });
+      const node = button("", () => set({ place, head: at }), { class: whatIf?.isSilenced(place, at) ? "head silenced" : "head", "aria-label": label, title: label, tabindex: "-1", "data-head": `${place} ${headName(at)}` });
       node.append(thumbnail(place, at));
       buttons.push({ node, place, head: at });
       return node;
@@ -95,9 +99,11 @@ function strip() {
     ...(at < layersOf("cross") ? [el("span", { class: "kind", text: t("cross") }), group("cross", at)] : []))) : [el("small", { class: "plain", text: t("no-heads") })]));
   const said = el("small", { class: "said" }), what = el("p", { class: "what" }), worth = el("small", { class: "worth" });
   const all = button(t("all-heads"), () => set({ head: state.head ? null : recording.defaultHead(state.place) }), { "data-key": "mean" });
-  const card = el("div", { class: "showing", role: "status" }, worth, what, recording.places.some((place) => recording.heads(place).length > 1) ? el("div", { class: "buttons" }, all) : null);
-  const node = el("nav", { class: "strip panel", "aria-label": t("architecture") },
-    el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t("tokens", sentence.source.pieces.length) })), arrow(), encoder, arrow(), decoder, arrow(),
+  const silence = recording.places.length > 0 && whatIf?.silenceButton(), actions = [recording.places.some((place) => recording.heads(place).length > 1) && all, silence].filter(Boolean);
+  const card = el("div", { class: "showing", role: "status" }, worth, what, actions.length > 0 && el("div", { class: "buttons" }, ...actions));
+  const { pieces, picture: png } = sentence.source;
+  const source = pieces.length ? [el("div", { class: "node" }, el("b", { text: t("embedding") }), el("small", { text: t(png ? "patches" : "tokens", pieces.length) })), arrow(), encoder, arrow()] : [];
+  const node = el("nav", { class: "strip panel", "aria-label": t("architecture") }, ...source, decoder, arrow(),
     el("div", { class: "node" }, el("b", { text: t("softmax") }), said), card);
   // One stop for Tab; arrow keys go from head to head.
   node.addEventListener("keydown", (event) => {
@@ -134,6 +140,7 @@ function strip() {
     update(changed) {
       node.inert = Boolean(state.quiz);  // its maps would tell the answers
       if (!isFitted) { fitHeads(); isFitted = true; }
+      if (silence) silence.show();
       if (changed.has("place") || changed.has("head") || changed.has("all")) {
         for (const entry of buttons) {
           const isCurrent = entry.place === state.place && sameHead(entry.head, state.head);

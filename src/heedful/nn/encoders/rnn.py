@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from heedful.nn.cells import CELLS
+from heedful.nn.cells import make_rnn
 from heedful.nn.contract import Look, Maps, Memory
 from heedful.nn.dropout import Dropout
-from heedful.nn.layers import Embed
+from heedful.nn.encoders.transformer import SourceEmbed
 
 
 class RecurrentEncoder(nn.Module):
@@ -20,10 +20,11 @@ class RecurrentEncoder(nn.Module):
 
     def __init__(
         self,
-        embed: Embed,
+        embed: SourceEmbed,
         width: int,
         *,
         cell: str = "lstm",
+        reset: str = "after",
         layers: int = 1,
         bidirectional: bool = True,
         dropout: float = 0.0,
@@ -35,15 +36,15 @@ class RecurrentEncoder(nn.Module):
         self.embed = embed
         self.width = width
         input_widths = [embed.width] + [width] * (layers - 1)
-        self.ahead = nn.ModuleList(_make_rnn(cell, size, width // self.directions) for size in input_widths)
-        self.back = nn.ModuleList(_make_rnn(cell, size, width // 2) for size in input_widths if bidirectional)
+        self.ahead = nn.ModuleList(make_rnn(cell, reset, size, width // self.directions) for size in input_widths)
+        self.back = nn.ModuleList(make_rnn(cell, reset, size, width // 2) for size in input_widths if bidirectional)
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
-        """[B, S], [B, S] -> Memory; there is no attention inside, so there are no maps."""
+    def forward(self, source: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
+        """The source [B, S, ..], [B, S] -> Memory; there is no attention inside, so there are no maps."""
         if look is not None:
             look.check_layers("encoder", 0)
-        states = self.embed(tokens)
+        states = self.embed(source)
         backward_order = reversal_order(mask) if self.back else None
         for layer, ahead in enumerate(self.ahead):
             parts = [ahead(states)[0]]
@@ -56,10 +57,6 @@ class RecurrentEncoder(nn.Module):
 
     if TYPE_CHECKING:
         __call__ = forward
-
-
-def _make_rnn(cell: str, input_width: int, width: int) -> nn.RNNBase:
-    return CELLS[cell](input_width, width, batch_first=True)
 
 
 def reversal_order(mask: Tensor) -> Tensor:

@@ -1,12 +1,22 @@
 """The Transformer encoder."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
 from heedful.nn.attention import mask_if_any
 from heedful.nn.contract import Glance, Look, Map, Maps, Memory, glance_if_any
-from heedful.nn.layers import Embed, TransformerLayerOptions
+from heedful.nn.layers import TransformerLayerOptions
+
+
+class SourceEmbed(Protocol):
+    """The source -> vectors [B, S, D]: `Embed` for tokens, `PatchEmbed` for pictures, `FrameEmbed` for sound."""
+
+    width: int
+
+    @property
+    def __call__(self) -> Callable[[Tensor], Tensor]: ...
 
 
 class EncoderLayer(nn.Module):
@@ -33,18 +43,18 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(nn.Module):
     """Layers of self-attention; a last LayerNorm after pre-norm layers."""
 
-    def __init__(self, embed: Embed, *, layers: int, options: TransformerLayerOptions) -> None:
+    def __init__(self, embed: SourceEmbed, *, layers: int, options: TransformerLayerOptions) -> None:
         super().__init__()
         self.embed = embed
         self.width = embed.width
         self.layers = nn.ModuleList(EncoderLayer(self.width, options) for _ in range(layers))
         self.norm = options.make_last_norm(self.width)
 
-    def forward(self, tokens: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
-        """[B, S], [B, S] -> Memory"""
+    def forward(self, source: Tensor, mask: Tensor, *, look: Look | None = None) -> Memory:
+        """The source [B, S, ..], [B, S] -> Memory"""
         if look is not None:
             look.check_layers("encoder", len(self.layers))
-        x, hiding_mask = self.embed(tokens), mask_if_any(mask)
+        x, hiding_mask = self.embed(source), mask_if_any(mask)
         attention_mask = None if hiding_mask is None else hiding_mask[:, None, None, :]
         layer_maps = []
         for index, layer in enumerate(self.layers):

@@ -1,5 +1,6 @@
 """LibreTranslate's API."""
 
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -78,7 +79,7 @@ async def languages(_: Request, state: ServerState) -> Any:
 @endpoint
 async def frontend_settings(_: Request, state: ServerState) -> Any:
     """Settings for clients (LibreTranslate's API)."""
-    first = state.routes[0]
+    first = next(chain(state.routes, *state.media_routes.values()))
     return {
         "apiKeys": bool(state.keys),
         "charLimit": state.settings.max_body_bytes,

@@ -1,4 +1,4 @@
-// Requests to the server: return one translation per text, or throw a RequestError.
+// Requests to the server: return one translation per text or file, or throw a RequestError.
 
 const MAX_LINES = 32, MAX_CHARACTERS = 3000;  // per request: longer texts are sent in parts
 class RequestError extends Error {
@@ -16,19 +16,27 @@ const storage = (name) => ({
 const localStore = storage("localStorage"), sessionStore = storage("sessionStorage");
 
 const canAlign = new Map();  // by direction; not set: unknown
-async function post(texts, direction, withAlignment, signal) {
-  const headers = { "Content-Type": "application/json" }, key = sessionStore.get("heedful.key");
-  if (key) headers.Authorization = `Bearer ${key}`;
-  const request = { texts, ...direction, tokens: true, alternatives: 3, confidence: true, ...(withAlignment ? { alignment: "best" } : {}) };
-  let response, body = {};
+async function send(path, body, headers, signal) {
+  const key = sessionStore.get("heedful.key");
+  let response, answer = {};
   try {
-    response = await fetch("v1/translate", { method: "POST", headers, body: JSON.stringify(request), signal });
-    body = await response.json().catch(() => ({}));
+    response = await fetch(path, { method: "POST", headers: { ...headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) }, body, signal });
+    answer = await response.json().catch(() => ({}));
   } catch (error) {
     throw signal.aborted ? error : new RequestError(0, "");
   }
-  if (response.ok && body.translations?.length === texts.length) return body.translations.map(parseTranslation);
-  throw new RequestError(response.status, String(body.error ?? ""), Number(response.headers.get("Retry-After")) || null);
+  if (response.ok) return answer;
+  throw new RequestError(response.status, String(answer.error ?? ""), Number(response.headers.get("Retry-After")) || null);
+}
+async function post(texts, direction, withAlignment, signal) {
+  const request = { texts, ...direction, tokens: true, alternatives: 3, confidence: true, ...(withAlignment ? { alignment: "best" } : {}) };
+  const { translations } = await send("v1/translate", JSON.stringify(request), { "Content-Type": "application/json" }, signal);
+  if (translations?.length === texts.length) return translations.map(parseTranslation);
+  throw new RequestError(200, "");
+}
+async function requestDescription(path, file, target, signal) {
+  const query = new URLSearchParams({ target, tokens: true, alternatives: 3 });
+  return parseTranslation({ source: "", ...await send(`${path}?${query}`, file, {}, signal) });
 }
 
 // Some models cannot align: if the first request is rejected, retry it without alignment. `direction` has the fields of

@@ -2,9 +2,14 @@
 
 const readJson = (id) => JSON.parse(document.getElementById(id).textContent);
 const wordsByLanguage = readJson("words"), LANGUAGES = ["en", "pt", "ru"], THEMES = ["light", "dark"], TYPING_PAUSE_MS = 250;
-const MAX_FILE_BYTES = 100_000;
-let { directions } = readJson("about"), direction = directions[0], isTinted = true, language = "en";
+const MAX_FILE_BYTES = 100_000, MAX_MEDIA_BYTES = 12_000_000;
+const MEDIA = { image: { noun: "picture", path: "v1/caption", type: "image/png" }, audio: { noun: "recording", path: "v1/transcribe", type: "audio/wav" } };  // by the source of a direction
+const readDirections = ({ directions: texts, captions = [], transcripts = [] }) => [...texts, ...captions, ...transcripts];
+let directions = readDirections(readJson("about")), direction = directions[0], isTinted = true, language = "en";
 let lines = [""], rows = [], openRow = null;  // `openRow`: the line whose alternatives are shown
+const openedFiles = {};  // { file, url, key } by the kind of media; the only line of a file is its key
+let numOpened = 0;
+const media = () => MEDIA[direction.source], openedFile = () => openedFiles[direction.source];  // undefined: text, no file
 let results = new Map(), chosenTexts = new Map();  // of this direction, by the text of a line
 const stored = new Map();  // [results, chosenTexts] by direction
 const nodes = {};  // replaced when the page is rendered again
@@ -18,6 +23,7 @@ const announcer = el("div", { class: "visually-hidden", "aria-live": "polite", l
 // -------- page layout
 
 function languageName(code) {
+  if (code in MEDIA) return t(code);
   try {
     const name = new Intl.DisplayNames([language], { type: "language" }).of(code);
     return name.charAt(0).toLocaleUpperCase(language) + name.slice(1);
@@ -29,6 +35,8 @@ const currentTheme = () => localStore.get("heedful.theme") ?? (matchMedia("(pref
 
 function renderPage() {
   words = { ...wordsByLanguage.en, ...wordsByLanguage[language] };
+  const ending = `-${media()?.noun}`;
+  for (const [key, text] of Object.entries(words)) if (key.endsWith(ending)) words[key.replace(ending, "")] = text;
   const focused = document.activeElement, key = focused?.dataset?.key, selection = [input.selectionStart, input.selectionEnd];
   const names = [languageName(direction.source), languageName(direction.target)], reverse = findDirection(direction.target, direction.source);
   document.documentElement.lang = language;
@@ -36,6 +44,7 @@ function renderPage() {
   document.title = `${names.join(" \u2192 ")} \u00b7 heedful`;
   input.placeholder = t("type-here");
   input.lang = direction.source;
+  fileField.accept = media() ? `${direction.source}/*` : "";
   output.lang = announcer.lang = direction.target;
   nodes.count = el("span", { class: "count" });
   nodes.readout = el("p", { class: "readout", id: "readout" });
@@ -46,7 +55,7 @@ function renderPage() {
   nodes.clear = button(t("clear"), clear, { "data-key": "clear" });
   nodes.copy = button(t("copy"), () => copy(fullTranslation(), nodes.copy), { "data-key": "copy" });
   const swapped = [names[1], names[0]], swapLabel = reverse ? t("swap") : t("no-swap", ...swapped);
-  const swapButton = button("\u21c4", () => (reverse ? swap(reverse) : setStatus("no-swap", { values: swapped })), { class: "swap", "data-key": "swap", "aria-label": swapLabel, title: swapLabel, "aria-disabled": String(!reverse) });
+  const swapButton = button("\u21c4", () => (reverse ? swap(reverse) : setStatus("no-swap", { values: swapped })), { class: "swap", "data-key": "swap", "aria-label": swapLabel, title: swapLabel, "aria-disabled": String(!reverse), style: { visibility: media() ? "hidden" : "visible" } });
   const via = direction.via && el("span", { class: "quiet via", title: t("why-via", languageName(direction.via)), text: t("via", languageName(direction.via)) });
   document.getElementById("app").replaceChildren(
     el("header", null, el("h1", null, "heedful"),
@@ -56,9 +65,9 @@ function renderPage() {
     el("main", null,
       el("section", { class: "pane", "aria-labelledby": "source-title" },
         el("div", { class: "bar" }, renderTitle("source", names[0]), nodes.clear),
-        el("div", { class: "sheet" }, mirror, input),
+        media() ? renderDropArea() : el("div", { class: "sheet" }, mirror, input),
         el("div", { class: "foot" }, el("span", { class: "visually-hidden", id: "hint", text: t("hint-source") }),
-          button(t("open"), () => fileField.click(), { "data-key": "open" }), fileField, nodes.count)),
+          button(t("open"), () => fileField.click(), { "data-key": "open" }), fileField, renderRecorder(), nodes.count)),
       swapButton,
       el("div", { class: "problem" }, el("p", null, nodes.problem, nodes.countdown), nodes.more),
       el("section", { class: "pane", "aria-labelledby": "target-title" },
@@ -79,6 +88,16 @@ function renderPage() {
   } else if (key) document.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
+function renderDropArea() {
+  const opened = openedFile(), area = (...shown) => button([...shown, el("span", { class: "quiet", text: t("type-here") })], () => fileField.click(), { class: "sheet drop", "data-key": "drop" });
+  if (!opened) return area();
+  if (direction.source === "image") return area(el("img", { src: opened.url, alt: opened.file.name }));
+  return el("div", { class: "sheet heard" }, el("audio", { src: opened.url, controls: true, "aria-label": opened.file.name }), area());
+}
+// Browsers allow a microphone only on localhost and with TLS.
+const renderRecorder = () => direction.source === "audio" && navigator.mediaDevices
+  && button(t(recorder ? "stop" : "record"), () => (recorder ? recorder.stop() : record()), { "data-key": "record", "aria-pressed": String(Boolean(recorder)) });
+
 // The language of a pane, or a list if there is a choice.
 function renderTitle(side, name) {
   const codes = side === "source" ? directions.map((each) => each.source) : directions.filter((each) => each.source === direction.source).map((each) => each.target);
@@ -98,6 +117,7 @@ function selectDirection(next) {
   direction = next;
   [results, chosenTexts] = stored.get(direction) ?? [new Map(), new Map()];
   openRow = pendingLines = null;
+  lines = media() ? [openedFile()?.key ?? ""] : splitLines(input.value);
   renderPage();
   translate();
 }
@@ -112,9 +132,60 @@ function swap(reverse) {
 
 // -------- files
 
+function showFile(file, kind) {
+  const reader = new FileReader();
+  reader.onload = () => {
+    openedFiles[kind] = { file, url: reader.result, key: `${++numOpened} ${file.name}` };
+    if (direction.source !== kind) { selectDirection(directions.find(({ source }) => source === kind)); return; }
+    lines = [openedFile().key];
+    openRow = null;
+    renderPage();
+    setStatus();
+    translate();
+  };
+  reader.onerror = () => setStatus("file-kind", { values: [file.name] });  // a directory, for example
+  reader.readAsDataURL(file.type ? file : new Blob([file], { type: MEDIA[kind].type }));  // players need a type
+}
+let recorder = null;  // of the microphone, while it records
+async function record() {
+  try {
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: true }), parts = [];
+    recorder = new MediaRecorder(stream);
+    recorder.ondataavailable = ({ data }) => parts.push(data);
+    recorder.onstop = async () => {
+      stream.getTracks().forEach((track) => track.stop());
+      recorder = null;
+      renderPage();
+      const context = new AudioContext(), recorded = await context.decodeAudioData(await new Blob(parts).arrayBuffer());
+      context.close();
+      openFiles([new File([encodeWav(recorded.getChannelData(0), recorded.sampleRate)], t("recorded-file"), { type: "audio/wav" })]);
+    };
+    recorder.start();
+    renderPage();
+  } catch {
+    setStatus("no-microphone");
+  }
+}
+// Samples from -1 to 1 as a WAV file with 16 bits: the formats in which browsers record are not read by the server.
+function encodeWav(samples, rate) {
+  const view = new DataView(new ArrayBuffer(44 + 2 * samples.length));
+  const write = (at, text) => [...text].forEach((letter, i) => view.setUint8(at + i, letter.charCodeAt(0)));
+  write(0, "RIFF"); write(8, "WAVEfmt "); write(36, "data");
+  for (const [at, value] of [[4, 36 + 2 * samples.length], [16, 16], [24, rate], [28, 2 * rate], [40, 2 * samples.length]]) view.setUint32(at, value, true);
+  for (const [at, value] of [[20, 1], [22, 1], [32, 2], [34, 16]]) view.setUint16(at, value, true);
+  samples.forEach((sample, i) => view.setInt16(44 + 2 * i, Math.max(-1, Math.min(1, sample)) * 32767, true));
+  return view.buffer;
+}
 async function openFiles(files) {
   const [file] = files;
   if (!file) return;
+  const offered = Object.keys(MEDIA).find((each) => file.type.startsWith(`${each}/`) && directions.some(({ source }) => source === each));
+  const kind = offered ?? (media() ? direction.source : null);
+  if (files.length === 1 && kind) {
+    if (file.size <= MAX_MEDIA_BYTES) showFile(file, kind);
+    else setStatus(`${MEDIA[kind].noun}-large`, { values: [file.name, `${MAX_MEDIA_BYTES / 1e6} MB`] });
+    return;
+  }
   let text = null;
   if (files.length === 1 && file.size <= MAX_FILE_BYTES) {
     try {
@@ -183,11 +254,13 @@ function renderDetails(row, result, text) {
       button(option === result.text ? option : splitByDifference(option, result.text).map((part, i) => (i === 1 ? el("b", { text: part }) : part)), () => chooseText(row, option),
         { dir: "auto", lang: direction.target, "aria-pressed": String(option === text), class: "option" })))) : note(t("no-alternatives")),
     result.pivot && el("p", { class: "quiet" }, `${languageName(direction.via)}: `, el("bdi", { lang: direction.via, text: result.pivot })),
-    !direction.via && renderInspect(lines[row]));
+    !direction.via && !media() && renderInspect(lines[row]));
 }
 function renderInspect(line) {
-  const query = new URLSearchParams({ text: line, ...directionFields() });
-  if (direction.inspects) return el("p", null, el("a", { href: `inspect?${query}`, target: "_blank", rel: "noopener", text: t("inspect") }));
+  const link = (name, address) => el("p", null, el("a", { href: `${name}?${address}`, target: "_blank", rel: "noopener", text: t(name) }));
+  const links = [direction.inspects && link("inspect", new URLSearchParams({ text: line, ...directionFields() })),
+    direction.live && link("live", `${new URLSearchParams(directionFields())}#text=${encodeURIComponent(line)}`)].filter(Boolean);
+  if (links.length) return el("div", null, ...links);
   const command = `heedful inspect MODEL ${quoteForShell(line)}`;
   const copyButton = button(t("copy"), () => copy(command, copyButton), { class: "small" });
   return el("div", { class: "command" }, el("span", { text: t("inspect-with") }), el("code", { dir: "ltr", text: command }), copyButton);
@@ -206,8 +279,8 @@ function renderLines() {
   replaceChanged(mirror, rows.map((row) => row.mirror));
   if (!lines.some((line) => line.trim())) output.replaceChildren(el("p", { class: "quiet", lang: language, text: t("appears-here") }));
   if (!output.querySelector(".word[tabindex='0']")) output.querySelector(".word")?.setAttribute("tabindex", "0");
-  nodes.count.textContent = `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
-  nodes.clear.disabled = !input.value;
+  nodes.count.textContent = media() ? openedFile()?.file.name ?? "" : `${t("characters")}: ${Array.from(input.value).length.toLocaleString(language)}`;
+  nodes.clear.disabled = !(media() ? openedFile() : input.value);
   nodes.copy.disabled = !fullTranslation().trim();
   highlight(null);
 }
@@ -247,7 +320,7 @@ function highlight(side, row, index) {
   const join = (where, indices) => indices.map((i) => texts[where][i]).join(" ") || "\u2013";
   const [from, to] = side === "source" ? [[index], linked] : [linked, [index]];
   const probability = side === "target" && result.probabilities ? `${t("sure")} ${percent(result.probabilities[index])}` : "";
-  nodes.readout.replaceChildren(el("bdi", { text: join("source", from) }), " \u2192 ", el("bdi", { text: join("target", to) }), probability && ` \u00b7 ${probability}`);
+  nodes.readout.replaceChildren(...(media() ? [] : [el("bdi", { text: join("source", from) }), " \u2192 "]), el("bdi", { text: join("target", to) }), probability && ` \u00b7 ${probability}`);
 }
 // The [row, index of the word] of a node, or null.
 const locateWord = (node) => {
@@ -358,7 +431,7 @@ async function translate() {
   for (let waiting = untranslatedLines(); waiting.length && !failure; waiting = untranslatedLines()) {
     const part = pendingLines = singles-- > 0 ? waiting.slice(0, 1) : firstPart(waiting);
     try {
-      const translations = await requestTranslations(part, directionFields(), controller.signal);
+      const translations = media() ? [await requestDescription(media().path, openedFile().file, direction.target, controller.signal)] : await requestTranslations(part, directionFields(), controller.signal);
       if (ownId !== runId) break;  // replaced by a newer run
       part.forEach((line, i) => results.set(line, translations[i]));
       failures = 0;
@@ -399,6 +472,11 @@ input.addEventListener("input", () => {
   nextRun = setTimeout(translate, TYPING_PAUSE_MS);
 });
 function clear() {
+  if (media()) {
+    delete openedFiles[direction.source];
+    selectDirection(direction);
+    return;
+  }
   input.value = "";
   input.dispatchEvent(new Event("input"));
   input.focus();
@@ -420,7 +498,7 @@ async function copy(text, copyButton) {
 
 async function updateDirections() {
   try {
-    const now = (await (await fetch("v1/directions")).json()).directions;
+    const now = readDirections(await (await fetch("v1/directions")).json());
     if (JSON.stringify(now) === JSON.stringify(directions) || !now.length) return;
     directions = now;
     selectDirection(findDirection(direction.source, direction.target) ?? directions[0]);
