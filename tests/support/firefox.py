@@ -28,6 +28,16 @@ return errors;
 """
 
 
+# False if nothing was drawn for ten seconds, as in a tab that Firefox keeps in the background.
+DRAWS_FRAMES = """
+return new Promise((done) => { requestAnimationFrame(() => done(true)); setTimeout(() => done(false), 10000); });
+"""
+
+
+class FirefoxDrawsNothing(Exception):
+    """Firefox runs scripts but draws no frame: no page can follow its visitor then, whatever its script does."""
+
+
 class Marionette:
     """A session: commands are [0, number, name, parameters], answers [1, number, error, result]."""
 
@@ -58,9 +68,14 @@ class Marionette:
         return self.call("WebDriver:ExecuteScript", script=script, args=list(arguments))
 
     def until(self, condition):
-        end = time.monotonic() + PATIENCE
+        start, seconds_to_check = time.monotonic(), 60
         while not self.run(f"return {condition}"):
-            assert time.monotonic() < end, condition
+            seconds = time.monotonic() - start
+            if seconds > seconds_to_check:
+                seconds_to_check += 60
+                if not self.run(DRAWS_FRAMES):
+                    raise FirefoxDrawsNothing(condition)
+            assert seconds < PATIENCE, f"{condition}, errors: {self.errors()}"
             time.sleep(0.05)
 
     def open(self, address):
@@ -83,6 +98,7 @@ def open_in_firefox(profile):
         f'user_pref("marionette.port", {port});\nuser_pref("network.proxy.type", 1);\n'
         'user_pref("network.proxy.http", "127.0.0.1");\nuser_pref("network.proxy.http_port", 9);\n'
         'user_pref("app.update.enabled", false);\nuser_pref("datareporting.policy.dataSubmissionEnabled", false);\n'
+        'user_pref("layout.testing.top-level-always-active", true);\n'  # draw, even if another tab comes to the front
     )
     flags = ["--headless", "--no-remote", "--marionette", "--remote-allow-system-access", "--profile", str(profile)]
     browser = subprocess.Popen([FIREFOX, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
