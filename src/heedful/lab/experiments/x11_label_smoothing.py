@@ -1,8 +1,9 @@
 """X11: label smoothing makes long texts less probable, so a large beam finds short ones.
 
 Smoothing gives every word, and the end token, at least the probability smoothing / V at every step. An early end then
-costs a few nats, once, but every word costs some. The target is the source with some words replaced at random, so that
-no word is certain.
+costs log(V / smoothing) nats, once, but every word costs some: with c nats per word, the empty text is more probable
+than texts of more than log(V / smoothing) / c words. The target is the source with some words replaced at random, so
+that no word is certain.
 """
 
 from functools import partial
@@ -115,14 +116,14 @@ EXPERIMENT = Experiment(
         "default": {
             "smoothing": 0.1,
             "beam": 50,
-            "min_length": 15,
-            "max_length": 25,
+            "min_length": 40,
+            "max_length": 50,
             "words": 30,
             "width": 64,
             "noise": 0.1,
             "steps": 1000,
             "rows": 64,
-            "tests": 200,
+            "tests": 100,
         },
     },
     function=smooth_labels,

@@ -1,16 +1,20 @@
 """X2: what the last state of a recurrent network remembers of its source.
 
-A model without attention learns to copy its source, all of which passes through the last state of the encoder. Three
-measurements by position: a linear probe that reads the word from the last state; the gradient of the last state; and
-the words of the model's own answers.
+Two models without attention learn to copy and to reverse their source, all of which passes through the last state of
+the encoder. Copying needs the first word first, reversing the last one, and later words of an answer suffer from
+earlier errors: the mean of both favors neither end. Three measurements by position: a linear probe that reads the word
+from the last state; the gradient of the last state; and the words of the model's own answers.
 """
+
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.data.batch import pad_rows
 from heedful.lab.experiment import Experiment, Lab
-from heedful.lab.outcome import Chart, Check, Findings, ResultTable, Series, estimate_mean
+from heedful.lab.outcome import Chart, Check, Estimate, Findings, ResultTable, Series, estimate_mean
 from heedful.lab.tasks import (
     EOS,
     FIRST,
@@ -20,12 +24,14 @@ from heedful.lab.tasks import (
     copy_pairs,
     draw_test_pairs,
     make_recurrent,
+    reverse_pairs,
     train_model,
 )
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.encoders import Bottleneck
 
 RIDGE = 1e-2
+TASKS = {"copying": copy_pairs, "reversing": reverse_pairs}
 
 
 def last_states(encoder: Bottleneck, pairs: list[Pair]) -> Tensor:
@@ -71,7 +77,7 @@ def gradient_norms(encoder: Bottleneck, pairs: list[Pair], draw: torch.Generator
 
 
 def right_answers(model: Seq2Seq, pairs: list[Pair]) -> Tensor:
-    """Whether the model's answer has the right word at each position, [B, S]"""
+    """Whether the model's answer has the word of each position of the target, [B, S]"""
     answers = answer_greedily(model, pairs)
     return torch.tensor(
         [
@@ -82,40 +88,37 @@ def right_answers(model: Seq2Seq, pairs: list[Pair]) -> Tensor:
     )
 
 
-def remember(
-    lab: Lab,
-    *,
-    cell: str,
-    length: int,
-    words: int,
-    width: int,
-    steps: int,
-    rows: int,
-    probed: int,
-    tests: int,
-    bidirectional: bool = False,
-) -> Findings:
-    """Measure what one direction remembers; with `bidirectional`, the vector is from both ends of the source."""
-
-    def make_pairs(count: int, draw: torch.Generator) -> list[Pair]:
-        return copy_pairs(count, draw, min_length=length, max_length=length, words=words)
-
+def measure(
+    lab: Lab, task: str, *, cell: str, length: int, words: int, width: int, steps: int, rows: int, probed: int,
+    tests: int, bidirectional: bool,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Train for a task; probe, gradient and answers by position of the source, each [B, S]"""
+    make_pairs = partial(TASKS[task], min_length=length, max_length=length, words=words)
     model = make_recurrent(words, width, attention=None, cell=cell, bidirectional=bidirectional)
-    train_model(model, make_pairs, steps=steps, rows=rows, peak=5e-3, seed=lab.seed, report=lab.progress("copying"))
+    train_model(model, make_pairs, steps=steps, rows=rows, peak=5e-3, seed=lab.seed, report=lab.progress(task))
     encoder = model.encoder
     assert isinstance(encoder, Bottleneck)
     test = draw_test_pairs(make_pairs, tests, lab.seed)
     gradients = gradient_norms(encoder, test, torch.Generator().manual_seed(lab.seed))
-    measured = {
+    answers = right_answers(model, test)
+    return {
         "probe": probe_words(encoder, draw_test_pairs(make_pairs, probed, lab.seed + 1), test, words),
         "gradient": gradients / gradients.sum(1, keepdim=True),
-        "answers": right_answers(model, test),
+        "answers": answers.flip(1) if task == "reversing" else answers,
     }
+
+
+def remember(lab: Lab, *, length: int, bidirectional: bool = False, **sizes: Any) -> Findings:
+    """Measure what one direction remembers; with `bidirectional`, the vector is from both ends of the source."""
+    by_task = {task: measure(lab, task, length=length, bidirectional=bidirectional, **sizes) for task in TASKS}
+    first, second = by_task.values()
+    measured = {name: (first[name] + second[name]) / 2 for name in first}  # of the same sources
     third = length // 3
-    gaps = {
-        name: estimate_mean((each[:, -third:].mean(1) - each[:, :third].mean(1)).tolist())
-        for name, each in measured.items()
-    }
+
+    def gap(each: Tensor) -> Estimate:
+        return estimate_mean((each[:, -third:].mean(1) - each[:, :third].mean(1)).tolist())
+
+    gaps = {name: gap(each) for name, each in measured.items()}
     checks = (
         Check(
             f"a probe of the last state finds words of the last third more often than of the first, by {gaps['probe']}",
@@ -143,7 +146,11 @@ def remember(
             ),
         ),
         checks,
-        ("The model answers in the order of the source, so its later words also suffer from its earlier errors.",),
+        tuple(
+            f"{task} alone, last third - first third: "
+            + ", ".join(f"{name} {gap(each)}" for name, each in by_task[task].items())
+            for task in TASKS
+        ),
     )
 
 
