@@ -128,7 +128,7 @@ EXPERIMENT = Experiment(
     sizes={
         "quick": {"seconds": 8.0, "words": 500, "max_length": 8, "width": 64, "rows": 64},
         "default": {"seconds": 120.0, "words": 2000, "max_length": 12, "width": 128, "rows": 64},
-        "long": {"seconds": 1200.0, "words": 4000, "max_length": 16, "width": 256, "rows": 64},
+        "long": {"seconds": 600.0, "words": 4000, "max_length": 16, "width": 256, "rows": 64},
     },
     function=train_equally,
     sabotage={"attention": False},
