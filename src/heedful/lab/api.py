@@ -109,9 +109,15 @@ def run(
         findings=findings,
         seconds=round(time.perf_counter() - start, 1),
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {num_threads()}, {platform.system()}",
         versions={"heedful": __version__, "torch": torch_version(), "python": platform.python_version()},
     )
+
+
+def num_threads() -> str:
+    """Of PyTorch, if an experiment used it."""
+    count = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
+    return f"{count} thread{'s' if count != 1 else ''}"
 
 
 def torch_version() -> str:

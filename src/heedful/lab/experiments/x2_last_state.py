@@ -89,35 +89,43 @@ def right_answers(model: Seq2Seq, pairs: list[Pair]) -> Tensor:
 
 
 def measure(
-    lab: Lab, task: str, *, cell: str, length: int, words: int, width: int, steps: int, rows: int, probed: int,
-    tests: int, bidirectional: bool,
+    lab: Lab, task: str, run: int, *, cell: str, length: int, words: int, width: int, steps: int, rows: int,
+    probed: int, tests: int, bidirectional: bool,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Train for a task; probe, gradient and answers by position of the source, each [B, S]"""
-    make_pairs = partial(TASKS[task], min_length=length, max_length=length, words=words)
+    """Train for a task; the means of probe, gradient and answers by position of the source, each [S]"""
+    make_pairs, seed = partial(TASKS[task], min_length=length, max_length=length, words=words), 1000 * lab.seed + run
     model = make_recurrent(words, width, attention=None, cell=cell, bidirectional=bidirectional)
-    train_model(model, make_pairs, steps=steps, rows=rows, peak=5e-3, seed=lab.seed, report=lab.progress(task))
+    report = lab.progress(f"{task}, run {run + 1}")
+    train_model(model, make_pairs, steps=steps, rows=rows, peak=5e-3, seed=seed, report=report)
     encoder = model.encoder
     assert isinstance(encoder, Bottleneck)
     test = draw_test_pairs(make_pairs, tests, lab.seed)
-    gradients = gradient_norms(encoder, test, torch.Generator().manual_seed(lab.seed))
+    gradients = gradient_norms(encoder, test, torch.Generator().manual_seed(seed))
     answers = right_answers(model, test)
-    return {
+    by_position = {
         "probe": probe_words(encoder, draw_test_pairs(make_pairs, probed, lab.seed + 1), test, words),
         "gradient": gradients / gradients.sum(1, keepdim=True),
         "answers": answers.flip(1) if task == "reversing" else answers,
     }
+    return {name: each.mean(0) for name, each in by_position.items()}
 
 
-def remember(lab: Lab, *, length: int, bidirectional: bool = False, **sizes: Any) -> Findings:
+def remember(lab: Lab, *, length: int, runs: int, bidirectional: bool = False, **sizes: Any) -> Findings:
     """Measure what one direction remembers; with `bidirectional`, the vector is from both ends of the source."""
-    by_task = {task: measure(lab, task, length=length, bidirectional=bidirectional, **sizes) for task in TASKS}
-    first, second = by_task.values()
-    measured = {name: (first[name] + second[name]) / 2 for name in first}  # of the same sources
-    third = length // 3
+    by_task = {
+        task: [measure(lab, task, run, length=length, bidirectional=bidirectional, **sizes) for run in range(runs)]
+        for task in TASKS
+    }
+    third, names = length // 3, ("probe", "gradient", "answers")
 
     def gap(each: Tensor) -> Estimate:
+        """From the means of each run, [runs, S]"""
         return estimate_mean((each[:, -third:].mean(1) - each[:, :third].mean(1)).tolist())
 
+    of_task = {
+        task: {name: torch.stack([found[name] for found in every]) for name in names} for task, every in by_task.items()
+    }
+    measured = {name: torch.stack([each[name] for each in of_task.values()]).mean(0) for name in names}
     gaps = {name: gap(each) for name, each in measured.items()}
     checks = (
         Check(
@@ -148,7 +156,7 @@ def remember(lab: Lab, *, length: int, bidirectional: bool = False, **sizes: Any
         checks,
         tuple(
             f"{task} alone, last third - first third: "
-            + ", ".join(f"{name} {gap(each)}" for name, each in by_task[task].items())
+            + ", ".join(f"{name} {gap(each)}" for name, each in of_task[task].items())
             for task in TASKS
         ),
     )
@@ -167,16 +175,18 @@ EXPERIMENT = Experiment(
             "rows": 48,
             "probed": 2000,
             "tests": 300,
+            "runs": 3,
         },
         "default": {
             "cell": "gru",
-            "length": 15,
+            "length": 30,
             "words": 20,
             "width": 128,
-            "steps": 1500,
+            "steps": 1000,
             "rows": 64,
             "probed": 10_000,
             "tests": 1000,
+            "runs": 3,
         },
     },
     function=remember,

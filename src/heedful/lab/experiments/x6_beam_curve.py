@@ -30,6 +30,7 @@ GOOD_SIZE = 5  # of a beam: larger ones are compared with it
 MAX_LENGTH = 60  # pieces of a translation
 BATCH_SENTENCES = 10
 ROWS = 32  # prefixes that the exact search extends at a time
+MAX_GAIN = 1.0  # chrF: larger beams that gain less are not better
 MARGIN = 1e-4  # of log p: less is a rounding error
 
 
@@ -161,7 +162,10 @@ def summarize(results: dict[int, SizeResult], exact: Sequence[ExactResult], prov
             errors[good].high < errors[smallest].low,
         ),
         Check(f"with beam {good}, log p is higher than with beam {smallest} by {gain}", gain.low > 0),
-        Check(f"beam {largest} is not better than beam {good}: chrF changes by {change}", change.low <= 0),
+        Check(
+            f"beam {largest} is not better than beam {good}: chrF changes by {change}, at most {MAX_GAIN:g} more",
+            change.high <= MAX_GAIN,
+        ),
     )
     qualities = {size: estimate_mean(result.qualities) for size, result in results.items()}
     lengths = {size: estimate_mean(result.lengths) for size, result in results.items()}

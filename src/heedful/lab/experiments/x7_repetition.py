@@ -1,7 +1,8 @@
 """X7: texts of a language model by decoding method: greedy and beam search repeat themselves.
 
 A small language model of English words continues the first words of sentences that it has not seen. The end token is
-excluded, so that all texts are equally long.
+excluded, so that all texts are equally long. The unseen text, cut to the same length, shows how often people repeat
+themselves.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.embeddings.word2vec import split_words
 from heedful.lab.experiment import Experiment, Lab
-from heedful.lab.outcome import Chart, Check, Findings, ResultTable, Series, estimate_mean
+from heedful.lab.outcome import Chart, Check, Findings, ResultTable, Series, estimate_difference, estimate_mean
 from heedful.lab.tasks import BOS, EOS, FIRST, MAX_POSITIONS, PAD, Pair, read_sample, train_model
 from heedful.model.seq2seq import Seq2Seq
 from heedful.nn.contract import Memory
@@ -25,6 +26,7 @@ from heedful.search import Beam, DecodingLimits, Greedy, Sample
 
 SAMPLE = "pt-en"
 NGRAM = 3
+MAX_EXCESS = 0.05  # of repeated n-grams under sampling, more than people have
 
 
 def make_language_model(words: int, width: int) -> Seq2Seq:
@@ -104,12 +106,17 @@ def measure_repetition(
         found = [result.best.tokens for result in method(model.decoder, memory, limits)]
         shares[name] = [repeated_share(tokens) for tokens in found]
         progress(done, len(methods))
+    shares["people"] = [repeated_share(unseen[start : start + length]) for start in range(0, length * texts, length)]
     repeated = {name: estimate_mean(each) for name, each in shares.items()}
     checks = [
         Check(f"{name} repeats more than sampling, by {gap}", gap.low > 0)
         for name in ("greedy", "beam 5")
         for gap in [estimate_mean([one - other for one, other in zip(shares[name], shares["sampling"], strict=True)])]
     ]
+    excess = estimate_difference(repeated["sampling"], repeated["people"])
+    checks.append(
+        Check(f"sampling repeats hardly more than people, by {excess}, at most {MAX_EXCESS}", excess.high <= MAX_EXCESS)
+    )
     return Findings(
         ResultTable(("method", f"repeated {NGRAM}-grams"), tuple(repeated.items())),
         Chart(
