@@ -258,10 +258,14 @@ def test_an_encoder_reads_one_kind_of_input(encoder, decoder, kind, message):
 
 @pytest.mark.parametrize(
     ("encoder", "decoder", "kind"),
-    [(ENCODER["recurrent"], "none", config.TextInputSettings()), ({"kind": "nothing"}, "transformer", NONE)],
+    [
+        (ENCODER["recurrent"], "none", config.TextInputSettings()),
+        (ENCODER["bottleneck"], "additive", config.TextInputSettings()),
+        ({"kind": "nothing"}, "transformer", NONE),
+    ],
 )
-def test_a_coverage_penalty_needs_attention(encoder, decoder, kind):
-    with pytest.raises(ConfigError, match=r"train\.coverage_penalty needs attention: add"):
+def test_a_coverage_penalty_needs_attention_to_several_slots(encoder, decoder, kind):
+    with pytest.raises(ConfigError, match=r"train\.coverage_penalty needs attention to several slots: add"):
         build(model(encoder=encoder, decoder=DECODER[decoder]), 9, 9, input=kind, coverage_penalty=1.0)
 
 

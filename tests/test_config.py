@@ -29,6 +29,11 @@ from heedful.text.tokenizer import TOKENIZERS
 SMALLEST = {"source": "en", "target": "de", "data": {"train": [{"files": ["a.en", "a.de"]}]}}
 
 
+def with_attention(**attention):
+    decoder = {"kind": "recurrent", "width": 8, "attention": {"score": "dot", **attention}}
+    return {"width": 8, "encoder": {"kind": "recurrent", "width": 8}, "decoder": decoder}
+
+
 def written(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "heedful.toml"
     path.write_text(text, encoding="utf-8")
@@ -57,6 +62,20 @@ def test_the_least_one_may_write(tmp_path):
         ({"train": {"time": "0s"}}, r"`train.time`: a time must be longer than zero"),
         ({"train": {"refits": [[1, 2]]}}, r"`refits` repeats a finished run"),
         ({"train": {"exact": True, "parallel": "fsdp"}}, r"`exact` requires parallel"),
+        ({"train": {"parallel": "fsdp"}, "model": with_attention(normalizer="sampled")}, 'set train.parallel = "ddp"'),
+        ({"model": with_attention(combine="average")}, "`combine` is for several heads: set `heads`, or remove it"),
+        (
+            {"model": with_attention(normalizer="sampled", sampled={"estimator": "marginal", "soft_share": 0.2})},
+            '`soft_share` has no effect with estimator = "marginal": remove it',
+        ),
+        (
+            {
+                "model": with_attention(
+                    normalizer="sampled", sampled={"estimator": "straight_through", "entropy_weight": 0.5}
+                )
+            },
+            "`entropy_weight` has no effect",
+        ),
         ({"recipe": "transformer-tini"}, r"no recipe `transformer-tini`; did you mean `transformer-tiny`\?"),
         ({"tokenizer": {"kind": "bep"}}, r"`tokenizer.kind` = 'bep' is not known; did you mean `bpe`\?"),
         ({"tokenizer": {"vocab_size": "many"}}, r"`tokenizer.vocab_size`: .*not 'many'"),

@@ -46,8 +46,11 @@ def build(
     `source_size` is the size of the source vocabulary, if sources are text.
     """
     check_input(model, input)
-    if coverage_penalty and not has_attention(model):
-        raise ConfigError("train.coverage_penalty needs attention: add [model.decoder.attention], or set it to 0")
+    if coverage_penalty and not chooses_slots(model):
+        raise ConfigError(
+            "train.coverage_penalty needs attention to several slots: add [model.decoder.attention] and an encoder "
+            "with a slot for each part of the source, or set it to 0"
+        )
     if model.tie_embeddings == "all" and input.kind == "text" and source_size != target_size:
         raise ConfigError(
             'model.tie_embeddings = "all" needs one vocabulary: set tokenizer.shared = true, or '
@@ -92,9 +95,9 @@ def check_input(model: config.ModelSettings, input: config.InputSettings) -> Non
         raise ConfigError("a language model has no source to label: choose another model.encoder.kind and input.kind")
 
 
-def has_attention(model: config.ModelSettings) -> bool:
-    """Whether the decoder attends to the source."""
-    if model.encoder.kind == "nothing":
+def chooses_slots(model: config.ModelSettings) -> bool:
+    """Whether the decoder attends to a source that may have several slots."""
+    if model.encoder.kind in ("nothing", "bottleneck") or getattr(model.encoder, "pool", False):
         return False
     return not isinstance(model.decoder, config.RecurrentDecoderSettings) or model.decoder.attention is not None
 

@@ -324,6 +324,7 @@ class LatentAlignment(TracePart):
     # of every head, the most probable path. ctc: the state of every slot; sampled: the slot of every step
     paths: tuple[tuple[NonNegativeInt, ...], ...]
     logps: tuple[float, ...]  # of these paths
+    total: float | None = None  # ctc, of an answer that was cut off: log p of exactly these labels, over all paths
 
 
 class Reference(TracePart):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful import config, inspect, load
 from heedful.inspection.hugging_face import wrap_hugging_face
 from heedful.inspection.record import InspectedSource, record_sentence
 from heedful.nn.contract import Look
@@ -24,6 +25,7 @@ from support.inspection_models import (
     target_ids,
     tokenize,
 )
+from test_bundle import made
 
 TEXT = "the old dog sees a red house"
 PLACES = ("encoder", "cross", "decoder")
@@ -167,3 +169,14 @@ def test_a_trace_is_read_as_it_was_written(kind):
     again = parse_trace(dump_trace(trace))
     assert dump_trace(again) == dump_trace(trace)
     assert again.sentences[0].target == trace.sentences[0].target
+
+
+def test_an_inspected_answer_has_no_token_that_translations_never_have(tmp_path):
+    """Weights are random, so the start token and padding are as probable as other tokens."""
+    translator = load(
+        made(tmp_path / "model", "characters", config.ModelSettings.model_validate(MODELS["hard"])).folder
+    )
+    for text in ("abc", "cab", "a b c", "ccc", "bacab", "b", "c a", "abacus"):
+        (sentence,) = inspect(translator, text, importance=False, evidence=False).trace.sentences
+        assert not {"<pad>", "<s>"} & {piece.text.strip() for piece in sentence.target.pieces}
+        assert sentence.target.text == translator(text).text

@@ -98,6 +98,19 @@ def test_a_trace_has_the_trellis_of_ctc():
     assert compared.reference.verdict == "model"
 
 
+def test_the_total_of_an_answer_that_was_cut_off_is_that_of_its_labels():
+    """log p of a prefix includes all longer answers, but an alignment is one of exactly these labels."""
+    model, source = make_model("ctc"), replace(tokenize(TEXT), max_length=3)
+    sentence = record_sentence(inspected(model), source, Beam(3), importance=False)
+    labels = target_ids(sentence)
+    assert len(labels) == 3  # no end token
+    memory = model.encoder(torch.tensor([source.ids]), torch.ones(1, len(source.ids), dtype=torch.bool))
+    log_probs, mask = model.decoder.slot_labels(memory)
+    alignments = forward_backward(log_probs.double(), mask, torch.tensor([labels]), torch.ones(1, 3, dtype=torch.bool))
+    assert sentence.latent.total == pytest.approx(float(alignments.log_likelihood.detach()), abs=1e-4)
+    assert sentence.latent.logps[0] <= sentence.latent.total < sentence.logp
+
+
 @pytest.mark.parametrize("kind", ["sampled", "two heads"])
 def test_a_trace_has_the_slots_of_sampled_attention(kind):
     sentence = record_sentence(inspected(make_model(kind)), tokenize(TEXT), Beam(3))

@@ -1,5 +1,7 @@
 """A CTC model from settings to translations: built, trained, stored, opened, inspected, and what it refuses."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -65,6 +67,24 @@ def test_pairs_that_do_not_fit_are_left_out_of_the_loss():
     assert (float(only.nll), only.tokens) == (0.0, 1)
     only.smoothed.backward()
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_answers_are_ranked_by_their_probability():
+    """p(y | x) is exact, so no length penalty applies, also where a prefix needs another search, and in `inspect`."""
+    torch.manual_seed(0)
+    engine = TorchEngine(build(SETTINGS, WORDS, 8))
+    sources = [EncodedSource((*torch.randint(4, WORDS, (4,)).tolist(), EOS), 20, index=row) for row in range(20)]
+    free = engine.translate(sources, SearchOptions())
+    forced = engine.translate([replace(source, prefix=(5,)) for source in sources], SearchOptions())
+    for (best,) in (*free, *forced):
+        assert best.hypothesis.score == pytest.approx(best.hypothesis.log_probability, abs=1e-4)
+        assert len(best.hypothesis.tokens) != 1  # else the length would not matter
+
+
+def test_an_inspected_answer_is_ranked_by_its_probability(tmp_path):
+    bundle = made(tmp_path / "model", "characters", SETTINGS)
+    (sentence,) = inspect(load(bundle.folder), "bacab", importance=False).trace.sentences
+    assert sentence.score == pytest.approx(sentence.logp, abs=1e-4)
 
 
 def test_a_model_directory_translates_and_can_be_inspected(tmp_path):

@@ -153,6 +153,33 @@ def test_evaluation_does_not_draw(decode):
     assert 0.45 < float((half.amax(-1) < 1.0).double().mean()) < 0.55
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_slots_are_drawn_by_their_probabilities_in_every_precision(dtype):
+    scores = torch.zeros(100_000, 20, dtype=dtype)
+    scores[:, 0] = 6.0
+    shares = Sampled(soft_share=0.0)(scores).float().mean(0)
+    expected = scores[0].double().softmax(-1)
+    standard_errors = (expected * (1 - expected) / len(scores)).sqrt()
+    assert ((shares - expected).abs() <= 5 * standard_errors).all()
+
+
+def test_soft_queries_are_not_rewarded():
+    """Also if one slot has all the weight, after rounding: it was not drawn."""
+    gradients = []
+    for reward_weight in (0.0, 1.0):
+        model = make_model("current", Sampled(soft_share=1.0, entropy_weight=0.0, reward_weight=reward_weight)).float()
+        with torch.no_grad():
+            model.decoder.attention.score.key.weight.mul_(230.0)
+        batch = make_batch(4)
+        decoded, _ = model.decoder(
+            batch.inputs, model.decoder.start(model.encoder(*batch.source)), Look(frozenset({"weights"}))
+        )
+        weights = decoded.maps.cross[0].weights
+        assert ((weights.amax(-1) == 1.0) & ((weights > 0.0).sum(-1) > 1)).any()
+        gradients.append(torch.autograd.grad(model(batch).smoothed, trained(model)))
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
 def test_misuse_is_explained():
     with pytest.raises(ValueError, match="estimator 'exact' is unknown; choose from reinforce, marginal"):
         Sampled(estimator="exact")

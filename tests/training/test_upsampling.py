@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from heedful import config, export, load
-from heedful.data.batch import pad_rows
+from heedful.build import build
+from heedful.data.batch import pad_rows, pad_sources
+from heedful.inputs.kinds import make_input
 from heedful.nn.ctc import count_required_slots as count_by_torch
 from heedful.training.api import train
 from heedful.training.resolve import RESOLVED
-from heedful.training.upsampling import count_required_slots, divide_up
+from heedful.training.upsampling import count_required_slots, count_slots, divide_up
 from support.training_runs import settings_of
 
 CTC = {
@@ -74,6 +76,33 @@ def test_required_slots_are_those_of_the_loss():
     later = count_required_slots(labels, begins[20:])  # the rows of a later shard
     assert later.tolist() == expected[20:].tolist()
     assert divide_up(np.array([0, 4, 5]), np.array([3, 4, 4])).tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reduction", "lengths"),
+    [
+        (config.TextInputSettings(), 1, [1, 5, 8]),
+        (config.AudioInputSettings(kind="audio", bands=8), 4, [1, 16, 17]),
+        (config.AudioInputSettings(kind="audio", bands=8), 16, [1, 16, 17]),
+        (config.GraphInputSettings(kind="graph", features=2, max_neighbors=2), 1, [1, 5, 8]),
+    ],
+)
+def test_slots_are_those_of_the_encoder(inputs, reduction, lengths):
+    """ceil(frames / reduction) for recordings, nodes for graphs, and tokens with the end token for text."""
+    width = {"width": 8, "tie_embeddings": "none", "decoder": {"kind": "ctc", "upsample": 1}}
+    encoder = {
+        "text": {"kind": "recurrent", "width": 8},
+        "audio": {"kind": "recurrent_frames", "stride": reduction, "width": 8, "layers": 1},
+        "graph": {"kind": "graph", "layers": 1, "heads": 1},
+    }[inputs.kind]
+    model = build(config.ModelSettings.model_validate(width | {"encoder": encoder}), 9, 9, input=inputs)
+    if inputs.kind == "text":
+        rows = [[5] * length + [3] for length in lengths]
+    else:
+        rows = make_input(inputs).random_rows(len(lengths), np.random.default_rng(0))
+        rows = [np.resize(row, (length, *np.shape(row)[1:])) for row, length in zip(rows, lengths, strict=True)]
+    slots = model.encoder(*pad_sources(rows, 0)).mask.sum(1)
+    assert count_slots(np.array(lengths), make_input(inputs), reduction).tolist() == slots.tolist()
 
 
 def test_training_chooses_it_and_counts_the_pairs_that_do_not_fit(corpus, tmp_path):

@@ -340,6 +340,14 @@ class GraphSettings(Section):
     weight_dropout: Dropout = 0.0  # of the attention weights: neighbors are left out
 
 
+# By estimator of sampled attention: the options that only others use
+UNUSED_OPTIONS = {
+    "reinforce": (),
+    "straight_through": ("reward_weight", "entropy_weight", "baseline_decay"),
+    "marginal": ("soft_share", "reward_weight", "entropy_weight", "baseline_decay"),
+}
+
+
 class SampledSettings(Section):
     """Attention to one slot that is drawn: how it is trained, and how it is decoded."""
 
@@ -349,6 +357,14 @@ class SampledSettings(Section):
     reward_weight: Annotated[float, Field(ge=0)] = 1.0
     entropy_weight: Annotated[float, Field(ge=0)] = 0.01
     baseline_decay: Share = 0.9  # of the moving average of the log-likelihood
+
+    @model_validator(mode="after")
+    def _check_estimator(self) -> Self:
+        fields = type(self).model_fields
+        for name in UNUSED_OPTIONS[self.estimator]:
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(f'`{name}` has no effect with estimator = "{self.estimator}": remove it')
+        return self
 
 
 class AttentionSettings(Section):
@@ -368,6 +384,8 @@ class AttentionSettings(Section):
             raise ValueError(
                 "`tie_keys_values` needs `heads`: without them, keys and values are the annotation vectors"
             )
+        if self.combine != "concat" and self.heads is None:
+            raise ValueError("`combine` is for several heads: set `heads`, or remove it")
         if self.sampled is not None and self.normalizer != "sampled":
             raise ValueError('`sampled` has the options of normalizer = "sampled": set that, or remove them')
         return self
@@ -635,4 +653,6 @@ class Settings(Section):
         attention = getattr(self.model and self.model.decoder, "attention", None)
         if self.train.exact and attention is not None and attention.normalizer == "sampled":
             raise ValueError("`train.exact` cannot be used with sampled attention: every process has its own baseline")
+        if self.train.parallel == "fsdp" and attention is not None and attention.normalizer == "sampled":
+            raise ValueError('the baseline of sampled attention cannot be sharded: set train.parallel = "ddp"')
         return self

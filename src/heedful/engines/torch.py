@@ -61,6 +61,8 @@ class TorchEngine:
             filters=(SuppressSequences(options.suppress_sequences),) if options.suppress_sequences else (),
         )
         search = make_search(options, tuple(source.index for source in sources))
+        if isinstance(self.model.decoder, CTCDecoder) and isinstance(search, Beam):
+            search = replace(search, length_rule="none", length_penalty=0.0)  # p(y | x) does not favor short answers
         searches_slots = isinstance(self.model.decoder, CTCDecoder) and not (limits.prefix or limits.filters)
         run_search = search_slots(search) if searches_slots else search
         search_results = run_search(self.model.decoder, memory, limits, look=Look() if options.attention else None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heedful.config import CTCSettings
 from heedful.corpus.text_files import suggest_path
 from heedful.engines.base import EncodedSource, SearchOptions
 from heedful.errors import ConfigError, HeedfulError, require, suggest_arguments
@@ -230,7 +231,10 @@ def trace_text(
         return
     inspected, generation = wrap_translator(model), model.bundle.generation
     width = generation.beam if beam is None else beam
-    search = make_search(width, generation.length_rule, generation.length_penalty)
+    rule, penalty = generation.length_rule, generation.length_penalty
+    if isinstance(model.bundle.model.decoder, CTCSettings):  # as `TorchEngine.translate`
+        rule, penalty = "none", 0.0
+    search = make_search(width, rule, penalty)
     search_options = SearchOptions(width, 1, generation.length_rule, generation.length_penalty, stopping="exact")
     alignment = model.bundle.statistics.get("alignment")
     options = {
@@ -382,7 +386,7 @@ def make_search(beam: int, length_rule: str = "power", length_penalty: float = 1
 def wrap_translator(translator: Translator) -> "InspectedModel":
     from heedful.engines.torch import TorchEngine
     from heedful.inspection.record import InspectedModel
-    from heedful.text.tokenizer import BOS, EOS, UNK
+    from heedful.text.tokenizer import BOS, EOS, PAD, UNK
 
     if not isinstance(translator.engine, TorchEngine):
         raise HeedfulError("only PyTorch models can be inspected: load the model directory, not an export")
@@ -399,6 +403,7 @@ def wrap_translator(translator: Translator) -> "InspectedModel":
         name=model_name(translator),
         languages=(bundle.description.source, bundle.description.target),
         unk=UNK,
+        suppress_tokens=(PAD, BOS),
     )
 
 

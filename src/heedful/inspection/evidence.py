@@ -269,6 +269,8 @@ def gradient_contributions(
             report(f"contributions of source pieces by gradients ({num_intervals} intervals)")
             edges = split_path(grid, log_probs, num_intervals)
             contributions = sum_gradients(scorer, table, embedded, edges, groups)
+            if not np.isfinite(contributions).all():  # of CTC: log 0 has no gradient, however many intervals
+                return None
             if (np.abs(contributions.sum(1) - difference) <= MAX_GAP * (1 + np.abs(difference))).all():
                 return contributions
     return None

@@ -71,6 +71,7 @@ class InspectedModel:
     languages: tuple[str, str] = ("", "")
     can_silence_heads: bool = True
     filters: tuple[Filter, ...] = ()
+    suppress_tokens: tuple[int, ...] = ()  # never in an answer
     tokenize: "Callable[[str], InspectedSource] | None" = None  # None: sources must be ids
     unk: int | None = None  # the unknown piece, which replaces erased pieces; None: erased slots are masked
 
@@ -120,7 +121,9 @@ def record_sentence(
     memory = model.encoder(rows, mask, look=Look(EVERYTHING if "encoder" in vectors else ONLY_WEIGHTS))
     max_length = max(source.max_length, len(forced_target or ()) + 1)
     prefix = (source.prefix,) if source.prefix else None
-    rules = DecodingLimits(model.bos, model.eos, max_length, prefix=prefix, filters=model.filters)
+    rules = DecodingLimits(
+        model.bos, model.eos, max_length, prefix=prefix, suppress_tokens=model.suppress_tokens, filters=model.filters
+    )
     result = search(model.decoder, memory, rules, trace=True)[0]
     answer = tuple(result.best.tokens) if forced_target is None else tuple(forced_target)
     has_ended = result.best.finished or forced_target is not None
@@ -168,7 +171,7 @@ def record_sentence(
         attention={place: weights_blob(array) for place, array in weights.items()},
         importance=importance_of_heads,
         reading=alignment,
-        latent=find_latent_alignment(model, memory, answer, maps.cross),
+        latent=find_latent_alignment(model, memory, answer, maps.cross, has_ended=has_ended),
         vectors={place: layers for place in vectors if (layers := make_vectors(model, place, maps))},
         reference=compare_with_reference(model, search, memory, reference, result) if reference is not None else None,
         about=about,
@@ -319,18 +322,20 @@ def measure_importance(
 
 
 def find_latent_alignment(
-    model: InspectedModel, memory: Memory, answer: Sequence[int], cross: Sequence[Map]
+    model: InspectedModel, memory: Memory, answer: Sequence[int], cross: Sequence[Map], *, has_ended: bool
 ) -> LatentAlignment | None:
     """The distribution over alignments, if the model has one and the answer has an alignment."""
     if isinstance(model.decoder, CTCDecoder):
-        return make_trellis(model.decoder, memory, answer)
+        return make_trellis(model.decoder, memory, answer, has_ended=has_ended)
     modules = find_attentions(model, "cross")
     if len(cross) == 1 and cross[0].scores is not None and any(isinstance(m.normalizer, Sampled) for m in modules):
         return make_slot_distribution(cross[0].scores[0])
     return None
 
 
-def make_trellis(decoder: CTCDecoder, memory: Memory, answer: Sequence[int]) -> LatentAlignment | None:
+def make_trellis(
+    decoder: CTCDecoder, memory: Memory, answer: Sequence[int], *, has_ended: bool
+) -> LatentAlignment | None:
     """The posteriors of all states of CTC at every slot, and the best alignment; None if the labels do not fit."""
     log_probs, mask = decoder.slot_labels(memory)
     labels = torch.tensor([answer], dtype=torch.long, device=mask.device)
@@ -339,7 +344,13 @@ def make_trellis(decoder: CTCDecoder, memory: Memory, answer: Sequence[int]) -> 
     if log_prob < MIN_LOG_PROB:
         return None
     posteriors = alignments.posteriors.transpose(1, 2).cpu().numpy()  # [1, U, S]
-    return LatentAlignment(kind="ctc", probabilities=weights_blob(posteriors), paths=(tuple(path),), logps=(log_prob,))
+    return LatentAlignment(
+        kind="ctc",
+        probabilities=weights_blob(posteriors),
+        paths=(tuple(path),),
+        logps=(log_prob,),
+        total=None if has_ended else max(MIN_LOG_PROB, float(alignments.log_likelihood)),
+    )
 
 
 def make_slot_distribution(scores: Tensor) -> LatentAlignment:

@@ -63,7 +63,7 @@ def reinforce_loss(decoder: Decoder, sampled: Sampled, memory: Memory, batch: Ba
     log_probs = promote_to_fp32(layer.scores).log_softmax(-1)
     weights = layer.weights.detach()
     is_drawn = is_target & (weights.amax(-1) == 1.0)
-    log_p_of_drawn = log_probs.masked_fill(weights == 0.0, 0.0).sum(-1).masked_fill(~is_drawn, 0.0).sum((1, 2))
+    log_p_of_drawn = log_probs.masked_fill(weights != 1.0, 0.0).sum(-1).masked_fill(~is_drawn, 0.0).sum((1, 2))
     finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
     entropy = -(finite * log_probs.exp()).sum(-1).masked_fill(~is_target, 0.0).sum()
 

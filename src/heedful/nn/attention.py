@@ -309,8 +309,11 @@ class Sampled(nn.Module):
         if not self.training:
             return soft(scores) if self.decode == "expected" else hard(scores)
         # argmax_i(e_i - log(-log u_i)) with uniform u_i is a draw from softmax(e).
-        noise = torch.rand_like(scores).clamp(torch.finfo(scores.dtype).tiny, 1 - torch.finfo(scores.dtype).eps)
-        slots = (scores - (-noise.log()).log()).argmax(-1, keepdim=True)
+        exact = scores.to(
+            torch.promote_types(scores.dtype, torch.float32)
+        )  # noise of 8 bits, as in bf16, would favor some slots
+        noise = torch.rand_like(exact).clamp(torch.finfo(exact.dtype).tiny, 1 - torch.finfo(exact.dtype).eps)
+        slots = (exact - (-noise.log()).log()).argmax(-1, keepdim=True)
         expected = soft(scores)
         drawn = torch.zeros_like(scores).scatter_(-1, slots, 1.0)
         if self.estimator == "straight_through":

@@ -1,7 +1,8 @@
 """Chooses the `upsample` of a CTC decoder or a CTC head, so that almost all training pairs fit.
 
 A target of L labels, R of which repeat the label before them, needs L + R slots. With S slots in the source, it fits if
-L + R <= upsample S. The loss skips the pairs that do not fit, so their number is reported.
+L + R <= upsample S. An encoder of recordings makes each slot from several frames, its `reduction`. The loss skips the
+pairs that do not fit, so their number is reported.
 """
 
 import numpy as np
@@ -25,8 +26,9 @@ def choose_upsampling(settings: Settings, data: TrainingData, on_event: EventHan
         return settings
     place, section = ("ctc_head", model.ctc_head) if model.ctc_head else ("decoder", model.decoder)
     assert isinstance(section, CTCSettings | CTCHeadSettings)
-    training = np.concatenate([required_upsampling(corpus, data.inputs) for corpus in data.stored_corpora])
-    validation = required_upsampling_of_validation(data.validation, data.inputs)
+    reduction = getattr(model.encoder, "reduction", 1)
+    training = np.concatenate([required_upsampling(corpus, data.inputs, reduction) for corpus in data.stored_corpora])
+    validation = required_upsampling_of_validation(data.validation, data.inputs, reduction)
     chosen = int(np.quantile(training, FITTING_SHARE, method="inverted_cdf"))
     upsample = section.upsample or chosen
     text = (
@@ -46,22 +48,30 @@ def describe_share(is_skipped: NDArray[np.bool_]) -> str:
     return f"{is_skipped.sum():,} of {len(is_skipped):,}"
 
 
-def required_upsampling(corpus: StoredCorpus, inputs: Input) -> Counts:
+def required_upsampling(corpus: StoredCorpus, inputs: Input, reduction: int) -> Counts:
     """The least `upsample` with which each pair of the corpus fits."""
     parts = []
     for folder, begin, end in corpus.folder_spans(0, corpus.num_rows):
         begins = {side: corpus.array(folder, f"{side}.begin")[begin : end + 1] for side in ("source", "target")}
-        slots = np.diff(begins["source"]) + 1 if inputs.num_slots is None else inputs.num_slots  # text has an end token
+        slots = count_slots(np.diff(begins["source"]), inputs, reduction)
         parts.append(divide_up(count_required_slots(corpus.array(folder, "target"), begins["target"]), slots))
     return np.concatenate(parts)
 
 
-def required_upsampling_of_validation(validation: ValidationSet, inputs: Input) -> Counts:
+def required_upsampling_of_validation(validation: ValidationSet, inputs: Input, reduction: int) -> Counts:
     """The same for the pairs of the validation set."""
     begins = np.cumsum([0, *map(len, validation.targets)])
     labels = np.array([label for target in validation.targets for label in target], np.int64)
-    ends = inputs.num_slots is None
-    return divide_up(count_required_slots(labels, begins), np.array([len(row) + ends for row in validation.sources]))
+    slots = count_slots(np.array([len(row) for row in validation.sources]), inputs, reduction)
+    return divide_up(count_required_slots(labels, begins), slots)
+
+
+def count_slots(lengths: Counts, inputs: Input, reduction: int) -> Counts | int:
+    """Of sources of these lengths, as they are stored; text then gets an end token"""
+    if inputs.num_slots is not None:
+        return inputs.num_slots
+    slots: Counts = -(-lengths // reduction) + ("source" in inputs.text_sides)
+    return slots
 
 
 def count_required_slots(labels: NDArray[np.integer], begins: NDArray[np.integer]) -> Counts:

@@ -54,8 +54,8 @@ function alignmentPanel() {
     path.style.setProperty("width", `${across}px`);
     path.style.setProperty("height", `${down}px`);
     path.replaceChildren(...(isTrellis ? [svg("polyline", { points: points.map((point) => point.join(",")).join(" ") })] : []), ...points.map(([x, y]) => svg("circle", { cx: x, cy: y, r: Math.max(2, Math.min(width, height) * (isTrellis ? 0.16 : 0.44)), class: isTrellis ? "dot" : "ring" })));
-    const share = isTrellis ? Math.exp(latent.logps[0] - recording.sentence.logp) : Math.exp(latent.logps[headOf()]);
-    total.textContent = t("alignment-total-" + latent.kind, percent(Math.min(1, share)), number(recording.sentence.logp));
+    const whole = latent.total ?? recording.sentence.logp, share = isTrellis ? Math.exp(latent.logps[0] - whole) : Math.exp(latent.logps[headOf()]);
+    total.textContent = t("alignment-total-" + latent.kind, percent(Math.min(1, share)), number(whole));
     total.dataset.share = share.toFixed(4);
   };
   const cellAt = (event) => { const box = sheet.getBoundingClientRect(); return [Math.floor((event.clientY - box.top) / size.height), Math.floor((event.clientX - box.left) / size.width)]; };
