@@ -440,10 +440,10 @@ def label_with_heedful(data: LabeledData, steps: int, folder: Path) -> list[str]
 
 def label_with_regression(data: LabeledData) -> list[str]:
     """The labels of the test texts, by logistic regression on n-grams of letters, or on the letters near each one."""
-    from sklearn.feature_extraction import DictVectorizer  # type: ignore[import-not-found, unused-ignore]
-    from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-not-found, unused-ignore]
-    from sklearn.linear_model import LogisticRegression  # type: ignore[import-not-found, unused-ignore]
-    from sklearn.pipeline import make_pipeline  # type: ignore[import-not-found, unused-ignore]
+    from sklearn.feature_extraction import DictVectorizer  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from sklearn.linear_model import LogisticRegression  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    from sklearn.pipeline import make_pipeline  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     def near_letters(text: str) -> list[dict[str, str]]:
         letters = ["", *text.split(" "), ""]
