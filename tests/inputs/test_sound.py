@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -74,6 +75,62 @@ def test_every_format_is_read(kind):
     assert abs(recording.seconds - 0.5) < 0.1  # MP3 pads
     spectrum = np.abs(np.fft.rfft(recording.samples))
     assert abs(np.fft.rfftfreq(len(recording.samples), 1 / RATE)[spectrum.argmax()] - 440) < 5
+
+
+def mp3_without_count(mode, rate=RATE, channels=1):
+    """Two seconds that are quiet, then two that are loud; the first frame says how many frames the file has."""
+    samples = np.concatenate([1e-4 * noise(2, rate), noise(2, rate, seed=1)])
+    file = io.BytesIO()
+    options = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": mode, "compression_level": 0.5}
+    soundfile.write(file, np.stack([samples] * channels, 1), rate, **options)
+    content = file.getvalue()
+    return content[content.index(content[:2], 192) :]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", [8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_an_mp3_without_the_number_of_its_frames_is_read_completely(mode, rate, channels):
+    content = mp3_without_count(mode, rate, channels)
+    recording = read(content)
+    assert (recording.rate, recording.seconds) == (rate, pytest.approx(4, abs=0.2))
+    assert np.abs(recording.samples[:rate]).max() < 0.01 < 0.2 < np.abs(recording.samples[-rate : -rate // 2]).max()
+    with pytest.raises(MediaError, match="incomplete: its last frame is cut off"):
+        read(content[:-5])
+
+
+TAG = b"ID3\x03\0\0\0\0\x02\0" + bytes(256)
+
+
+@pytest.mark.parametrize("between", [b"noise", bytes(500), TAG, TAG + bytes(100), mp3_without_count("CONSTANT")])
+def test_what_is_between_the_frames_of_an_mp3_is_skipped(between):
+    content = mp3_without_count("CONSTANT")
+    place = content.index(content[:3], len(content) // 2)
+    whole = read(content).seconds
+    more = len(between) > 1_000
+    assert read(content[:place] + between + content[place:]).seconds == pytest.approx((1 + more) * whole, abs=0.1)
+    assert read(TAG + content + b"TAG" + bytes(125)).seconds == whole
+
+
+def test_a_long_gap_in_an_mp3_is_not_taken_for_its_end():
+    content = mp3_without_count("CONSTANT")
+    place = content.index(content[:3], len(content) // 2)
+    with pytest.raises(MediaError, match="damaged"):
+        read(content[:place] + bytes(5_000) + content[place:])
+
+
+def test_mp3_files_that_are_joined_are_read_completely():
+    content = encode("MP3", noise(2), RATE)
+    assert read(content + content).seconds == pytest.approx(4, abs=0.3)
+
+
+def test_an_mp3_of_heads_alone_is_read_or_rejected_soon():
+    frame = mp3_without_count("CONSTANT")[:4]
+    for content in (frame * 1_000_000, frame + b"ID3" * 1_000_000, TAG[:6] + bytes(4) * 1_000_000):
+        begin = time.process_time()
+        with suppress(MediaError):
+            read(content)
+        assert time.process_time() - begin < 5
 
 
 def test_channels_are_averaged():

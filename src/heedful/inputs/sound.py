@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from heedful.config.settings import AudioInputSettings
 from heedful.errors import require
 from heedful.inputs.media import MediaError, check_size, read_content
+from heedful.inputs.mp3 import count_frames
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
@@ -138,6 +139,8 @@ def _decode(content: bytes, max_seconds: float, suffix: str = "") -> Recording:
     check_size(content, "the recording")
     if not content.startswith((b"RIFF", b"fLaC", b"OggS", b"ID3", b"\xff")):  # libsndfile also reads headerless files
         raise MediaError(f"not one of the formats {', '.join(FORMATS)}, or damaged")
+    if content.startswith((b"ID3", b"\xff")):
+        content = count_frames(content)
     with SoundFile(BytesIO(content)) as file:
         kind = "WAV" if file.format == "WAVEX" else file.format
         if kind not in FORMATS:
