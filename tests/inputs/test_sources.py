@@ -267,6 +267,26 @@ def test_the_command_line_trains_and_generates(language_model, tmp_path):
         assert message in str(result.exception), arguments
 
 
+def test_prefixes_and_texts_are_utf8_whatever_the_locale(language_model):
+    _, model = language_model
+    for charset in ("utf-8", "cp1252"):
+        arguments = ["generate", str(model), "--prefix", "-", "--beam", "1", "--json"]
+        result = CliRunner(charset=charset).invoke(app, arguments, input="привет\n".encode() + b"caf\xe9\r\nthe dog\n")
+        assert result.exit_code == 0, result.exception
+        lines = [json.loads(line) for line in result.stdout_bytes.decode().splitlines()]
+        assert [line["source"] for line in lines] == ["привет", "caf\ufffd", "the dog"]
+
+
+@pytest.mark.parametrize("name", ["list.txt", "list.jsonl"])
+def test_a_list_of_pictures_may_begin_with_a_byte_order_mark(name, captions, tmp_path):
+    folder, model = captions
+    paths = [str(folder / "pictures" / f"train{number}.png") for number in range(2)]
+    lines = paths if name == "list.txt" else [json.dumps({"image": path}) for path in paths]
+    (tmp_path / name).write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
+    result = run("translate", model, tmp_path / name, "--json")
+    assert [json.loads(line)["source"] for line in result.stdout.splitlines()] == paths
+
+
 def test_settings_that_do_not_fit_the_input_are_errors():
     data = {"train": [{"files": ["a.tsv"]}]}
     for tree, message in (
