@@ -142,7 +142,8 @@ def frame_embed(
 ) -> Callable[[int], tuple[FrameStem, FrameEmbed]]:
     """The convolutions for each stride, and what follows them."""
     positions = None if model.positions is None else POSITIONS[model.positions](model.max_positions, model.width)
-    slots = ceil((audio.max_seconds / audio.hop + 1) / getattr(model.encoder, "stride", 1))
+    frames = 1 + int(audio.max_seconds * audio.rate) // round(audio.hop * audio.rate)
+    slots = ceil(frames / getattr(model.encoder, "stride", 1))
     if positions is not None and slots > model.max_positions:
         raise ValueError(
             f"a recording of {audio.max_seconds:g} seconds has {slots:,} slots, but there are {model.max_positions:,} "

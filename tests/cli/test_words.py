@@ -52,6 +52,9 @@ def test_every_method_by_options(corpus):
     [
         (["corpos.txt", "--out", "w.vec"], "there is no file corpos.txt; did you mean `corpus.txt`?"),
         (["corpus.txt", "--out", "none/w.vec"], "--out none/w.vec: there is no directory none; create it first"),
+        (["corpus.txt", "--out", "corpus.txt"], "--out corpus.txt is a directory or the corpus itself: choose another"),
+        (["corpus.txt", "--out", "../{folder}/corpus.txt"], "is a directory or the corpus itself: choose another name"),
+        (["corpus.txt", "--out", "."], "--out . is a directory or the corpus itself: choose another name"),
         (["corpus.txt", "--out", "w.vec", "--method", "glove"], "unknown method `glove`; known: skip-gram, cbow"),
         (["corpus.txt", "--out", "w.vec", "--min-count", "999"], "0 words occur at least 999 times in the text"),
         (["latin.txt", "--out", "w.vec"], "latin.txt:1: not UTF-8; save the file as UTF-8"),
@@ -63,6 +66,8 @@ def test_every_method_by_options(corpus):
 def test_mistakes_are_one_helpful_line(corpus, arguments, says):
     Path("latin.txt").write_bytes(b"caf\xe9\n")
     Path("tiny.vec").write_text("dog 1 2\ncat 3 4\n")
-    shown = run(app, ["words", *arguments])
+    before = Path("corpus.txt").read_bytes()
+    shown = run(app, ["words", *(argument.format(folder=corpus.name) for argument in arguments)])
     assert shown.exit_code
     assert says in f"{shown.stderr}{shown.exception}"
+    assert Path("corpus.txt").read_bytes() == before

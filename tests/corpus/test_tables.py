@@ -166,6 +166,62 @@ def test_columns_are_chosen_by_their_names(tmp_path):
     assert detect_layout(open_table(path), selection=chosen) == Layout((1, 2), ("pt", "en"), has_header=True)
 
 
+CAPTIONS = ["A cat sits.", "A dog runs fast.", "The house is big.", "An old man walks.", "Stars at night."]
+FILES = [["cat", "dog", "red car", "old man", "night"], [f"img{number:03}" for number in range(5)]]
+
+
+@pytest.mark.parametrize("names", FILES)
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("image caption", (0, 1)),
+        ("file_name text", (0, 1)),
+        ("audio transcript", (0, 1)),
+        ("path label", (0, 1)),
+        ("caption picture", (1, 0)),
+        ("id file_name caption", (1, 2)),
+        ("image number description", (0, 2)),
+        ("image_name comment_number comment", (0, 2)),
+        ("client_id path sentence_id sentence", (1, 3)),
+        ("image en de", (0, 1)),
+        ("de en image", (2, 1)),
+        ("image caption_de caption_en comment", (0, 2)),
+    ],
+)
+def test_columns_of_media_are_chosen_by_their_names(tmp_path, header, columns, delimiter, names):
+    cells = header.split()
+    rows = [[f"{number} x{name[0]}" for name in cells] for number in range(5)]
+    for row, name, caption in zip(rows, names, CAPTIONS, strict=True):
+        row[columns[0]], row[columns[1]] = f"pictures/{name}.png", caption
+    path = write_csv(tmp_path / ("a.tsv" if delimiter == "\t" else "a.csv"), [cells, *rows], delimiter)
+    layout = detect_layout(open_table(path), "image", "en")
+    assert (layout.columns, layout.has_header) == (columns, True)
+    assert read(path, "image", "en")[0] == [
+        (f"pictures/{name}.png", caption) for name, caption in zip(names, CAPTIONS, strict=True)
+    ]
+
+
+def test_unclear_columns_of_media_are_a_question(tmp_path):
+    rows = [[f"{name}.png", caption, f"{caption} x"] for name, caption in zip(FILES[0], CAPTIONS, strict=True)]
+    tsv = write_csv(tmp_path / "a.tsv", rows, "\t")
+    assert detect_layout(open_table(tsv), "image", "en").columns == (0, 1)  # source TAB target TAB anything
+    for path in (
+        write_csv(tmp_path / "a.csv", rows),
+        write_csv(tmp_path / "b.csv", [["image", "text", "label"], *rows]),
+        write_csv(tmp_path / "b.tsv", [["image", "text", "label"], *rows], "\t"),
+    ):
+        with pytest.raises(DataError, match=r"not clear which two columns are the pair: 1 .*; 2 .*; 3 .* --columns"):
+            read(path, "image", "en")
+
+
+@pytest.mark.parametrize("pair", [("photo", "photo"), ("image", "description"), ("sound", "file")])
+def test_names_of_columns_of_media_are_words_in_text(tmp_path, pair):
+    for path, delimiter in ((tmp_path / "a.tsv", "\t"), (tmp_path / "a.csv", ",")):
+        write_csv(path, [pair, ("cat", "chat"), ("dog", "chien")], delimiter)
+        assert read(path, "en", "fr")[0][0] == pair
+
+
 def test_unknown_names_of_columns_still_name_them(tmp_path):
     path = write_csv(tmp_path / "a.csv", [["Satz A", "Satz B"], *PAIRS])
     assert len(read(path)[0]) == 6  # nothing says that the first row is a header

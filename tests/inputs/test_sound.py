@@ -1,8 +1,12 @@
 """Recordings: what is read, what is rejected, resampling, spectrograms and their variations."""
 
 import io
+import itertools
 import re
+import time
+import tracemalloc
 from contextlib import suppress
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,11 +20,13 @@ from heedful.errors import DataError, MissingExtra
 from heedful.inputs.kinds import make_input
 from heedful.inputs.media import MediaError
 from heedful.inputs.sound import (
+    MAX_RATIO_TERM,
     Recording,
     _polyphase_filters,
     augment,
     hertz_to_mel,
     log_mel,
+    lowest_terms,
     mel_to_hertz,
     read_recording,
     resample,
@@ -74,6 +80,87 @@ def test_every_format_is_read(kind):
     assert abs(recording.seconds - 0.5) < 0.1  # MP3 pads
     spectrum = np.abs(np.fft.rfft(recording.samples))
     assert abs(np.fft.rfftfreq(len(recording.samples), 1 / RATE)[spectrum.argmax()] - 440) < 5
+
+
+def mp3_without_count(mode, rate=RATE, channels=1):
+    """Two seconds that are quiet, then two that are loud; the first frame says how many frames the file has."""
+    samples = np.concatenate([1e-4 * noise(2, rate), noise(2, rate, seed=1)])
+    file = io.BytesIO()
+    options = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": mode, "compression_level": 0.5}
+    soundfile.write(file, np.stack([samples] * channels, 1), rate, **options)
+    content = file.getvalue()
+    return content[content.index(content[:2], 192) :]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate", [8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_an_mp3_without_the_number_of_its_frames_is_read_completely(mode, rate, channels):
+    content = mp3_without_count(mode, rate, channels)
+    recording = read(content)
+    assert (recording.rate, recording.seconds) == (rate, pytest.approx(4, abs=0.2))
+    assert np.abs(recording.samples[:rate]).max() < 0.01 < 0.2 < np.abs(recording.samples[-rate : -rate // 2]).max()
+    with pytest.raises(MediaError, match="incomplete: its last frame is cut off"):
+        read(content[:-5])
+
+
+TAG = b"ID3\x03\0\0\0\0\x02\0" + bytes(256)
+
+
+@pytest.mark.parametrize("between", [b"noise", bytes(500), TAG, TAG + bytes(100), mp3_without_count("CONSTANT")])
+def test_what_is_between_the_frames_of_an_mp3_is_skipped(between):
+    content = mp3_without_count("CONSTANT")
+    place = content.index(content[:3], len(content) // 2)
+    whole = read(content).seconds
+    more = len(between) > 1_000
+    assert read(content[:place] + between + content[place:]).seconds == pytest.approx((1 + more) * whole, abs=0.1)
+    assert read(TAG + content + b"TAG" + bytes(125)).seconds == whole
+
+
+def test_a_long_gap_in_an_mp3_is_not_taken_for_its_end():
+    content = mp3_without_count("CONSTANT")
+    place = content.index(content[:3], len(content) // 2)
+    with pytest.raises(MediaError, match="damaged"):
+        read(content[:place] + bytes(5_000) + content[place:])
+
+
+def test_mp3_files_that_are_joined_are_read_completely():
+    content = encode("MP3", noise(2), RATE)
+    assert read(content + content).seconds == pytest.approx(4, abs=0.3)
+
+
+def test_an_mp3_of_heads_alone_is_read_or_rejected_soon():
+    frame = mp3_without_count("CONSTANT")[:4]
+    for content in (frame * 1_000_000, frame + b"ID3" * 1_000_000, TAG[:6] + bytes(4) * 1_000_000):
+        begin = time.process_time()
+        with suppress(MediaError):
+            read(content)
+        assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("cut", [1, 10, 100])
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_a_file_without_its_end_is_rejected(kind, cut):
+    with pytest.raises(MediaError, match=r"incomplete|damaged"):
+        read(encode(kind, noise(), RATE)[:-cut])
+
+
+def test_a_flac_of_unknown_length_is_rejected_with_the_reason():
+    content = bytearray(encode("FLAC", noise(), RATE))
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)  # the number of samples
+    with pytest.raises(MediaError, match="does not say how long it is, because it was written to a pipe"):
+        read(bytes(content))
+
+
+def test_channels_are_averaged_while_decoding():
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((4 * 192_000, 8), np.int16), 192_000, format="FLAC")
+    tracemalloc.start()
+    assert read(file.getvalue()).seconds == 4
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 30 * MB  # all channels have 49 MB
 
 
 def test_channels_are_averaged():
@@ -165,8 +252,31 @@ def test_tones_stay_and_tones_above_the_new_limit_vanish(old, new):
 @given(st.integers(4_000, 50_000), st.integers(4_000, 50_000), st.integers(1, 400))
 def test_any_two_rates(old, new, size):
     ours = resample(np.full(size, 0.25), old, new)
-    assert len(ours) == -(-size * new // old)
+    assert abs(len(ours) - size * new / old) <= 1
     assert np.abs(ours).max() < 0.4
+
+
+@given(st.integers(4_000, 192_000), st.integers(4_000, 192_000))
+def test_filters_are_few_and_the_ratio_nearly_exact(old, new):
+    up, down = lowest_terms(new, old)
+    assert max(up, down) <= MAX_RATIO_TERM
+    assert up / down == pytest.approx(new / old, rel=1e-4)
+
+
+def test_the_ratio_of_usual_rates_is_exact():
+    usual = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
+    for old, new in itertools.permutations(usual, 2):
+        assert Fraction(*lowest_terms(new, old)) == Fraction(new, old)
+
+
+def test_rates_without_a_common_factor_need_little_memory():
+    samples = tone(1_000, 191_999)
+    tracemalloc.start()
+    ours = resample(samples, 191_999, RATE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150 * MB
+    np.testing.assert_allclose(ours[800:-800], tone(1_000)[: len(ours)][800:-800], atol=0.02)
 
 
 def test_the_same_rate_changes_nothing():
@@ -290,6 +400,24 @@ def test_a_row_is_stored_in_half_precision_and_its_slots_are_its_frames():
     assert boxes[0] == (0.0, 0.0, 4 / 51, 1.0)
     assert boxes[-1][2] == 1.0
     assert inputs.png(frames).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("max_seconds", [0.5, 1.23456, 2.0])
+@pytest.mark.parametrize("rate", [11_025, 22_050, 44_100])
+def test_what_is_decoded_can_be_decoded_again(rate, max_seconds):
+    """Resampling rounds the length up, and overshoots."""
+    inputs = make_input(settings(max_seconds=max_seconds))
+    loud = 7.99 * np.sign(tone(60, rate, int(max_seconds * rate) / rate) + 1e-9)
+    recording = inputs.decode(Recording(loud, rate))
+    assert np.array_equal(inputs.decode(recording).samples, recording.samples)
+    assert len(inputs.read_row(recording)) > 40
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050])
+def test_the_duration_of_a_row_is_that_of_its_recording(rate):
+    inputs = make_input(settings(rate=rate, bands=20))
+    row = inputs.read_row(tone(440, rate, 20))
+    assert inputs.seconds(row) == pytest.approx(20, abs=0.02)
 
 
 def test_the_recording_of_a_source_is_resampled():

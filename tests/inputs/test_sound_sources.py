@@ -6,9 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import heedful
+from heedful.build import build
 from heedful.bundle import open_bundle
 from heedful.cli.app import app
 from heedful.config import parse_settings
@@ -16,7 +18,7 @@ from heedful.corpus.arguments import INPUT_KINDS
 from heedful.data.prepare import prepare
 from heedful.data.store import open_prepared
 from heedful.errors import ConfigError, DataError, HeedfulError
-from heedful.inputs.kinds import INPUTS, make_input
+from heedful.inputs.kinds import INPUTS, make_input, pad_features
 from heedful.inputs.sound import Recording, resample, wav_bytes
 from heedful.training.api import train
 from heedful.training.data import load_data, make_plan
@@ -185,20 +187,34 @@ def test_a_directory_with_transcripts_is_a_corpus(tmp_path):
     ],
 )
 def test_models_that_cannot_read_recordings(changes, message):
-    from heedful.build import build
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_model({}, **changes)
 
+
+def build_model(audio, **model):
     encoder = {"kind": "frames", "layers": 1, "heads": 2, "feedforward_size": 8}
     decoder = {"kind": "transformer", "layers": 1, "heads": 2, "feedforward_size": 8}
     settings = parse_settings(
         {
             "target": "en",
-            "input": {"kind": "audio"},
+            "input": {"kind": "audio", **audio},
             "data": {"train": [{"files": ["a.tsv"]}]},
-            "model": {"width": 8, "encoder": encoder, "decoder": decoder, **changes},
+            "model": {"width": 8, "encoder": encoder, "decoder": decoder, **model},
         }
     )
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        build(settings.model, None, 20, input=settings.input)
+    return build(settings.model, None, 20, input=settings.input), make_input(settings.input)
+
+
+@pytest.mark.parametrize("audio", [{}, {"rate": 22_050, "hop": 0.01}, {"rate": 11_025, "hop": 0.011}])
+def test_the_advised_number_of_positions_is_enough_for_the_longest_recording(audio):
+    audio = {"bands": 8, **audio}
+    with pytest.raises(ConfigError) as error:
+        build_model(audio, positions="learned", max_positions=1)
+    number = int(re.search(r"set max_positions = (\d+)", str(error.value))[1])
+    model, inputs = build_model(audio, positions="learned", max_positions=number)
+    row = inputs.read_row(np.zeros(int(inputs.settings.max_seconds * inputs.settings.rate)))
+    features, mask = map(torch.from_numpy, pad_features([row]))
+    assert model.encoder(features, mask).states.shape[1] == number
 
 
 def test_fine_tuning_keeps_the_spectrogram_and_may_change_the_variations(speech, tmp_path):

@@ -1,5 +1,6 @@
 """Sources that are not text, from files to answers: pictures, and none at all (language models)."""
 
+import itertools
 import json
 import math
 import re
@@ -21,7 +22,7 @@ from heedful.engines.base import SamplingOptions
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.inputs.kinds import INPUTS, make_input
 from heedful.training.api import train
-from heedful.training.data import load_data, make_plan
+from heedful.training.data import load_data, make_plan, split_validation
 from heedful.training.finetune import apply_finetuning_defaults
 from heedful.translation.bulk import translate_file
 from support.picture_runs import language_model_settings, picture_settings, write_pictures, write_sentences
@@ -120,6 +121,44 @@ def test_an_unreadable_picture_of_a_test_set_is_an_error(tmp_path):
     tree["data"]["test"] = [{"files": [f"{folder}/test.tsv"]}]
     with pytest.raises(DataError, match="Validation and test keep every line: repair"):
         prepare(parse_settings(tree))
+
+
+def test_equal_names_in_two_directories_are_two_pictures(tmp_path):
+    tables = []
+    for name, seed in (("one", 1), ("two", 2)):
+        folder = write_pictures(tmp_path / name, count=30, seed=seed)
+        lines = [f"pictures/train{number}.png\ta square\n" for number in (*range(30), 0)]
+        (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+        tables.append({"files": [f"{folder}/train.tsv"]})
+    tree = picture_settings(tmp_path, tmp_path / "run").model_dump(exclude_unset=True)
+    tree["data"]["train"], tree["clean"] = tables, {}
+    prepared = prepare(parse_settings(tree))
+    assert [corpus.num_rows for corpus in prepared.train] == [30, 30]
+    assert prepared.manifest["counts"]["duplicates"] == 2
+    (tmp_path / "two" / "again.tsv").write_bytes((tmp_path / "two" / "train.tsv").read_bytes())
+    tree["data"]["train"] = [*tables, {"files": [f"{tmp_path}/two/again.tsv"]}]
+    prepared = prepare(parse_settings({**tree, "clean": {"duplicates": "keep"}}))
+    assert [corpus.num_rows for corpus in prepared.train] == [31, 31, 31]
+
+
+@pytest.mark.parametrize("captions_per_picture", [1, 2, 5, 7])
+def test_no_picture_is_both_in_training_and_held_out(captions_per_picture, tmp_path):
+    folder = write_pictures(tmp_path, count=40)
+    captions = [" ".join(words) for words in itertools.permutations(["a", "red", "square", "at"], 3)]
+    lines = [
+        f"pictures/train{number}.png\t{captions[(number + each) % len(captions)]}\n"
+        for number in range(40)
+        for each in range(captions_per_picture)
+    ]
+    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    prepared = prepare(picture_settings(folder, folder / "run"))
+    for pairs in (3, 8, 13, 20):
+        (learned,), held_out = split_validation(prepared, pairs)
+        assert learned.num_rows + len(held_out) == len(lines)
+        assert 0 < len(held_out) <= pairs
+        names = learned.texts_of_rows("source", range(learned.num_rows))
+        if pairs > captions_per_picture:
+            assert not set(names) & set(held_out.texts)
 
 
 def test_variations_depend_on_epoch_and_row_only(captions):
@@ -226,6 +265,26 @@ def test_the_command_line_trains_and_generates(language_model, tmp_path):
     ):
         result = run(*arguments)
         assert message in str(result.exception), arguments
+
+
+def test_prefixes_and_texts_are_utf8_whatever_the_locale(language_model):
+    _, model = language_model
+    for charset in ("utf-8", "cp1252"):
+        arguments = ["generate", str(model), "--prefix", "-", "--beam", "1", "--json"]
+        result = CliRunner(charset=charset).invoke(app, arguments, input="привет\n".encode() + b"caf\xe9\r\nthe dog\n")
+        assert result.exit_code == 0, result.exception
+        lines = [json.loads(line) for line in result.stdout_bytes.decode().splitlines()]
+        assert [line["source"] for line in lines] == ["привет", "caf\ufffd", "the dog"]
+
+
+@pytest.mark.parametrize("name", ["list.txt", "list.jsonl"])
+def test_a_list_of_pictures_may_begin_with_a_byte_order_mark(name, captions, tmp_path):
+    folder, model = captions
+    paths = [str(folder / "pictures" / f"train{number}.png") for number in range(2)]
+    lines = paths if name == "list.txt" else [json.dumps({"image": path}) for path in paths]
+    (tmp_path / name).write_text("\r\n".join(lines) + "\r\n", encoding="utf-8-sig", newline="")
+    result = run("translate", model, tmp_path / name, "--json")
+    assert [json.loads(line)["source"] for line in result.stdout.splitlines()] == paths
 
 
 def test_settings_that_do_not_fit_the_input_are_errors():

@@ -150,6 +150,20 @@ def test_a_form_gives_the_same_caption(running, picture):
     assert (status, answer) == post_file(running, picture, alternatives=1)
 
 
+def test_options_in_the_query_are_valid_for_every_kind_of_body(running, picture):
+    encoded = b64encode(picture).decode()
+    _, expected = post_file(running, picture, alternatives=2, beam=3)
+    for path, fields in (("alternatives=2&beam=3", {}), ("alternatives=2&beam=9", {"beam": 3})):
+        form = form_of(image=picture, **{name: str(value).encode() for name, value in fields.items()})
+        for body, header in ((form, FORM_HEADER), ({"image": encoded, **fields}, {})):
+            status, answer, _ = running.post(f"/v1/caption?{path}", body, header)
+            assert (status, answer) == (200, expected)
+    for body, header in ((form_of(image=picture), FORM_HEADER), ({"image": encoded}, {}), (picture, {})):
+        status, answer, _ = running.post("/v1/caption?target=en&bean=5", body, header)
+        assert (status, answer["error"]) == (422, "bean: Extra inputs are not permitted")
+        assert running.post("/v1/caption?target=fr", body, header)[0] == 400
+
+
 @pytest.mark.parametrize(
     ("body", "header", "message"),
     [

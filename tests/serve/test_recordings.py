@@ -99,6 +99,14 @@ def test_a_server_of_recordings_rejects_pictures_and_texts(running):
     assert directions["captions"] == directions["directions"] == []
 
 
+def test_a_loud_recording_does_not_affect_others_of_its_batch(transcriber):
+    """Resampling makes it louder than a recording may be."""
+    loud = encode("WAV", 7.99 * np.sign(np.sin(np.arange(44_100) / 117)), 44_100, subtype="FLOAT")
+    jobs = [encode_job(TranslationJob((), {}, [content])) for content in (recording(["low"]), loud)]
+    answers = translate_jobs(heedful.load(transcriber, threads=1), jobs, 4096)
+    assert ["translations" in answer for answer in answers] == [True, True]
+
+
 def test_a_text_is_not_read_as_a_path(transcriber, tmp_path):
     path = tmp_path / "secret.wav"
     path.write_bytes(recording(["low"]))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.streams import format_translation, stop_at_closed_pipe, write_line
+from heedful.cli.streams import format_translation, print_utf8, stop_at_closed_pipe, write_line
 from heedful.errors import ConfigError
+from heedful.text.normalize import decode_line
 
 if TYPE_CHECKING:
     from heedful.engines.base import SamplingOptions
@@ -45,7 +46,8 @@ def generate(
 
     language_model = require_language_model(load(model, threads=threads))
     options = TranslationOptions(beam=beam, num_best=count, length_penalty=length_penalty, sampling=sampling)
-    lines = (line.rstrip("\n") for line in sys.stdin) if prefix == "-" else iter([prefix])
+    print_utf8()
+    lines = (decode_line(line.rstrip(b"\n"))[0] for line in sys.stdin.buffer) if prefix == "-" else iter([prefix])
     with stop_at_closed_pipe():
         for number, text in enumerate(language_model.stream(([line] for line in lines), options)):
             for continuation in (replace(text, alternatives=()), *text.alternatives):

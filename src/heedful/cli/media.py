@@ -67,7 +67,7 @@ def list_files(files: list[str], nouns: Nouns) -> Iterator[list[str]]:
         return
     folder = Path() if files[0] == "-" else Path(files[0]).parent
     with open_input(files[0], as_text=True) as stream:
-        lines = (line.decode("utf-8", "replace").strip() for line in stream)
+        lines = (line.decode("utf-8", "replace").removeprefix("\ufeff").strip() for line in stream)
         yield from windows_of(str(folder / parse_path_line(line, nouns)) for line in lines if line)
 
 

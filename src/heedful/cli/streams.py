@@ -8,6 +8,7 @@ import time
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -141,6 +142,12 @@ def stop_at_closed_pipe() -> Iterator[None]:
         yield
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_utf8() -> None:
+    r"""Print UTF-8 and \n, independent of the locale."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def write_line(text: str) -> None:

@@ -4,7 +4,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,6 +14,7 @@ from heedful.cli.streams import (
     describe_confidence,
     format_translation,
     open_input,
+    print_utf8,
     read_windows,
     stop_at_closed_pipe,
     write_line,
@@ -222,8 +222,7 @@ def translate(
         confidence=as_json or is_interactive if confidence is None else confidence,
     )
     reporter = ProgressReporter()
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # independent of the locale
+    print_utf8()
     if is_media:
         from heedful.cli.media import describe_media
 

@@ -84,6 +84,8 @@ def learn(
     )
     if not Path(out).absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: there is no directory {Path(out).parent}; create it first")
+    if Path(out).is_dir() or any(Path(out).resolve() == Path(path).resolve() for path in corpus):
+        raise ConfigError(f"--out {out} is a directory or the corpus itself: choose another name")
     vectors = train_vectors(open_corpus(corpus), options, make_progress_printer())
     write_vectors(Path(out), vectors)
     typer.echo(f"{out}: {len(vectors.words):,} words, vectors of width {width}")

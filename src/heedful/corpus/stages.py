@@ -8,7 +8,8 @@ r"""The stages that turn raw files into clean, shuffled text.
 
 A pair's hash is 128 bits of BLAKE2 over its two lines; the first bits select the bucket. Equal pairs have equal hashes,
 so a bucket contains all copies of a pair and is deduplicated separately. Hashes are random, so ordering by hash
-shuffles the whole corpus. No stage keeps more than one piece or bucket in memory. The result depends only on the text.
+shuffles the whole corpus. If the sources are files, the first 64 bits are a hash of the file, so all targets of a file
+stay together. No stage keeps more than one piece or bucket in memory. The result depends only on the text.
 """
 
 import json
@@ -30,7 +31,7 @@ from heedful.text.normalize import normalize_all
 # Increase it whenever a stage (here, in data/vocabulary.py or data/tokenization.py) writes different output for the
 # same inputs and settings. All corpora are then prepared again, and no corpus mixes shards of two versions.
 # tests/data/test_stage_version.py fails if the output changes but the version does not.
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 STAGE_VERSIONS = CodeVersions(STAGE_VERSION, ("numpy", "sentencepiece"))  # Polars only evaluates tested rules
 
 Integers = NDArray[np.int64]
@@ -191,11 +192,13 @@ def clean_piece(
     profiles: Mapping[str, Any],
     has_text_source: bool = True,
     has_labels: bool = False,
+    roots: Mapping[str, int] | None = None,
 ) -> Mapping[str, int]:
     """Normalize a piece, drop pairs that break a rule or are held out, and group the rest by hash bucket.
 
     If the sources are not text, they are not normalized, and the rules apply to the targets only; if the targets are
-    labels, the rules apply to the sources only.
+    labels, the rules apply to the sources only. If the sources are files, `roots` has the number of the directory that
+    the names in each corpus are relative to: equal names in two directories are two files.
     """
     from heedful.corpus.filters import broken_rules  # needs Polars
 
@@ -205,6 +208,7 @@ def clean_piece(
         held_out = {name: set(read_lines(shard.inputs[1] / name)) for name in HELD_OUT_SETS[overlap]}
     counts: Counter[str] = Counter()
     pairs: list[bytes] = []
+    files: list[bytes] = []
     kept_lines = [np.empty(0, np.int64)]
     with (folder / "dropped.jsonl").open("w", encoding="utf-8", newline="\n") as stream:
         for source, target, lines in load_piece_blocks(shard.inputs[0], int(number)):
@@ -220,10 +224,14 @@ def clean_piece(
                 counts.update({f"normalized.{name}": times for name, times in changes.items()})
             rows = [row for row in range(len(lines)) if row not in reasons]
             pairs += [f"{source[row]}\n{target[row]}\n".encode() for row in rows]
+            if roots is not None:
+                files += [f"{roots[corpus]}\n{source[row]}".encode() for row in rows]
             kept_lines.append(lines[rows])
             counts["read"] += len(lines)
     keys = np.empty(len(pairs), KEY)
     keys["high"], keys["low"] = hash_pairs(pairs)
+    if roots is not None:
+        keys["high"], _ = hash_pairs(files)
     keys["line"] = np.concatenate(kept_lines)
     order = np.lexsort((keys["line"], keys["low"], keys["high"]))
     write_buckets(folder, keys[order], [pairs[row] for row in order], num_buckets)

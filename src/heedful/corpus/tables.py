@@ -13,7 +13,7 @@ import csv
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from heedful.corpus.text_files import MAX_LINE_BYTES, iterate_lines, strip_compression_suffix
 from heedful.errors import DataError, did_you_mean, require
+from heedful.inputs.kinds import NOUNS
 from heedful.text.language_codes import LONG_CODES, base_language
 
 HEAD_RECORDS = 500  # from which the layout is detected
@@ -64,6 +65,10 @@ COLUMN_LANGUAGES = {  # as people call the columns of a table, by language code
 SIDE_WORDS = {  # other words in the header of a source and of a target
     "source": "source src original fonte origem fuente quelle",
     "target": "target tgt translation trans tradução traducao traducción ziel übersetzung traduction",
+}
+MEDIA_WORDS = {  # in the header of a table whose sources are files
+    "source": "image picture photo audio recording sound graph file filename path",
+    "target": "caption transcript transcription sentence text label description comment",
 }
 OTHER_WORDS = (
     "id ids no nr number key index line row text texts sentence sentences segment string phrase language lang comment "
@@ -284,7 +289,8 @@ def detect_layout(
     width = Counter(map(len, rows)).most_common(1)[0][0]
     columns = [[row[column].strip() for row in body if column < len(row)] for column in range(width)]
     id_like = [column for column, values in enumerate(columns) if is_code(values)]
-    has_header = is_header(first, {column: columns[column] for column in id_like})
+    known_words = MEDIA_COLUMN_WORDS if source in NOUNS else COLUMN_WORDS
+    has_header = is_header(first, {column: columns[column] for column in id_like}, known_words)
     header = first if has_header else []
     if not has_header:
         columns = [[row[column].strip() for row in rows if column < len(row)] for column in range(width)]
@@ -325,18 +331,18 @@ def is_varied(values: Sequence[str]) -> bool:
     return len(filled) < 5 or len(set(filled)) > max(1, 0.02 * len(filled))
 
 
-def is_header(first: Sequence[str], codes: dict[int, Sequence[str]]) -> bool:
+def is_header(first: Sequence[str], codes: dict[int, Sequence[str]], known_words: Set[str]) -> bool:
     """Whether the first row names the columns: two names that are common, or words above a column of codes."""
-    num_names = sum(is_column_name(cell) for cell in first)
+    num_names = sum(is_column_name(cell, known_words) for cell in first)
     above_codes = any(column < len(first) and first[column] and not is_code([first[column]] * 3) for column in codes)
     return num_names >= 2 or above_codes
 
 
-def is_column_name(cell: str) -> bool:
+def is_column_name(cell: str, known_words: Set[str]) -> bool:
     """Whether a cell has only common words of headers: English, source text, pt-BR, Portuguese (Brazil)"""
     words = name_words(re.sub(r"(?<=\w)\s*\(.*\)", "", cell))
     is_tag = bool(cell) and language_of_name(cell) == cell
-    return is_tag or (bool(words) and all(word in COLUMN_WORDS or language_of_name(word) for word in words))
+    return is_tag or (bool(words) and all(word in known_words or language_of_name(word) for word in words))
 
 
 def name_words(cell: str) -> list[str]:
@@ -344,6 +350,7 @@ def name_words(cell: str) -> list[str]:
 
 
 COLUMN_WORDS = {word for words in (*SIDE_WORDS.values(), OTHER_WORDS) for word in words.split()}
+MEDIA_COLUMN_WORDS = COLUMN_WORDS | {"name", *(word for words in MEDIA_WORDS.values() for word in words.split())}
 LANGUAGE_OF_NAME = {name: code for code, names in COLUMN_LANGUAGES.items() for name in names.split()}
 
 
@@ -395,11 +402,25 @@ def columns_of_header(header: Sequence[str], source: str | None, target: str | N
             return matches[0], matches[1]
     elif len(named) == 2:
         return named[0], named[1]
-    sides = [
-        [column for column, cell in enumerate(header) if set(name_words(cell)) & set(words.split())]
-        for words in SIDE_WORDS.values()
-    ]
+    if source in NOUNS:
+        sides = [media_columns(header, side) for side in MEDIA_WORDS]
+        in_target = [
+            column for column in named if base_language(languages[column] or "") == base_language(target or "")
+        ]
+        sides[1] = in_target or sides[1]  # image, en, de
+    else:
+        sides = [
+            [column for column, cell in enumerate(header) if set(name_words(cell)) & set(words.split())]
+            for words in SIDE_WORDS.values()
+        ]
     return (sides[0][0], sides[1][0]) if all(len(side) == 1 for side in sides) and sides[0] != sides[1] else None
+
+
+def media_columns(header: Sequence[str], side: str) -> list[int]:
+    """The columns with files, or with what is said about them: image, file_name; not image_id."""
+    words = set(MEDIA_WORDS[side].split())
+    names = [set(name_words(cell)) for cell in header]
+    return [column for column, name in enumerate(names) if name & words and name <= words | {"name"}]
 
 
 def columns_of_content(
@@ -410,9 +431,12 @@ def columns_of_content(
     target: str | None,
     header: Sequence[str],
 ) -> tuple[int, int]:
-    """The two columns with text; of several, those in the two languages."""
+    """The two columns with text; of several, those in the two languages. Names of files do not look like text."""
+    has_media = source in NOUNS
     if len(columns) == 2:
         return 0, 1
+    if has_media:
+        texts = ()
     if len(texts) == 2:
         return texts[0], texts[1]
     if len(texts) > 2:
@@ -429,7 +453,7 @@ def columns_of_content(
             known = [column for column in texts if guesses[column]]
             if len(known) == 2 and guesses[known[0]] != guesses[known[1]]:
                 return known[0], known[1]
-    if not table.needs_clear_columns:
+    if not table.needs_clear_columns and not (has_media and header):
         return 0, 1
     if len(columns) < 2:
         names = ", ".join(DELIMITERS.values())

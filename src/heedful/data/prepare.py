@@ -269,10 +269,17 @@ class Preparation:
             "num_buckets": self.num_buckets,
             **self.source_settings,
             **({"has_labels": True} if self.has_labels else {}),
+            **({"roots": self._number_roots()} if self.inputs.nouns else {}),
         }
         for record in self._run("clean", clean_piece, shards, settings):
             self.counts.update({name: number for name, number in record.counts.items() if name != "read"})
         self.clean_folders = tuple(shard.output for shard in shards)
+
+    def _number_roots(self) -> dict[str, int]:
+        """Of each training corpus, a number for the directory that its paths are relative to."""
+        roots = {corpus.name: corpus.files[0].parent.absolute() for corpus in self.training}
+        distinct = list(dict.fromkeys(roots.values()))
+        return {name: distinct.index(root) for name, root in roots.items()}
 
     def _sample_pairs(self, name: str) -> tuple[list[str], list[str]]:
         """Pairs from every part of a corpus, because its parts may differ."""

@@ -270,7 +270,8 @@ class AudioInput:
         """At the rate of the settings: of a path, the bytes of a file, an array or another recording."""
         rate = self.settings.rate
         recording = sound.read_recording(source, max_seconds=self.settings.max_seconds, rate=rate)
-        return sound.Recording(sound.resample(recording.samples, recording.rate, rate), rate)
+        samples = sound.resample(recording.samples, recording.rate, rate)[: int(self.settings.max_seconds * rate)]
+        return sound.Recording(samples.clip(-sound.MAX_SAMPLE, sound.MAX_SAMPLE), rate)
 
     def augment(self, row: Row, generator: np.random.Generator) -> Row:
         return sound.augment(row, generator, self.settings)
@@ -281,7 +282,7 @@ class AudioInput:
         return [(start / len(row), 0.0, min(1.0, (start + reduction) / len(row)), 1.0) for start in starts]
 
     def seconds(self, row: Row) -> float | None:
-        return len(row) * self.settings.hop
+        return len(row) * round(self.settings.hop * self.settings.rate) / self.settings.rate
 
     def png(self, row: Row) -> bytes | None:
         return pictures.picture_png(sound.spectrogram_picture(row))

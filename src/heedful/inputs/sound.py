@@ -11,9 +11,10 @@ is decoded. Every recording that cannot be used raises MediaError with the reaso
 import wave
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from io import BytesIO
-from math import ceil, gcd
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from heedful.config.settings import AudioInputSettings
 from heedful.errors import require
 from heedful.inputs.media import MediaError, check_size, read_content
+from heedful.inputs.mp3 import count_frames
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
@@ -38,11 +40,13 @@ MIN_RATE, MAX_RATE = 4_000, 192_000
 MAX_CHANNELS = 8
 MAX_SAMPLE = 8.0  # of a file with floats, some of which exceed 1 a little
 BLOCK_FRAMES = 1 << 16
+UNKNOWN_FRAMES = 1 << 62  # of a FLAC that was written to a pipe
 UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF)  # of a WAV that was written to a pipe
 
 ZERO_CROSSINGS = 24  # of the resampling filter, on each side
 KAISER_BETA = 9.0  # its stop band is 90 dB below
 ROLLOFF = 0.945  # of the lower of both Nyquist frequencies: where the filter is at one half
+MAX_RATIO_TERM = 10_000  # of both rates in lowest terms; others are rounded, by less than one in 10^4
 CHUNK_NUMBERS = 1 << 22
 
 RANGE_DECIBELS = 80.0  # below the loudest band; what is quieter counts as silence
@@ -138,6 +142,8 @@ def _decode(content: bytes, max_seconds: float, suffix: str = "") -> Recording:
     check_size(content, "the recording")
     if not content.startswith((b"RIFF", b"fLaC", b"OggS", b"ID3", b"\xff")):  # libsndfile also reads headerless files
         raise MediaError(f"not one of the formats {', '.join(FORMATS)}, or damaged")
+    if content.startswith((b"ID3", b"\xff")):
+        content = count_frames(content)
     with SoundFile(BytesIO(content)) as file:
         kind = "WAV" if file.format == "WAVEX" else file.format
         if kind not in FORMATS:
@@ -145,19 +151,21 @@ def _decode(content: bytes, max_seconds: float, suffix: str = "") -> Recording:
         if suffix not in FORMATS[kind] and any(suffix in suffixes for suffixes in FORMATS.values()):
             raise MediaError(f"the name ends in {suffix}, but the content is {kind}; rename the file")
         rate, channels, num_frames = file.samplerate, file.channels, file.frames
+        if num_frames >= UNKNOWN_FRAMES:
+            raise MediaError("it does not say how long it is, because it was written to a pipe; encode it to a file")
         _check_limits(num_frames, rate, channels, max_seconds)
         blocks = list(_decode_blocks(file, int(max_seconds * rate) + 1))
-    samples = np.concatenate(blocks) if blocks else np.empty((0, 1))
+    samples = np.concatenate(blocks) if blocks else np.empty(0)
     if len(samples) < num_frames or not COMPLETE.get(kind, bool)(content):
         raise MediaError(f"incomplete: it ends after {len(samples) / rate:,.2f} seconds")
     return _check(samples, rate, max_seconds)
 
 
 def _decode_blocks(file: "SoundFile", max_frames: int) -> Iterator[Samples]:
-    """At most `max_frames` frames, whatever the header says."""
+    """At most `max_frames` frames as one channel, whatever the header says: eight would need eight times the memory."""
     while max_frames > 0 and len(block := file.read(min(BLOCK_FRAMES, max_frames), dtype="float64", always_2d=True)):
         max_frames -= len(block)
-        yield block
+        yield _check(block, file.samplerate, inf).samples
 
 
 def _is_complete_wav(content: bytes) -> bool:
@@ -172,9 +180,13 @@ def _is_complete_wav(content: bytes) -> bool:
 
 
 def _is_complete_ogg(content: bytes) -> bool:
-    """Whether the last page is marked as the end of the stream."""
+    """Whether the last page is there and marked as the end of the stream."""
     start = content.rfind(b"OggS")
-    return bool(content[start + 5 : start + 6] and content[start + 5] & 4)
+    header, segments = content[start : start + 27], start + 27
+    if len(header) < 27 or not header[5] & 4:
+        return False
+    content_start = segments + header[26]  # after the size of each segment
+    return len(content) >= content_start + sum(content[segments:content_start])
 
 
 COMPLETE = {"WAV": _is_complete_wav, "OGG": _is_complete_ogg}  # by format; others say how long they are
@@ -200,8 +212,7 @@ def resample(samples: Samples, rate: int, new_rate: int) -> Samples:
     h is a sinc with a Kaiser window. Only every L-th value of h meets a sample, so there are L filters, and output n
     uses filter n M mod L.
     """
-    common = gcd(rate, new_rate)
-    up, down = new_rate // common, rate // common
+    up, down = lowest_terms(new_rate, rate)
     if up == down:
         return samples
     filters = _polyphase_filters(up, down)  # [L, K]
@@ -212,6 +223,14 @@ def resample(samples: Samples, rate: int, new_rate: int) -> Samples:
     chunk = max(1, CHUNK_NUMBERS // num_taps)
     parts = (positions[start : start + chunk] for start in range(0, len(positions), chunk))
     return np.concatenate([np.einsum("nk,nk->n", windows[part // up + 1], filters[part % up]) for part in parts])
+
+
+def lowest_terms(new_rate: int, rate: int) -> tuple[int, int]:
+    """L and M of `resample`, at most MAX_RATIO_TERM: there are L filters with about 50 max(1, M / L) values each."""
+    if new_rate > rate:
+        down, up = lowest_terms(rate, new_rate)
+        return up, down
+    return Fraction(new_rate, rate).limit_denominator(MAX_RATIO_TERM).as_integer_ratio()
 
 
 @lru_cache(8)

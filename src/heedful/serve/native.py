@@ -81,7 +81,7 @@ class DocumentRequest(BaseModel):
 
 
 class MediaOptions(BaseModel):
-    """The options of /v1/caption and /v1/transcribe, in the query; defaults come from the model."""
+    """The options of /v1/caption and /v1/transcribe, in the query or the body; defaults come from the model."""
 
     model_config = ConfigDict(extra="forbid")
     target: Annotated[LanguageCode | None, Field(description="may be left out if only one language is possible")] = None
@@ -253,11 +253,12 @@ async def describe_media(request: Request, state: ServerState, kind: str) -> dic
     num_bytes = int(request.headers.get("content-length", state.settings.max_media_bytes))
     with state.hold_bytes(client, num_bytes):
         data = await read_body(request, num_bytes, 6 * state.settings.body_timeout_seconds)
+        query = validate(MediaOptions, dict(request.query_params)).model_dump(exclude_unset=True)
         content_type = request.headers.get("content-type", "")
         if content_type.startswith("multipart/"):
-            options, content = parse_form(data, content_type, kind)
+            options, content = parse_form(data, content_type, query, kind)
         else:
-            options, content = parse_file(data, dict(request.query_params), kind)
+            options, content = parse_file(data, query, kind)
         fields = options.model_dump(include={"beam", "length_penalty", "tokens", "prefix"})
         fields["num_best"] = options.alternatives + 1
         route = state.select_route(kind, options.target, options.model, kind)
@@ -269,7 +270,7 @@ async def describe_media(request: Request, state: ServerState, kind: str) -> dic
     return {name: merged[name] for name in MediaResponse.model_fields if name in merged}
 
 
-def parse_form(data: bytes, content_type: str, kind: str) -> tuple[MediaOptions, bytes]:
+def parse_form(data: bytes, content_type: str, query: dict[str, Any], kind: str) -> tuple[MediaOptions, bytes]:
     """The options and the file of a multipart form, whose parts are named as the fields of the JSON."""
     boundary = re.search(r'boundary="?([^";,\s]+)', content_type)
     delimiter = f"--{boundary[1]}".encode() if boundary else b""
@@ -283,14 +284,15 @@ def parse_form(data: bytes, content_type: str, kind: str) -> tuple[MediaOptions,
     file = fields.pop(kind, None)
     if file is None:
         raise RequestRejected(422, f"the form has no part `{kind}`: curl -F {kind}=@{NOUNS[kind].file}")
-    return validate(MediaOptions, {name: value.decode("utf-8", "replace") for name, value in fields.items()}), file
+    texts = {name: value.decode("utf-8", "replace") for name, value in fields.items()}
+    return validate(MediaOptions, query | texts), file
 
 
 def parse_file(data: bytes, query: dict[str, Any], kind: str) -> tuple[MediaOptions, bytes]:
     """The options and the file of a request; its body is JSON if it begins with a brace, as no such file does."""
     if not data.lstrip().startswith(b"{"):
         return validate(MediaOptions, query), data
-    body = validate(MEDIA_REQUESTS[kind], parse_json(data))
+    body = validate(MEDIA_REQUESTS[kind], query | parse_json(data))
     try:
         return body, b64decode("".join(getattr(body, kind).rpartition("base64,")[2].split()), validate=True)
     except (binascii.Error, ValueError):  # ValueError: characters that are not ASCII

@@ -86,7 +86,8 @@ def load_data(
 def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[StoredCorpus, ...], ValidationSet]:
     """Training corpora and validation set (the validation corpora, or the end of the largest training corpus).
 
-    Prepared text is ordered by hash, so its last pairs are a random sample. Replayed corpora are not validated on.
+    Prepared text is ordered by hash, so its last pairs are a random sample. Replayed corpora are not validated on. All
+    pairs of one file, such as the captions of a picture, are either in training or in validation.
     """
     train, validation = prepared.train, prepared.split("validation")
     if validation:
@@ -98,6 +99,8 @@ def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[Stor
         raise DataError(
             "the corpus is too small to hold out pairs for validation: use at least 10 pairs, or add a validation set"
         )
+    if not prepared.has_text_source:
+        count = count_whole_files(train[largest], count)
     rest, rows = train[largest].without_last(count), range(train[largest].num_rows - count, train[largest].num_rows)
     pairs = train[largest].pairs(rows)
     has_text = prepared.has_text_source
@@ -105,6 +108,12 @@ def split_validation(prepared: PreparedData, max_pairs: int) -> tuple[tuple[Stor
     references = prepared.tokenizer("target").decode(targets)
     texts = prepared.tokenizer("source").decode(sources) if has_text else train[largest].texts_of_rows("source", rows)
     return (*train[:largest], rest, *train[largest + 1 :]), ValidationSet(sources, targets, texts, references, has_text)
+
+
+def count_whole_files(corpus: StoredCorpus, count: int) -> int:
+    """How many of the last `count` rows begin after the file of the row before them; `count`, if none does."""
+    names = corpus.texts_of_rows("source", range(corpus.num_rows - count - 1, corpus.num_rows))
+    return next((count + 1 - row for row, name in enumerate(names) if name != names[0]), count)
 
 
 def source_row(row: Any, has_text_source: bool) -> Any:
