@@ -190,6 +190,16 @@ def test_a_model_of_recordings_is_built_and_learns(encoder, decoder):
     assert seq2seq.encoder(*SOUNDS.source).mask.sum(1).tolist() == [-(-21 // reduction), -(-9 // reduction)]
 
 
+@pytest.mark.parametrize(("encoder", "is_limited"), [("frames", True), ("recurrent", False), ("pyramid", False)])
+def test_only_encoders_with_positions_limit_the_length_of_recordings(encoder, is_limited):
+    tree = model(encoder=FRAMES[encoder], decoder=DECODER["transformer"], positions="sinusoidal", max_positions=10)
+    if is_limited:
+        with pytest.raises(ConfigError, match="but there are 10 positions"):
+            build(tree, None, 9, input=AUDIO)
+    else:
+        build(tree, None, 9, input=AUDIO)
+
+
 @pytest.mark.parametrize(("combine", "decoder"), list(itertools.product(COMBINE_MODES, DECODER)))
 def test_a_model_of_graphs_is_built_and_learns(combine, decoder):
     encoder = {"kind": "graph", "layers": 2, "heads": 2, "combine": combine}

@@ -141,7 +141,8 @@ def frame_embed(
     model: config.ModelSettings, audio: config.AudioInputSettings, *_: Any
 ) -> Callable[[int], tuple[FrameStem, FrameEmbed]]:
     """The convolutions for each stride, and what follows them."""
-    positions = None if model.positions is None else POSITIONS[model.positions](model.max_positions, model.width)
+    is_ordered = model.positions is None or model.encoder.kind == "recurrent_frames"  # which needs no positions
+    positions = None if is_ordered else POSITIONS[model.positions](model.max_positions, model.width)
     frames = 1 + int(audio.max_seconds * audio.rate) // round(audio.hop * audio.rate)
     slots = ceil(frames / getattr(model.encoder, "stride", 1))
     if positions is not None and slots > model.max_positions:
