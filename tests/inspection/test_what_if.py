@@ -1,6 +1,7 @@
 """What if, in a live page: every change changes the answer, and the address reproduces it."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -248,6 +249,49 @@ def test_a_link_reproduces_the_state(page, chromium, is_slow):
         assert (recorded["chips"], "text=" in recorded["hash"]) == ([], False)
         back = [tab.select_option("[data-key=sentence]", "1"), settled(tab, ADDRESS), tab.evaluate(READ)][-1]
         assert {**back, "status": "", "hash": ""} == {**last, "status": "", "hash": ""}
+
+
+# Requests wait until the test lets them go; `answers` counts what the page has received.
+HOLD = """() => {
+  const send = Worker.prototype.postMessage;
+  Object.assign(window, { held: [], answers: 0 });
+  Worker.prototype.postMessage = function (message) {
+    window.held.push(() => send.call(this, message));
+    this.onmessage = () => { window.answers += 1; };
+  };
+  window.release = () => { for (const act of window.held.splice(0)) act(); };
+}"""
+
+
+def late_answer(tab):
+    """Let the requests go, and wait until their answer has come and the page has drawn."""
+    received = tab.evaluate("window.answers")
+    tab.evaluate("window.release()")
+    until(tab, f"window.answers > {received}")
+    settled(tab, ADDRESS)
+
+
+def test_an_outdated_answer_is_not_shown(page, chromium):
+    with opened(chromium, page, "#lang=en&head=3.2") as tab:
+        first = answer_of(tab, lambda: type_text(tab, "Onde está o meu carro vermelho?"))
+        tab.focus("#stage .scroller")
+        tab.evaluate(HOLD)
+        answer_of(tab, lambda: press(tab, "s", "r"))  # the answer without changes is known
+        late_answer(tab)
+        assert {**tab.evaluate(READ), "status": ""} == {**first, "status": ""}
+        press(tab, "s")
+        assert tab.locator(".chip").count() == 1
+        for sentence in ("0", "1"):
+            tab.select_option("[data-key=sentence]", sentence)
+            settled(tab)
+        late_answer(tab)
+        assert {**tab.evaluate(READ), "status": ""} == {**first, "status": ""}
+        tab.focus("#stage .scroller")
+        press(tab, "s")
+        late_answer(tab)
+        again = tab.evaluate(READ)
+        assert again["chips"] == ["cross-attention 3.2 silenced"]
+        assert again["logp"]
 
 
 def test_broken_links_are_explained_or_ignored(page, chromium):

@@ -37,6 +37,8 @@ function question() {
   };
   return { text, options, changes: hasChanges() ? changes : null };
 }
+// Whether the state still has the question of an answer.
+const isAsked = (asked) => LIVE_KEYS.every((key) => JSON.stringify(asked[key]) === JSON.stringify(state[key]));
 const hasChanges = () => Object.keys(CHANGES).some((key) => state[key].length);
 // Ask about the sentence that is shown.
 const ask = (change) => context.recording && set({ text: state.text ?? context.recording.sentence.source.text, ...change });
@@ -128,8 +130,8 @@ function whatIfPanel() {
   ];
   const again = button(t("live-again"), () => ask({ seed: state.seed + 1 }), { class: "button", "data-key": "live-again" });
   const compareAnswers = () => {
-    const { before, answered: after, asked } = context.engine, isAsked = (key) => JSON.stringify(asked[key]) === JSON.stringify(state[key]);
-    if (!after || !hasChanges() || (!isDragging() && !LIVE_KEYS.every(isAsked))) return [];
+    const { before, answered: after, asked } = context.engine;
+    if (!after || !hasChanges() || (!isDragging() && !isAsked(asked))) return [];
     const isSame = before.target.text === after.target.text;
     return [el("p", { class: "difference", dir: rightToLeft(after.target.text) ? "rtl" : "ltr" }, ...(isSame ? [t("live-same")] : markDifference(before.target.text, after.target.text))), el("small", { class: "number", text: `log p ${number(before.logp)} \u2192 ${number(after.logp)}` })];
   };
