@@ -461,6 +461,14 @@ def test_the_page_writes_no_address_over_one_that_a_visitor_has_just_entered(chr
         assert tab.evaluate(READ_CELL)["step"] == 2
 
 
+def test_a_panel_that_fails_stops_no_other_panel(chromium, tmp_path):
+    with opened(chromium, save_page(tmp_path, recorded("transformer")), "#lang=en", ignored=["no pen"]) as tab:
+        tab.evaluate("() => { CanvasRenderingContext2D.prototype.clearRect = () => { throw new Error('no pen'); }; }")
+        press(tab, "ArrowRight", "2")
+        assert tab.get_attribute("#tab-body", "data-tab") == "heads"
+        until(tab, "location.hash.includes('tab=heads')")
+
+
 BROKEN = (
     "#step=999&head=0.1&place=nowhere&lang=xx&slot=0&sentence=9&threshold=x&scene=NaN&x=%",
     "#step=-4&slot=99999999999999999999&head=9.9&place=encoder&tab=&scene=1e9&threshold=Infinity",

@@ -113,7 +113,7 @@ async function showAnswer(mentioned = null) {
   start = { ...start, ...recording.opening };
   writeAddress();  // after `start` is of this answer: the address leaves out what is as in `start`
   document.querySelector("header .chooser").replaceChildren(...sentenceChooser());
-  for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) replacePanel(name, build);
+  for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) attempt(() => replacePanel(name, build));
   panels.whatIf.update(new Set(["all"]));
   scrollPanels();
 }

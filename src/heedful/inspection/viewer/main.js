@@ -4,7 +4,7 @@ const glossary = readJson("glossary");
 const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t(liveForm ? "live-empty" : "no-film") }), update() {} };
 const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, alignment: () => alignmentPanel(), search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
 // The keys of the state that a panel cannot show by an update.
-const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place", "reading"], alignment: ["sentence"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
+const REBUILT_BY = { stage: ["place"], heads: ["place", "sort"], map: ["place", "reading"] };
 const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 8", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
 const panels = {};  // by name: strip, stage, dock
 let dockName = "", renderCount = 0;
@@ -122,7 +122,7 @@ async function renderPage() {
   app.replaceChildren(topBar(), el("main", null, ...Object.values(panels).map((panel) => panel.node)), notes, el("div", { class: "toast", role: "status" }), helpDialog());
   showNotes(notes);
   forgetRootSize();
-  for (const panel of Object.values(panels)) panel.update(new Set(["all"]));
+  for (const panel of Object.values(panels)) attempt(() => panel.update(new Set(["all"])));
   scrollPanels();
   if (key) app.querySelector(key)?.focus({ preventScroll: true });
 }
@@ -135,8 +135,8 @@ listeners.push((changed) => {
   for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) {
     if (!panels[name]) continue;
     const isOther = name === "dock" && nameOfDock() !== dockName;
-    if (isOther || REBUILT_BY[name === "dock" ? dockName : name].some((key) => changed.has(key))) replacePanel(name, build);
-    else panels[name].update(changed);
+    const isRebuilt = isOther || REBUILT_BY[name === "dock" ? dockName : name]?.some((key) => changed.has(key));
+    attempt(() => (isRebuilt ? replacePanel(name, build) : panels[name].update(changed)));
   }
   if (["step", "slot", "head", "place", "tab"].some((key) => changed.has(key))) requestAnimationFrame(scrollPanels);
 });

@@ -14,6 +14,9 @@ let completeState = (change) => change;  // derives what a change implies; main.
 let changedKeys = null, addressTimer = null;
 let knownAddress = "";  // what the page read or wrote last
 
+// A panel that fails must not keep the others from following.
+function attempt(act) { try { act(); } catch (error) { reportError(error); } }
+
 function set(change) {
   const whole = completeState(change);
   const keys = Object.keys(whole).filter((key) => JSON.stringify(state[key]) !== JSON.stringify(whole[key]));
@@ -25,7 +28,7 @@ function set(change) {
     requestAnimationFrame(() => {
       const changed = changedKeys;
       changedKeys = null;
-      for (const listen of listeners) listen(changed);
+      for (const listen of listeners) attempt(() => listen(changed));
       clearTimeout(addressTimer);  // browsers limit how often an address may change
       addressTimer = setTimeout(writeAddress, 200);
     });
