@@ -7,7 +7,7 @@ const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, alignment:
 const REBUILT_BY = { stage: ["place"], heads: ["place", "sort"], map: ["place", "reading"] };
 const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 8", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
 const panels = {};  // by name: strip, stage, dock
-let dockName = "", renderCount = 0;
+let dockName = "", renderCount = 0, openCount = 0;
 
 const hasTab = { film: () => context.engine.film?.frames?.length, alignment: () => context.recording.latent };  // the others are always there
 const availableTabs = () => TABS.filter((tab) => (context.recording ? hasTab[tab]?.() ?? !(tab in hasTab) : tab === "film"));
@@ -69,16 +69,26 @@ async function describedState(mentioned) {
   const described = clampState({ ...start, ...recording.opening, ...mentioned, sentence }, count, recording);
   return "slot" in mentioned ? described : { ...described, slot: strongestSlot(recording, described) };
 }
+// What is mentioned, and what a visitor set meanwhile; null if a newer address, sentence or slide was chosen meanwhile.
+async function openState(mentioned) {
+  const turn = ++openCount;
+  meanwhile = {};
+  const described = await describedState(mentioned);
+  if (turn !== openCount) return null;
+  state = { ...described, ...meanwhile };
+  return { ...mentioned, ...meanwhile };
+}
 async function openAddress() {
-  let mentioned = stateFromAddress();
-  state = await describedState(mentioned);
-  if (state.slide !== null) {
+  const asked = stateFromAddress(), address = knownAddress;
+  let mentioned = await openState(asked);
+  if (mentioned && state.slide !== null) {
     context.recording = await context.engine.answer(state.sentence);
     const slide = slideAt(state.slide);
-    mentioned = { ...slide?.state, ...mentioned };
-    state = slide ? { ...(await describedState(mentioned)), slide: slide.index } : { ...state, slide: null };
+    mentioned = await openState({ ...slide?.state, ...mentioned, slide: slide?.index ?? null });
   }
+  if (!mentioned) return;
   await renderPage();
+  if (location.hash !== address) writeAddress();  // meanwhile, it was written without what has opened now
   whatIf?.open(mentioned);
 }
 

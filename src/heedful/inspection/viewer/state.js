@@ -13,6 +13,7 @@ const listeners = [];
 let completeState = (change) => change;  // derives what a change implies; main.js sets it
 let changedKeys = null, addressTimer = null;
 let knownAddress = "";  // what the page read or wrote last
+let meanwhile = {};  // what was set since the last address began to open, of what an address can say
 
 // A panel that fails must not keep the others from following.
 function attempt(act) { try { act(); } catch (error) { reportError(error); } }
@@ -22,6 +23,7 @@ function set(change) {
   const keys = Object.keys(whole).filter((key) => JSON.stringify(state[key]) !== JSON.stringify(whole[key]));
   if (!keys.length) return;
   state = { ...state, ...whole };
+  for (const key of keys) if (ADDRESS_KEYS.includes(key)) meanwhile[key] = whole[key];
   if (changedKeys) keys.forEach((key) => changedKeys.add(key));
   else {
     changedKeys = new Set(keys);
@@ -73,6 +75,7 @@ function parseState(text) {
   return parsed;
 }
 function stateFromAddress() {
+  clearTimeout(addressTimer);  // it would write the old state over this address
   knownAddress = location.hash;
   return parseState(knownAddress.slice(1));
 }
