@@ -294,6 +294,44 @@ def test_an_outdated_answer_is_not_shown(page, chromium):
         assert again["logp"]
 
 
+def test_every_press_changes_the_weight(page, chromium):
+    with opened(chromium, page, f"#lang=en&text={SENTENCE}&tab=map&head=mean&step=2&slot=7") as tab:
+        until(tab, "/\\d ms/.test(document.querySelector('.live output').textContent)")
+        settled(tab)
+        rest = float(tab.get_attribute("#cell-readout [data-weight]", "data-weight"))
+        tab.evaluate(HOLD)
+        press(tab, "+", "+", "+", "-", "+")  # faster than the answers
+        (chip,) = tab.evaluate(READ)["chips"]
+        assert int(re.search(r"(\d+)\u202f%", chip)[1]) == pytest.approx(100 * rest + 30, abs=1)
+        late_answer(tab)
+        weight = float(tab.get_attribute("#cell-readout [data-weight]", "data-weight"))
+        assert weight == pytest.approx(rest + 0.3, abs=0.01)
+
+
+def test_the_end_of_a_drag_is_answered_if_only_the_pointed_word_changes(page, chromium):
+    with opened(chromium, page, "#lang=en&tab=map&head=mean&step=2&slot=7") as tab:
+        x, y = center(tab, ".map-board .cell-marker")
+        tab.mouse.move(x, y)
+        tab.mouse.down()
+        tab.mouse.move(x, y - 400, steps=4)
+        until(tab, "document.querySelector('.outcome .number') !== null")
+        settled(tab)
+        until(tab, "document.querySelector('#what-if').getAttribute('aria-busy') === 'false'")
+        tab.eval_on_selector("#stage", "node => { node.dataset.old = 1; }")
+        tab.evaluate(  # in one frame
+            """([clientX, clientY]) => {
+                const word = document.querySelector("#stage .source .piece");
+                for (const [type, bubbles] of [["pointerenter", false], ["pointermove", true], ["pointerup", true]]) {
+                    word.dispatchEvent(new PointerEvent(type, { bubbles, clientX, clientY, pointerType: "mouse" }));
+                }
+            }""",
+            [x, y - 410],
+        )
+        until(tab, "document.querySelector('#stage[data-old]') === null")
+        tab.mouse.up()
+        assert len(tab.evaluate(READ)["chips"]) == 1
+
+
 def test_broken_links_are_explained_or_ignored(page, chromium):
     broken = "beam=99&temperature=x&silence=cross-0.1&edit=cross-1.1-2&force=%5B1%5D&search=wide"
     with opened(chromium, page, f"#lang=en&text={SENTENCE}&{broken}") as tab:

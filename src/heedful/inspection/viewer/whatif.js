@@ -91,8 +91,8 @@ function editsWith(row, cells, edits = state.edit) {
 }
 const canEdit = (row, slot) => { const map = context.recording.maps[state.place] && currentMap(); return Boolean(map) && map.columns > 1 && row >= 0 && slot >= 0 && row < map.rows && slot < map.columns && (state.place !== "decoder" || slot <= row); };
 function changeWeight(by) {
-  const row = currentRow();
-  if (canEdit(row, state.slot)) ask({ edit: editsWith(row, { [state.slot]: currentMap().at(row, state.slot) + by }) });
+  const row = currentRow(), chosen = state.edit.find((edit) => isOfRow(edit, row) && edit.slot === state.slot);
+  if (canEdit(row, state.slot)) ask({ edit: editsWith(row, { [state.slot]: (chosen?.weight ?? currentMap().at(row, state.slot)) + by }) });
 }
 // The edited cells of the selected map have a dashed frame.
 function markEdits(pen, { width, height }) {
@@ -230,7 +230,7 @@ for (const name of ["pointerup", "pointercancel"]) document.addEventListener(nam
   const ignore = (event) => { event.preventDefault(); event.stopPropagation(); };  // the end of a drag is no click
   document.addEventListener("click", ignore, { capture: true });
   setTimeout(() => document.removeEventListener("click", ignore, { capture: true }));
-  if (!live.isRunning && !changedKeys) run();
+  if (!live.isRunning && !LIVE_KEYS.some((key) => changedKeys?.has(key))) run();
 });
 
 whatIf = {
