@@ -332,6 +332,20 @@ def test_the_end_of_a_drag_is_answered_if_only_the_pointed_word_changes(page, ch
         assert len(tab.evaluate(READ)["chips"]) == 1
 
 
+def test_half_a_character_is_a_text_too(page, chromium):
+    with opened(chromium, page, "#lang=en") as tab:
+        tab.evaluate(
+            """() => {
+                const input = document.querySelector("[data-key=live-text]");
+                input.value = "Bom dia \\ud83d";
+                input.form.requestSubmit();
+            }"""
+        )
+        until(tab, "location.hash.includes('text=Bom%20dia%20%EF%BF%BD')")
+        source = "[...document.querySelectorAll('#stage .source .piece bdi')].map((node) => node.textContent).join('')"
+        until(tab, f"{source}.startsWith('Bomdia')")
+
+
 def test_broken_links_are_explained_or_ignored(page, chromium):
     broken = "beam=99&temperature=x&silence=cross-0.1&edit=cross-1.1-2&force=%5B1%5D&search=wide"
     with opened(chromium, page, f"#lang=en&text={SENTENCE}&{broken}") as tab:
@@ -339,6 +353,11 @@ def test_broken_links_are_explained_or_ignored(page, chromium):
         assert tab.locator(".chip").count() == 0
         visit(tab, f"#lang=en&text={SENTENCE}&force=%5B%22zzzz%22%5D")
         until(tab, "document.querySelector('.live output').textContent.includes('this model has no piece “zzzz”')")
+        visit(tab, f"#lang=en{CHANGES}")  # of no sentence
+        press(tab, "ArrowRight")
+        settled(tab, ADDRESS)
+        assert tab.locator(".chip, .silenced").count() == 0
+        assert not any(key in tab.evaluate("location.hash") for key in ("force", "silence", "edit"))
 
 
 def test_search_goes_on_from_a_candidate(page, chromium):

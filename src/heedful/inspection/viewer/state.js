@@ -72,6 +72,7 @@ function parseState(text) {
   }
   for (const [key, values] of Object.entries(ALLOWED)) if (key in parsed && !values.includes(parsed[key])) delete parsed[key];
   for (const key of ["threshold", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
+  if (!("text" in parsed)) for (const key of ["force", "silence", "edit"]) delete parsed[key];  // changes of no question
   return parsed;
 }
 function stateFromAddress() {

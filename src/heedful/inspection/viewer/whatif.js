@@ -12,6 +12,7 @@ ALLOWED.search = ["greedy", "beam", "sample"];
 
 const placeAndHead = ({ place, head }) => `${place}-${formatters.head(head)}`;
 Object.assign(formatters, {
+  text: (text) => text.replace(/[\ud800-\udfff]/gu, "\ufffd"),  // half a character cannot be in an address
   force: JSON.stringify,
   silence: (heads) => heads.map(placeAndHead).join("_"),
   edit: (edits) => edits.map((edit) => [placeAndHead(edit), edit.step + 1, edit.slot + 1, Math.round(100 * edit.weight)].join("-")).join("_"),
