@@ -346,6 +346,15 @@ def test_half_a_character_is_a_text_too(page, chromium):
         until(tab, f"{source}.startsWith('Bomdia')")
 
 
+def test_a_sentence_ends_the_quiz(page, chromium):
+    with opened(chromium, page, "#lang=en") as tab:
+        press(tab, "q")
+        assert tab.get_attribute("header [data-key=quiz]", "aria-pressed") == "true"
+        answer_of(tab, lambda: type_text(tab, "Bom dia."))
+        assert tab.query_selector(".in-quiz") is None
+        assert tab.get_attribute("header [data-key=quiz]", "aria-pressed") == "false"
+
+
 def test_broken_links_are_explained_or_ignored(page, chromium):
     broken = "beam=99&temperature=x&silence=cross-0.1&edit=cross-1.1-2&force=%5B1%5D&search=wide"
     with opened(chromium, page, f"#lang=en&text={SENTENCE}&{broken}") as tab:

@@ -140,8 +140,6 @@ async function renderPage() {
 listeners.push((changed) => {
   if (["lang", "theme", "sentence"].some((key) => changed.has(key))) { renderPage(); return; }
   if (changed.has("slide")) { showNotes(document.querySelector(".notes")); resizePanels(); }
-  const bar = changed.has("quiz") && document.querySelector("header [data-key=quiz]");
-  if (bar) bar.setAttribute("aria-pressed", String(Boolean(state.quiz)));
   for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) {
     if (!panels[name]) continue;
     const isOther = name === "dock" && nameOfDock() !== dockName;
