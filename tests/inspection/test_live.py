@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from random import Random
 
 import numpy as np
@@ -526,12 +527,14 @@ def test_tokens_are_those_of_python(kind, byte_fallback):
     rows = tokenizer.encode(texts)
     rows += [random.choices(range(tokenizer.size), k=random.randint(0, 9)) for _ in range(300)]
     described = describe_tokenizer(tokenizer)
-    tokens, decoded = run_engine(
+    tokens, decoded, counts = run_engine(
         {"job": "tokenize", "tokenizer": described, "texts": texts},
         {"job": "detokenize", "tokenizer": described, "rows": rows},
+        {"job": "count", "tokenizer": described, "texts": texts},
     )
     assert tokens == rows[: len(texts)]
     assert decoded == tokenizer.decode(rows)
+    assert all(count <= len(row) for count, row in zip(counts, tokens, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -689,6 +692,38 @@ def test_the_engine_answers_the_newest_request_and_explains_failures(tmp_path):
     assert by_id[0]["message"] == "there is no text to translate"
     assert "this text has 300 pieces" in by_id[1]["message"]
     assert by_id[2]["text"] == load(bundle.folder)("w3 w9").text
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_a_text_that_is_far_too_long_is_not_split(byte_fallback, tmp_path):
+    """The time of that grows with the square of the length."""
+    lines = mixed_lines(200)
+    tokenizer = train("bpe", lines, 700, byte_fallback=byte_fallback)
+    tokenizers = {"source": tokenizer, "target": tokenizer}
+    bundle = random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values())), tokenizers=tokenizers)
+    requests = [{"text": text, "options": {}} for text in (" ".join(lines) * 4, lines[0])]
+    (answers,) = run_engine(live_job(bundle, job="converse", requests=requests))
+    by_id = {answer["id"]: answer for answer in answers[1:]}
+    assert re.match(r"this text has at least \d{4,} pieces, and the model was trained on", by_id[0]["message"])
+    assert by_id[1]["kind"] == "translated"
+
+
+def test_beginnings_that_no_answer_has_are_explained(tmp_path):
+    bundle = random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values())))
+    begins = {
+        "an answer cannot begin with “<s>”": ["<s>"],
+        "an answer cannot begin with “ w7<pad>”": [" w7", "<pad>"],
+        "an answer cannot begin with “ w7</s> w2”": [" w7", "</s>", " w2", " w2"],
+        "this beginning has 5000 pieces, and the model writes at most": [" w7"] * 5000,
+    }
+    searches = ("beam", "greedy", "sample")
+    requests = [
+        {"text": "w3 w9", "options": {"search": search, "begin": begin}}
+        for search, begin in itertools.product(searches, begins.values())
+    ]
+    (answers,) = run_engine(live_job(bundle, job="converse", requests=requests))
+    for answer, message in zip(answers[1:], [*begins] * len(searches), strict=True):
+        assert answer["message"].startswith(message)
 
 
 # --------------------------------------------------------------------------------------------------------- the page

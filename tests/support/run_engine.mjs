@@ -37,6 +37,7 @@ async function converse({ description, data, requests }) {
 const JOBS = {
   normalize: ({ texts }) => texts.map(normalizeText),
   tokenize: ({ tokenizer, texts }) => { const made = makeTokenizer(tokenizer); return texts.map((text) => made.encode(text)); },
+  count: ({ tokenizer, texts }) => { const made = makeTokenizer(tokenizer); return texts.map((text) => made.countAtLeast(text)); },
   detokenize: ({ tokenizer, rows }) => { const made = makeTokenizer(tokenizer); return rows.map((row) => made.decode(row)); },
   locate: ({ texts }) => texts.map(({ pieces, text, options }) => locatePieces(pieces, text, options)),
   find: ({ words, texts }) => { const pattern = compileWords(words); return texts.map((text) => [...text.matchAll(pattern)].map((match) => match[0])); },
