@@ -618,6 +618,20 @@ def test_a_sentence_is_that_of_the_translator_and_without_suppressed_words(tmp_p
         assert len(sentence["steps"]) == len(sentence["target"]["pieces"])
 
 
+def test_greedy_search_avoids_the_same_words(tmp_path):
+    settings, text = next(iter(TRANSFORMERS.values())), "w3 w9 w1 w20"
+    free = load(random_bundle(tmp_path / "free", settings).folder)
+    words = free([text])[0].text.split()
+    generation = GenerationSettings(beam=4, suppress_words=(words[0], words[-1]))
+    bundle = random_bundle(tmp_path / "model", settings, generation=generation)
+    runs = [{"run": "translate", "text": text, "options": {"stopping": "exact"}}]
+    ((live,),) = run_engine(live_job(bundle, "float32", job="model", runs=runs))
+    (recorded,) = inspect(bundle.folder, [text], importance=False, evidence=False).trace.sentences
+    assert recorded.tree.greedy != free(text, beam=1).text
+    assert live["tree"]["greedy"] == recorded.tree.greedy
+    assert live["tree"]["greedy_score"] == pytest.approx(recorded.tree.greedy_score, abs=1e-3)
+
+
 RECORDED = {
     "transformer": next(settings for settings in TRANSFORMERS.values() if settings["output_bias"]),
     "additive": first_recurrent("additive"),

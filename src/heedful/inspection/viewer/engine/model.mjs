@@ -64,8 +64,8 @@ export class Model {
     yield 0;
     const limits = { eos: this.eos, maxLength: this.maxLength(numTokens, numForced), forced: options.prefix };
     const search = (sequences, numBest) => SEARCHES[options.search](reader, { ...limits, sequences }, { ...options, numBest });
-    const result = yield* searchWithoutWords(search, this.words, this.target, { numForced: options.prefix.length, numBest: options.search === "beam" ? options.size : 1 });
-    const isBeam = options.search === "beam", greedyAnswer = isBeam ? (yield* greedy(reader, limits)).hypotheses[0] : null;
+    const result = yield* searchWithoutWords(search, this.words, this.target, { numForced, numBest: options.search === "beam" ? options.size : 1 });
+    const isBeam = options.search === "beam", greedyAnswer = isBeam ? (yield* greedy(reader, { ...limits, sequences: result.sequences })).hypotheses[0] : null;
     const rank = ({ prefix, ended, score }) => score / LENGTH_RULES[options.lengthRule](prefix.length - Number(ended), Number(ended), options.lengthPenalty);
     const mask = (written) => (this.words ? written.replace(this.words, MASK) : written);
     return describeSentence(this, { text, ids, encoded, reader, options, result, greedyAnswer, rank, mask });
