@@ -740,6 +740,14 @@ def test_beginnings_that_no_answer_has_are_explained(tmp_path):
         assert answer["message"].startswith(message)
 
 
+def test_a_model_that_cannot_be_opened_is_explained(tmp_path):
+    job = live_job(random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values()))))
+    requests = [{"text": "w3 w9", "options": {}}]
+    (answers,) = run_engine({**job, "data": job["data"][:1000], "job": "converse", "requests": requests})
+    assert [answer["kind"] for answer in answers] == ["failed", "failed"]
+    assert all(answer["message"].startswith("the model of this page cannot be opened: ") for answer in answers)
+
+
 # --------------------------------------------------------------------------------------------------------- the page
 
 
