@@ -437,6 +437,12 @@ def test_weights_are_those_of_the_file(quantization, bytes_per_weight, tmp_path)
         assert error <= {"int8": np.abs(exact[name]).max() / 127, "float16": 2e-3, "float32": 0}[quantization]
 
 
+def test_every_number_of_16_bits_is_read():
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    (numbers,) = run_engine({"job": "halves", "bits": bits.tolist()})
+    np.testing.assert_array_equal([float(number) for number in numbers], bits.view(np.float16))
+
+
 def test_rows_of_zeros_stay_zeros():
     weights = {"w": np.array([[0, 0], [1, -3]], np.float32)}
     assert unpack_weights(weights, "int8")["w"][0].tolist() == [0, 0]
