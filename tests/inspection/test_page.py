@@ -1268,7 +1268,7 @@ def use_in_firefox(pages, profile):
     with open_in_firefox(profile) as tab:
         for kind, path in pages.items():
             tab.open(f"{path.as_uri()}#lang=en")
-            tab.until("document.documentElement.dataset.ready")
+            tab.until(f"document.URL.startsWith('{path.as_uri()}') && document.documentElement.dataset.ready")
             for number, panel in enumerate(TABS, 1):
                 tab.run(press_key, str(number))
                 tab.until(f"document.querySelector('#tab-body')?.dataset.tab === '{panel}'")
