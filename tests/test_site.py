@@ -5,16 +5,22 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from heedful.inspection.api import inspect
+from support.live_models import random_bundle
 from support.timeouts import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+LAYERS = {"kind": "transformer", "layers": 1, "heads": 2, "feedforward_size": 12}
 LANGUAGES = {"en": "", "pt": "pt/", "ru": "ru/"}
 pytestmark = [
     pytest.mark.slow,
@@ -134,6 +140,44 @@ def test_a_live_page_answers_in_its_frame(site, chromium, name):
     assert inside.locator("html").get_attribute("data-theme") == "dark"
     assert inside.locator("html").evaluate("node => node.scrollWidth <= innerWidth")
     assert not inside.locator(".tools").is_visible()
+    page.context.close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A folder, and its address: a page can only read the address of its frames if a server sends both."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield tmp_path, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_another_theme_keeps_what_was_done_in_a_frame(served, chromium):
+    folder, address = served
+    bundle = random_bundle(folder / "model", {"width": 8, "encoder": LAYERS, "decoder": LAYERS})
+    inspect(bundle.folder, live="int8").save(folder / "live.html")
+    (folder / "live.js").write_bytes((ROOT / "docs" / "_static" / "live.js").read_bytes())
+    frame = '<iframe src="live.html#text=w3 w9&view=stage&lang=en"></iframe>'
+    html = f'<body data-theme="light"><div class="live">{frame}</div><script src="live.js"></script>'
+    (folder / "index.html").write_text(f"<!doctype html>{html}", encoding="utf-8")
+    page = chromium.new_context().new_page()
+    page.goto(f"{address}/index.html")
+    inside = page.frame_locator("iframe")
+    inside.locator("[data-key=live-text]").fill("w7 w1 w2")
+    inside.locator("[data-key=live-text]").press("Enter")
+    answered = page.frames[1]
+    answered.wait_for_url(re.compile("text=w7%20w1%20w2"), timeout=1000 * PATIENCE)
+    entries = page.evaluate("history.length")
+    page.evaluate("() => { document.body.dataset.theme = 'dark'; }")
+    inside.locator("html[data-theme=dark] #stage .source .piece", has_text="w7").wait_for(timeout=1000 * PATIENCE)
+    assert inside.locator("[data-key=live-text]").input_value() == "w7 w1 w2"
+    assert page.evaluate("history.length") == entries
     page.context.close()
 
 

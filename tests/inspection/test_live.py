@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from random import Random
 
 import numpy as np
@@ -436,6 +437,12 @@ def test_weights_are_those_of_the_file(quantization, bytes_per_weight, tmp_path)
         assert error <= {"int8": np.abs(exact[name]).max() / 127, "float16": 2e-3, "float32": 0}[quantization]
 
 
+def test_every_number_of_16_bits_is_read():
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    (numbers,) = run_engine({"job": "halves", "bits": bits.tolist()})
+    np.testing.assert_array_equal([float(number) for number in numbers], bits.view(np.float16))
+
+
 def test_rows_of_zeros_stay_zeros():
     weights = {"w": np.array([[0, 0], [1, -3]], np.float32)}
     assert unpack_weights(weights, "int8")["w"][0].tolist() == [0, 0]
@@ -526,12 +533,14 @@ def test_tokens_are_those_of_python(kind, byte_fallback):
     rows = tokenizer.encode(texts)
     rows += [random.choices(range(tokenizer.size), k=random.randint(0, 9)) for _ in range(300)]
     described = describe_tokenizer(tokenizer)
-    tokens, decoded = run_engine(
+    tokens, decoded, counts = run_engine(
         {"job": "tokenize", "tokenizer": described, "texts": texts},
         {"job": "detokenize", "tokenizer": described, "rows": rows},
+        {"job": "count", "tokenizer": described, "texts": texts},
     )
     assert tokens == rows[: len(texts)]
     assert decoded == tokenizer.decode(rows)
+    assert all(count <= len(row) for count, row in zip(counts, tokens, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -615,6 +624,20 @@ def test_a_sentence_is_that_of_the_translator_and_without_suppressed_words(tmp_p
         assert len(sentence["steps"]) == len(sentence["target"]["pieces"])
 
 
+def test_greedy_search_avoids_the_same_words(tmp_path):
+    settings, text = next(iter(TRANSFORMERS.values())), "w3 w9 w1 w20"
+    free = load(random_bundle(tmp_path / "free", settings).folder)
+    words = free([text])[0].text.split()
+    generation = GenerationSettings(beam=4, suppress_words=(words[0], words[-1]))
+    bundle = random_bundle(tmp_path / "model", settings, generation=generation)
+    runs = [{"run": "translate", "text": text, "options": {"stopping": "exact"}}]
+    ((live,),) = run_engine(live_job(bundle, "float32", job="model", runs=runs))
+    (recorded,) = inspect(bundle.folder, [text], importance=False, evidence=False).trace.sentences
+    assert recorded.tree.greedy != free(text, beam=1).text
+    assert live["tree"]["greedy"] == recorded.tree.greedy
+    assert live["tree"]["greedy_score"] == pytest.approx(recorded.tree.greedy_score, abs=1e-3)
+
+
 RECORDED = {
     "transformer": next(settings for settings in TRANSFORMERS.values() if settings["output_bias"]),
     "additive": first_recurrent("additive"),
@@ -689,6 +712,46 @@ def test_the_engine_answers_the_newest_request_and_explains_failures(tmp_path):
     assert by_id[0]["message"] == "there is no text to translate"
     assert "this text has 300 pieces" in by_id[1]["message"]
     assert by_id[2]["text"] == load(bundle.folder)("w3 w9").text
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_a_text_that_is_far_too_long_is_not_split(byte_fallback, tmp_path):
+    """The time of that grows with the square of the length."""
+    lines = mixed_lines(200)
+    tokenizer = train("bpe", lines, 700, byte_fallback=byte_fallback)
+    tokenizers = {"source": tokenizer, "target": tokenizer}
+    bundle = random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values())), tokenizers=tokenizers)
+    requests = [{"text": text, "options": {}} for text in (" ".join(lines) * 4, lines[0])]
+    (answers,) = run_engine(live_job(bundle, job="converse", requests=requests))
+    by_id = {answer["id"]: answer for answer in answers[1:]}
+    assert re.match(r"this text has at least \d{4,} pieces, and the model was trained on", by_id[0]["message"])
+    assert by_id[1]["kind"] == "translated"
+
+
+def test_beginnings_that_no_answer_has_are_explained(tmp_path):
+    bundle = random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values())))
+    begins = {
+        "an answer cannot begin with “<s>”": ["<s>"],
+        "an answer cannot begin with “ w7<pad>”": [" w7", "<pad>"],
+        "an answer cannot begin with “ w7</s> w2”": [" w7", "</s>", " w2", " w2"],
+        "this beginning has 5000 pieces, and the model writes at most": [" w7"] * 5000,
+    }
+    searches = ("beam", "greedy", "sample")
+    requests = [
+        {"text": "w3 w9", "options": {"search": search, "begin": begin}}
+        for search, begin in itertools.product(searches, begins.values())
+    ]
+    (answers,) = run_engine(live_job(bundle, job="converse", requests=requests))
+    for answer, message in zip(answers[1:], [*begins] * len(searches), strict=True):
+        assert answer["message"].startswith(message)
+
+
+def test_a_model_that_cannot_be_opened_is_explained(tmp_path):
+    job = live_job(random_bundle(tmp_path / "model", next(iter(TRANSFORMERS.values()))))
+    requests = [{"text": "w3 w9", "options": {}}]
+    (answers,) = run_engine({**job, "data": job["data"][:1000], "job": "converse", "requests": requests})
+    assert [answer["kind"] for answer in answers] == ["failed", "failed"]
+    assert all(answer["message"].startswith("the model of this page cannot be opened: ") for answer in answers)
 
 
 # --------------------------------------------------------------------------------------------------------- the page

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -459,6 +460,112 @@ def test_the_page_writes_no_address_over_one_that_a_visitor_has_just_entered(chr
         tab.evaluate("() => { location.hash = '#lang=ru&step=3'; for (const act of window.due) act(); }")
         until(tab, "document.documentElement.lang === 'ru'")
         assert tab.evaluate(READ_CELL)["step"] == 2
+
+
+# Sentences that are opened for the first time wait until the test lets them go.
+HOLD = """() => {
+    const read = Response.prototype.arrayBuffer;
+    Object.assign(window, { held: [], isHolding: true, numReading: 0 });
+    Response.prototype.arrayBuffer = async function () {
+        window.numReading += 1;
+        const buffer = await read.call(this);
+        if (window.isHolding) await new Promise((go) => window.held.push(go));
+        window.numReading -= 1;
+        return buffer;
+    };
+    window.release = () => {
+        window.isHolding = false;
+        for (const go of window.held) go();
+    };
+}"""
+CHOSEN = "document.querySelector('select.sentence').value"
+
+
+@contextmanager
+def holding(chromium, path):
+    """Open a page that has not yet read its second sentence."""
+    with opened(chromium, path, "#lang=en") as tab:
+        tab.evaluate(HOLD)
+        yield tab
+
+
+def let_go(tab):
+    """The sentence is read, and what waited for it has gone on."""
+    tab.evaluate("window.release()")
+    until(tab, "window.numReading === 0")
+    settled(tab)
+
+
+@pytest.fixture(scope="module")
+def two_sentences(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return with_lecture(save_page(folder, recorded("transformer"), recorded("gru-luong")), LECTURE)
+
+
+def test_the_newest_address_or_sentence_is_opened(two_sentences, chromium):
+    with holding(chromium, two_sentences) as tab:
+        tab.evaluate("() => { location.hash = '#lang=en&sentence=2&tab=heads'; }")
+        until(tab, "window.held.length > 0")
+        visit(tab, "#lang=en&tab=map")
+        let_go(tab)
+        assert tab.evaluate(CHOSEN) == "0"
+        assert tab.get_attribute("#tab-body", "data-tab") == "map"
+    with holding(chromium, two_sentences) as tab:
+        tab.select_option("select.sentence", "1")
+        until(tab, "window.held.length > 0")
+        tab.select_option("select.sentence", "0")
+        let_go(tab)
+        assert tab.evaluate(CHOSEN) == "0"
+        assert "sentence" not in tab.evaluate("location.hash")
+
+
+def test_a_slide_that_was_left_meanwhile_is_not_opened(two_sentences, chromium):
+    with holding(chromium, two_sentences) as tab:
+        press(tab, "l", "ArrowRight")
+        until(tab, "window.held.length > 0")
+        press(tab, "Escape")
+        let_go(tab)
+        assert tab.query_selector(".lecture") is None
+        assert tab.evaluate(CHOSEN) == "0"
+
+
+@pytest.mark.parametrize("address", ["#lang=en&sentence=2", "#lang=en&slide=2"])
+def test_keys_that_are_pressed_while_an_address_is_opened_are_kept(address, two_sentences, chromium):
+    with holding(chromium, two_sentences) as tab:
+        tab.evaluate("(address) => { location.hash = address; }", address)
+        until(tab, "window.held.length > 0")
+        press(tab, "g")
+        until(tab, "location.hash.includes('lang=pt')")  # the address of the old sentence and the new language
+        let_go(tab)
+        until(tab, f"{CHOSEN} === '1'")
+        assert tab.get_attribute("html", "lang") == "pt"
+        settled(tab, ADDRESS)
+        assert all(part in tab.evaluate("location.hash") for part in ("sentence=2", "lang=pt"))
+
+
+def test_the_page_writes_no_address_over_one_that_it_opens(two_sentences, chromium):
+    with holding(chromium, two_sentences) as tab:
+        tab.evaluate(
+            """() => {
+                window.due = new Map();
+                window.setTimeout = (act) => { window.due.set(window.due.size + 1, act); return window.due.size; };
+                window.clearTimeout = (timer) => window.due.delete(timer);
+            }"""
+        )
+        tab.keyboard.press("2")
+        until(tab, "window.due.size > 0")
+        tab.evaluate("() => { location.hash = '#lang=en&sentence=2&tab=map'; }")
+        until(tab, "window.held.length > 0")
+        tab.evaluate("() => { for (const act of window.due.values()) act(); }")
+        assert tab.evaluate("location.hash") == "#lang=en&sentence=2&tab=map"
+
+
+def test_a_panel_that_fails_stops_no_other_panel(chromium, tmp_path):
+    with opened(chromium, save_page(tmp_path, recorded("transformer")), "#lang=en", ignored=["no pen"]) as tab:
+        tab.evaluate("() => { CanvasRenderingContext2D.prototype.clearRect = () => { throw new Error('no pen'); }; }")
+        press(tab, "ArrowRight", "2")
+        assert tab.get_attribute("#tab-body", "data-tab") == "heads"
+        until(tab, "location.hash.includes('tab=heads')")
 
 
 BROKEN = (
@@ -1161,7 +1268,7 @@ def use_in_firefox(pages, profile):
     with open_in_firefox(profile) as tab:
         for kind, path in pages.items():
             tab.open(f"{path.as_uri()}#lang=en")
-            tab.until("document.documentElement.dataset.ready")
+            tab.until(f"document.URL.startsWith('{path.as_uri()}') && document.documentElement.dataset.ready")
             for number, panel in enumerate(TABS, 1):
                 tab.run(press_key, str(number))
                 tab.until(f"document.querySelector('#tab-body')?.dataset.tab === '{panel}'")

@@ -339,6 +339,24 @@ def test_the_picture_shows_where_a_step_looks(chromium, tmp_path):
 
 
 @pytest.mark.slow
+def test_links_are_drawn_again_when_the_picture_is_there(chromium, tmp_path):
+    frame = "[...Object.values(document.querySelector('.words.picture').getBoundingClientRect().toJSON())].join()"
+    with opened(chromium, save_page(tmp_path, random_sentence("transformer")), "#lang=en&theme=light") as tab:
+        tab.evaluate(f"""() => {{
+            const clear = CanvasRenderingContext2D.prototype.clearRect;
+            CanvasRenderingContext2D.prototype.clearRect = function (...box) {{
+                if (this.canvas.closest(".links")) window.drawn = {frame};
+                return clear.apply(this, box);
+            }};
+        }}""")
+        for theme in ("dark", "projector", "light"):
+            press(tab, "t")
+            assert tab.get_attribute("html", "data-theme") == theme
+            until(tab, "document.querySelector('.words.picture img').naturalWidth > 0")
+            until(tab, f"window.drawn === {frame}")
+
+
+@pytest.mark.slow
 def test_a_quiz_is_answered_in_the_picture(chromium, tmp_path):
     sentence = synthetic.caption(reading=TraceAlignment(layer=0, head=1))
     right, wrong = (json.dumps(GLOSSARY["en"][key]) for key in ("right", "wrong"))

@@ -1,6 +1,7 @@
 """What if, in a live page: every change changes the answer, and the address reproduces it."""
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -250,6 +251,110 @@ def test_a_link_reproduces_the_state(page, chromium, is_slow):
         assert {**back, "status": "", "hash": ""} == {**last, "status": "", "hash": ""}
 
 
+# Requests wait until the test lets them go; `answers` counts what the page has received.
+HOLD = """() => {
+  const send = Worker.prototype.postMessage;
+  Object.assign(window, { held: [], answers: 0 });
+  Worker.prototype.postMessage = function (message) {
+    window.held.push(() => send.call(this, message));
+    this.onmessage = () => { window.answers += 1; };
+  };
+  window.release = () => { for (const act of window.held.splice(0)) act(); };
+}"""
+
+
+def late_answer(tab):
+    """Let the requests go, and wait until their answer has come and the page has drawn."""
+    received = tab.evaluate("window.answers")
+    tab.evaluate("window.release()")
+    until(tab, f"window.answers > {received}")
+    settled(tab, ADDRESS)
+
+
+def test_an_outdated_answer_is_not_shown(page, chromium):
+    with opened(chromium, page, "#lang=en&head=3.2") as tab:
+        first = answer_of(tab, lambda: type_text(tab, "Onde está o meu carro vermelho?"))
+        tab.focus("#stage .scroller")
+        tab.evaluate(HOLD)
+        answer_of(tab, lambda: press(tab, "s", "r"))  # the answer without changes is known
+        late_answer(tab)
+        assert {**tab.evaluate(READ), "status": ""} == {**first, "status": ""}
+        press(tab, "s")
+        assert tab.locator(".chip").count() == 1
+        for sentence in ("0", "1"):
+            tab.select_option("[data-key=sentence]", sentence)
+            settled(tab)
+        late_answer(tab)
+        assert {**tab.evaluate(READ), "status": ""} == {**first, "status": ""}
+        tab.focus("#stage .scroller")
+        press(tab, "s")
+        late_answer(tab)
+        again = tab.evaluate(READ)
+        assert again["chips"] == ["cross-attention 3.2 silenced"]
+        assert again["logp"]
+
+
+def test_every_press_changes_the_weight(page, chromium):
+    with opened(chromium, page, f"#lang=en&text={SENTENCE}&tab=map&head=mean&step=2&slot=7") as tab:
+        until(tab, "/\\d ms/.test(document.querySelector('.live output').textContent)")
+        settled(tab)
+        rest = float(tab.get_attribute("#cell-readout [data-weight]", "data-weight"))
+        tab.evaluate(HOLD)
+        press(tab, "+", "+", "+", "-", "+")  # faster than the answers
+        (chip,) = tab.evaluate(READ)["chips"]
+        assert int(re.search(r"(\d+)\u202f%", chip)[1]) == pytest.approx(100 * rest + 30, abs=1)
+        late_answer(tab)
+        weight = float(tab.get_attribute("#cell-readout [data-weight]", "data-weight"))
+        assert weight == pytest.approx(rest + 0.3, abs=0.01)
+
+
+def test_the_end_of_a_drag_is_answered_if_only_the_pointed_word_changes(page, chromium):
+    with opened(chromium, page, "#lang=en&tab=map&head=mean&step=2&slot=7") as tab:
+        x, y = center(tab, ".map-board .cell-marker")
+        tab.mouse.move(x, y)
+        tab.mouse.down()
+        tab.mouse.move(x, y - 400, steps=4)
+        until(tab, "document.querySelector('.outcome .number') !== null")
+        settled(tab)
+        until(tab, "document.querySelector('#what-if').getAttribute('aria-busy') === 'false'")
+        tab.eval_on_selector("#stage", "node => { node.dataset.old = 1; }")
+        tab.evaluate(  # in one frame
+            """([clientX, clientY]) => {
+                const word = document.querySelector("#stage .source .piece");
+                for (const [type, bubbles] of [["pointerenter", false], ["pointermove", true], ["pointerup", true]]) {
+                    word.dispatchEvent(new PointerEvent(type, { bubbles, clientX, clientY, pointerType: "mouse" }));
+                }
+            }""",
+            [x, y - 410],
+        )
+        until(tab, "document.querySelector('#stage[data-old]') === null")
+        tab.mouse.up()
+        assert len(tab.evaluate(READ)["chips"]) == 1
+
+
+def test_half_a_character_is_a_text_too(page, chromium):
+    with opened(chromium, page, "#lang=en") as tab:
+        tab.evaluate(
+            """() => {
+                const input = document.querySelector("[data-key=live-text]");
+                input.value = "Bom dia \\ud83d";
+                input.form.requestSubmit();
+            }"""
+        )
+        until(tab, "location.hash.includes('text=Bom%20dia%20%EF%BF%BD')")
+        source = "[...document.querySelectorAll('#stage .source .piece bdi')].map((node) => node.textContent).join('')"
+        until(tab, f"{source}.startsWith('Bomdia')")
+
+
+def test_a_sentence_ends_the_quiz(page, chromium):
+    with opened(chromium, page, "#lang=en") as tab:
+        press(tab, "q")
+        assert tab.get_attribute("header [data-key=quiz]", "aria-pressed") == "true"
+        answer_of(tab, lambda: type_text(tab, "Bom dia."))
+        assert tab.query_selector(".in-quiz") is None
+        assert tab.get_attribute("header [data-key=quiz]", "aria-pressed") == "false"
+
+
 def test_broken_links_are_explained_or_ignored(page, chromium):
     broken = "beam=99&temperature=x&silence=cross-0.1&edit=cross-1.1-2&force=%5B1%5D&search=wide"
     with opened(chromium, page, f"#lang=en&text={SENTENCE}&{broken}") as tab:
@@ -257,6 +362,11 @@ def test_broken_links_are_explained_or_ignored(page, chromium):
         assert tab.locator(".chip").count() == 0
         visit(tab, f"#lang=en&text={SENTENCE}&force=%5B%22zzzz%22%5D")
         until(tab, "document.querySelector('.live output').textContent.includes('this model has no piece “zzzz”')")
+        visit(tab, f"#lang=en{CHANGES}")  # of no sentence
+        press(tab, "ArrowRight")
+        settled(tab, ADDRESS)
+        assert tab.locator(".chip, .silenced").count() == 0
+        assert not any(key in tab.evaluate("location.hash") for key in ("force", "silence", "edit"))
 
 
 def test_search_goes_on_from_a_candidate(page, chromium):

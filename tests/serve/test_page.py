@@ -809,6 +809,21 @@ def test_a_dropped_recording_can_be_heard_and_is_transcribed(chromium, transcrib
         assert not tab.query_selector("audio")
 
 
+def test_two_clicks_open_one_microphone(chromium, transcribing):
+    with opened(chromium, transcribing, permissions=["microphone"]) as tab:
+        tab.evaluate("""() => {
+            const { mediaDevices } = navigator, ask = mediaDevices.getUserMedia.bind(mediaDevices);
+            window.asked = [];
+            mediaDevices.getUserMedia = (wanted) => new Promise((answer) => {
+                window.asked.push(() => ask(wanted).then(answer));
+            });
+        }""")
+        tab.click("[data-key=record]", click_count=2)
+        assert tab.evaluate("window.asked.length") == 1
+        tab.evaluate("window.asked[0]()")
+        until(tab, "document.querySelector('[data-key=record]').getAttribute('aria-pressed') === 'true'")
+
+
 def test_the_microphone_is_recorded(chromium, transcribing):
     """Chromium's own test device, which beeps."""
     with opened(chromium, transcribing, permissions=["microphone"]) as tab:

@@ -5,8 +5,8 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const load = (name) => import(pathToFileURL(`${process.argv[2]}/${name}.mjs`).href);
-const [{ Model, finish }, { Changes, editRow }, { normalizeText }, { makeTokenizer }, { SEARCHES, filteredProbabilities, makeRandom }, { attentionMaps }, { compileWords }, { locatePieces }, { serve }] = await Promise.all(
-  ["model", "attention", "normalize", "tokenizer", "search", "recording", "suppression", "pieces", "worker"].map(load));
+const [{ Model, finish }, { Changes, editRow }, { normalizeText }, { makeTokenizer }, { SEARCHES, filteredProbabilities, makeRandom }, { attentionMaps }, { compileWords }, { locatePieces }, { serve }, { halfToNumber }] = await Promise.all(
+  ["model", "attention", "normalize", "tokenizer", "search", "recording", "suppression", "pieces", "worker", "weights"].map(load));
 
 const numbers = ({ shape, numbers: values }) => ({ shape, numbers: Array.from(values) });
 const mapValues = (tree, change) => Object.fromEntries(Object.entries(tree).map(([key, value]) => [key, change(value)]));
@@ -37,10 +37,12 @@ async function converse({ description, data, requests }) {
 const JOBS = {
   normalize: ({ texts }) => texts.map(normalizeText),
   tokenize: ({ tokenizer, texts }) => { const made = makeTokenizer(tokenizer); return texts.map((text) => made.encode(text)); },
+  count: ({ tokenizer, texts }) => { const made = makeTokenizer(tokenizer); return texts.map((text) => made.countAtLeast(text)); },
   detokenize: ({ tokenizer, rows }) => { const made = makeTokenizer(tokenizer); return rows.map((row) => made.decode(row)); },
   locate: ({ texts }) => texts.map(({ pieces, text, options }) => locatePieces(pieces, text, options)),
   find: ({ words, texts }) => { const pattern = compileWords(words); return texts.map((text) => [...text.matchAll(pattern)].map((match) => match[0])); },
   filter: ({ logProbs, options }) => Array.from(filteredProbabilities(Float32Array.from(logProbs), options)),
+  halves: ({ bits }) => bits.map((each) => String(halfToNumber(each))),  // JSON has no infinity
   edit: ({ row, edits }) => edits.map((chosen) => Array.from(editRow(Float32Array.from(row), chosen))),
   random: ({ seed, count }) => { const next = makeRandom(seed); return Array.from({ length: count }, next); },
   model: ({ description, data, runs }) => { const model = new Model(description, data); return runs.map((run) => ({ force, search, translate: () => finish(model.translate(run.text, run.options)) })[run.run](model, run)); },

@@ -17,12 +17,15 @@ function slideAt(at) {
   return slide && { index, state: { ...parseState(slide.state ?? ""), ...(TABS.includes(slide.panel) ? { tab: slide.panel } : {}) } };
 }
 async function openSlide(at) {
-  const slide = at === null ? null : slideAt(at);
+  const turn = ++openCount, slide = at === null ? null : slideAt(at);
   if (!slide) { set({ slide: null }); return; }
   play(false);
   const { lang, theme } = state, mentioned = { lang, theme, ...slide.state };
   if (whatIf && "text" in mentioned) whatIf.askSlide(mentioned, slide.index);
-  else set({ ...(await describedState(mentioned)), slide: slide.index });
+  else {
+    const described = await describedState(mentioned);
+    if (turn === openCount) set({ ...described, slide: slide.index });
+  }
 }
 
 function showNotes(node) {

@@ -85,7 +85,11 @@ async function run(mentioned = null) {
   try { answer = await engine.compare(question()); } catch (error) { live.problem = error.message; }
   clearTimeout(timer);
   setRunning(false);
-  if (answer && state.text !== null) {
+  if (!isDragging() && !isAsked(asked)) {  // out of date: the page has an answer to the newer question, or no question
+    live.problem = "";
+    answer = null;
+  }
+  if (answer) {
     live.milliseconds = performance.now() - began;
     engine.show(answer, asked);
   }
@@ -94,7 +98,7 @@ async function run(mentioned = null) {
   if (isDragging()) { panels.whatIf.update(new Set(["all"])); return; }
   endPreview();
   if (live.problem && state.slide !== null) notify(statusText());  // a lecture hides the top bar
-  if (answer && state.text !== null) await showAnswer(mentioned);
+  if (answer) await showAnswer(mentioned);
 }
 // Show the last answer: at the cell that is shown, if it is about the same source, else at its opening.
 async function showAnswer(mentioned = null) {
@@ -109,7 +113,7 @@ async function showAnswer(mentioned = null) {
   start = { ...start, ...recording.opening };
   writeAddress();  // after `start` is of this answer: the address leaves out what is as in `start`
   document.querySelector("header .chooser").replaceChildren(...sentenceChooser());
-  for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) replacePanel(name, build);
+  for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) attempt(() => replacePanel(name, build));
   panels.whatIf.update(new Set(["all"]));
   scrollPanels();
 }

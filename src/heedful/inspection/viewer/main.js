@@ -4,10 +4,10 @@ const glossary = readJson("glossary");
 const filmPanel = () => film(context.engine.film, context.engine.sentences[0]?.reading) ?? { node: el("p", { class: "remark", text: t(liveForm ? "live-empty" : "no-film") }), update() {} };
 const TAB_PANELS = { next: nextWord, heads: headsGrid, map: mapPanel, alignment: () => alignmentPanel(), search: searchPanel, evidence: evidencePanel, compare: comparePanel, film: filmPanel };
 // The keys of the state that a panel cannot show by an update.
-const REBUILT_BY = { strip: ["sentence"], stage: ["sentence", "place"], next: ["sentence"], heads: ["sentence", "place", "sort"], map: ["sentence", "place", "reading"], alignment: ["sentence"], search: ["sentence"], evidence: ["sentence"], compare: ["sentence"], film: [], quiz: ["sentence"] };
+const REBUILT_BY = { stage: ["place"], heads: ["place", "sort"], map: ["place", "reading"] };
 const KEYS = [["\u2190 \u2192", "key-step"], ["\u2191 \u2193", "key-head"], ["\u2423", "play"], ["1 \u2013 8", "key-tab"], ["m", "mean"], ["n", "key-reading"], ["h", "key-link"], ["q", "quiz"], ["l", "lecture"], ["t", "look"], ["g", "language"], ["?", "help"]];
 const panels = {};  // by name: strip, stage, dock
-let dockName = "", renderCount = 0;
+let dockName = "", renderCount = 0, openCount = 0;
 
 const hasTab = { film: () => context.engine.film?.frames?.length, alignment: () => context.recording.latent };  // the others are always there
 const availableTabs = () => TABS.filter((tab) => (context.recording ? hasTab[tab]?.() ?? !(tab in hasTab) : tab === "film"));
@@ -69,16 +69,26 @@ async function describedState(mentioned) {
   const described = clampState({ ...start, ...recording.opening, ...mentioned, sentence }, count, recording);
   return "slot" in mentioned ? described : { ...described, slot: strongestSlot(recording, described) };
 }
+// What is mentioned, and what a visitor set meanwhile; null if a newer address, sentence or slide was chosen meanwhile.
+async function openState(mentioned) {
+  const turn = ++openCount;
+  meanwhile = {};
+  const described = await describedState(mentioned);
+  if (turn !== openCount) return null;
+  state = { ...described, ...meanwhile };
+  return { ...mentioned, ...meanwhile };
+}
 async function openAddress() {
-  let mentioned = stateFromAddress();
-  state = await describedState(mentioned);
-  if (state.slide !== null) {
+  const asked = stateFromAddress(), address = knownAddress;
+  let mentioned = await openState(asked);
+  if (mentioned && state.slide !== null) {
     context.recording = await context.engine.answer(state.sentence);
     const slide = slideAt(state.slide);
-    mentioned = { ...slide?.state, ...mentioned };
-    state = slide ? { ...(await describedState(mentioned)), slide: slide.index } : { ...state, slide: null };
+    mentioned = await openState({ ...slide?.state, ...mentioned, slide: slide?.index ?? null });
   }
+  if (!mentioned) return;
   await renderPage();
+  if (location.hash !== address) writeAddress();  // meanwhile, it was written without what has opened now
   whatIf?.open(mentioned);
 }
 
@@ -122,7 +132,7 @@ async function renderPage() {
   app.replaceChildren(topBar(), el("main", null, ...Object.values(panels).map((panel) => panel.node)), notes, el("div", { class: "toast", role: "status" }), helpDialog());
   showNotes(notes);
   forgetRootSize();
-  for (const panel of Object.values(panels)) panel.update(new Set(["all"]));
+  for (const panel of Object.values(panels)) attempt(() => panel.update(new Set(["all"])));
   scrollPanels();
   if (key) app.querySelector(key)?.focus({ preventScroll: true });
 }
@@ -130,13 +140,11 @@ async function renderPage() {
 listeners.push((changed) => {
   if (["lang", "theme", "sentence"].some((key) => changed.has(key))) { renderPage(); return; }
   if (changed.has("slide")) { showNotes(document.querySelector(".notes")); resizePanels(); }
-  const bar = changed.has("quiz") && document.querySelector("header [data-key=quiz]");
-  if (bar) bar.setAttribute("aria-pressed", String(Boolean(state.quiz)));
   for (const [name, build] of [["strip", strip], ["stage", stage], ["dock", dock]]) {
     if (!panels[name]) continue;
     const isOther = name === "dock" && nameOfDock() !== dockName;
-    if (isOther || REBUILT_BY[name === "dock" ? dockName : name].some((key) => changed.has(key))) replacePanel(name, build);
-    else panels[name].update(changed);
+    const isRebuilt = isOther || REBUILT_BY[name === "dock" ? dockName : name]?.some((key) => changed.has(key));
+    attempt(() => (isRebuilt ? replacePanel(name, build) : panels[name].update(changed)));
   }
   if (["step", "slot", "head", "place", "tab"].some((key) => changed.has(key))) requestAnimationFrame(scrollPanels);
 });

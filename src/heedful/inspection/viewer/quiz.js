@@ -50,11 +50,13 @@ function nextQuestion() {
 }
 
 function showQuizBar(node, head) {
-  document.body.classList.toggle("in-quiz", Boolean(state.quiz));
-  node.hidden = !state.quiz;
-  head.hidden = Boolean(state.quiz);
+  const isOn = Boolean(state.quiz);
+  document.body.classList.toggle("in-quiz", isOn);
+  document.querySelector("header [data-key=quiz]")?.setAttribute("aria-pressed", String(isOn));
+  node.hidden = !isOn;
+  head.hidden = isOn;
   node.replaceChildren();
-  if (!state.quiz) return;
+  if (!isOn) return;
   const question = quizScore.isDone ? t("quiz-done", quizScore.right, quizScore.asked) : quizScore.answer ?? (state.quiz === "look" ? t("quiz-look", quoted(pieceLabel(context.recording.pieces.target, state.step))) : t("quiz-word"));
   const other = state.quiz === "look" ? "word" : "look";
   fill(node, null, [el("span", null, el("bdi", { text: question })), el("small", { text: quizScore.asked ? t("quiz-score", quizScore.right, quizScore.asked) : "" }),

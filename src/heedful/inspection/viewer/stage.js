@@ -58,7 +58,7 @@ function stage() {
     const { picture: png, text } = texts.source, image = el("img", { src: `data:image/png;base64,${png}`, alt: plain(text) });
     const frame = el("div", { class: `words source picture${isGraph ? " graph" : ""}`, role: "group", "aria-label": t("source") }, image, ...(hasSlots ? source : []).map(({ node: element }) => element));
     const fit = () => frame.style.setProperty("--ratio", String(columns[0]?.interval ? SPECTROGRAM_RATIO : image.naturalWidth / image.naturalHeight || 1));
-    image.addEventListener("load", () => { fit(); places = null; set({ loaded: png.length }); });
+    image.addEventListener("load", () => { fit(); places = null; set({ loaded: (state.loaded ?? 0) + 1 }); });
     if (hasSlots) source.forEach(({ node: element, label }, at) => {
       const [left, top, right, bottom] = columns[at].box;
       for (const [name, share] of Object.entries({ left, top, width: right - left, height: bottom - top })) element.style.setProperty(name, `${100 * share}%`);

@@ -13,19 +13,24 @@ const listeners = [];
 let completeState = (change) => change;  // derives what a change implies; main.js sets it
 let changedKeys = null, addressTimer = null;
 let knownAddress = "";  // what the page read or wrote last
+let meanwhile = {};  // what was set since the last address began to open, of what an address can say
+
+// A panel that fails must not keep the others from following.
+function attempt(act) { try { act(); } catch (error) { reportError(error); } }
 
 function set(change) {
   const whole = completeState(change);
   const keys = Object.keys(whole).filter((key) => JSON.stringify(state[key]) !== JSON.stringify(whole[key]));
   if (!keys.length) return;
   state = { ...state, ...whole };
+  for (const key of keys) if (ADDRESS_KEYS.includes(key)) meanwhile[key] = whole[key];
   if (changedKeys) keys.forEach((key) => changedKeys.add(key));
   else {
     changedKeys = new Set(keys);
     requestAnimationFrame(() => {
       const changed = changedKeys;
       changedKeys = null;
-      for (const listen of listeners) listen(changed);
+      for (const listen of listeners) attempt(() => listen(changed));
       clearTimeout(addressTimer);  // browsers limit how often an address may change
       addressTimer = setTimeout(writeAddress, 200);
     });
@@ -67,9 +72,11 @@ function parseState(text) {
   }
   for (const [key, values] of Object.entries(ALLOWED)) if (key in parsed && !values.includes(parsed[key])) delete parsed[key];
   for (const key of ["threshold", "scene"]) if (key in parsed && !Number.isFinite(parsed[key])) delete parsed[key];
+  if (!("text" in parsed)) for (const key of ["force", "silence", "edit"]) delete parsed[key];  // changes of no question
   return parsed;
 }
 function stateFromAddress() {
+  clearTimeout(addressTimer);  // it would write the old state over this address
   knownAddress = location.hash;
   return parseState(knownAddress.slice(1));
 }

@@ -50,7 +50,8 @@ function topBar() {
       button("?", () => document.querySelector("dialog").showModal(), { "aria-label": t("help"), title: t("help"), "data-key": "help" })));
 }
 async function openSentence(sentence) {
-  const { place, head, step, slot, reading } = await describedState({ sentence });
+  const turn = ++openCount, { place, head, step, slot, reading } = await describedState({ sentence });
+  if (turn !== openCount) return;
   set({ sentence, place, head, step, slot, reading, node: null, other: null, quiz: "" });
 }
 

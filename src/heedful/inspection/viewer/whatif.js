@@ -12,6 +12,7 @@ ALLOWED.search = ["greedy", "beam", "sample"];
 
 const placeAndHead = ({ place, head }) => `${place}-${formatters.head(head)}`;
 Object.assign(formatters, {
+  text: (text) => text.replace(/[\ud800-\udfff]/gu, "\ufffd"),  // half a character cannot be in an address
   force: JSON.stringify,
   silence: (heads) => heads.map(placeAndHead).join("_"),
   edit: (edits) => edits.map((edit) => [placeAndHead(edit), edit.step + 1, edit.slot + 1, Math.round(100 * edit.weight)].join("-")).join("_"),
@@ -37,6 +38,8 @@ function question() {
   };
   return { text, options, changes: hasChanges() ? changes : null };
 }
+// Whether the state still has the question of an answer.
+const isAsked = (asked) => LIVE_KEYS.every((key) => JSON.stringify(asked[key]) === JSON.stringify(state[key]));
 const hasChanges = () => Object.keys(CHANGES).some((key) => state[key].length);
 // Ask about the sentence that is shown.
 const ask = (change) => context.recording && set({ text: state.text ?? context.recording.sentence.source.text, ...change });
@@ -89,8 +92,8 @@ function editsWith(row, cells, edits = state.edit) {
 }
 const canEdit = (row, slot) => { const map = context.recording.maps[state.place] && currentMap(); return Boolean(map) && map.columns > 1 && row >= 0 && slot >= 0 && row < map.rows && slot < map.columns && (state.place !== "decoder" || slot <= row); };
 function changeWeight(by) {
-  const row = currentRow();
-  if (canEdit(row, state.slot)) ask({ edit: editsWith(row, { [state.slot]: currentMap().at(row, state.slot) + by }) });
+  const row = currentRow(), chosen = state.edit.find((edit) => isOfRow(edit, row) && edit.slot === state.slot);
+  if (canEdit(row, state.slot)) ask({ edit: editsWith(row, { [state.slot]: (chosen?.weight ?? currentMap().at(row, state.slot)) + by }) });
 }
 // The edited cells of the selected map have a dashed frame.
 function markEdits(pen, { width, height }) {
@@ -128,8 +131,8 @@ function whatIfPanel() {
   ];
   const again = button(t("live-again"), () => ask({ seed: state.seed + 1 }), { class: "button", "data-key": "live-again" });
   const compareAnswers = () => {
-    const { before, answered: after, asked } = context.engine, isAsked = (key) => JSON.stringify(asked[key]) === JSON.stringify(state[key]);
-    if (!after || !hasChanges() || (!isDragging() && !LIVE_KEYS.every(isAsked))) return [];
+    const { before, answered: after, asked } = context.engine;
+    if (!after || !hasChanges() || (!isDragging() && !isAsked(asked))) return [];
     const isSame = before.target.text === after.target.text;
     return [el("p", { class: "difference", dir: rightToLeft(after.target.text) ? "rtl" : "ltr" }, ...(isSame ? [t("live-same")] : markDifference(before.target.text, after.target.text))), el("small", { class: "number", text: `log p ${number(before.logp)} \u2192 ${number(after.logp)}` })];
   };
@@ -228,7 +231,7 @@ for (const name of ["pointerup", "pointercancel"]) document.addEventListener(nam
   const ignore = (event) => { event.preventDefault(); event.stopPropagation(); };  // the end of a drag is no click
   document.addEventListener("click", ignore, { capture: true });
   setTimeout(() => document.removeEventListener("click", ignore, { capture: true }));
-  if (!live.isRunning && !changedKeys) run();
+  if (!live.isRunning && !LIVE_KEYS.some((key) => changedKeys?.has(key))) run();
 });
 
 whatIf = {

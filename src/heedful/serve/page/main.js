@@ -146,8 +146,10 @@ function showFile(file, kind) {
   reader.onerror = () => setStatus("file-kind", { values: [file.name] });  // a directory, for example
   reader.readAsDataURL(file.type ? file : new Blob([file], { type: MEDIA[kind].type }));  // players need a type
 }
-let recorder = null;  // of the microphone, while it records
+let recorder = null, isOpening = false;  // of the microphone, while it records; whether the visitor is asked to allow that
 async function record() {
+  if (isOpening) return;
+  isOpening = true;
   try {
     const stream = await navigator.mediaDevices.getUserMedia({ audio: true }), parts = [];
     recorder = new MediaRecorder(stream);
@@ -164,6 +166,8 @@ async function record() {
     renderPage();
   } catch {
     setStatus("no-microphone");
+  } finally {
+    isOpening = false;
   }
 }
 // Samples from -1 to 1 as a WAV file with 16 bits: the formats in which browsers record are not read by the server.

@@ -48,18 +48,24 @@ export class Model {
   // What the page shows of a translation. `wanted` may have search, size, lengthRule, lengthPenalty, temperature, topK, topP,
   // seed, stopping, begin (names of pieces with which the answer begins), silenced and edits. A beam stops when a better answer is unlikely, as in `heedful translate`.
   *translate(sourceText, wanted = {}) {
-    const { generation, limits: { max_source: longest } } = this.description;
+    const { generation, limits: { max_source: longest, max_tokens: most } } = this.description;
     const options = { search: "beam", size: generation.beam, lengthRule: generation.length_rule, lengthPenalty: generation.length_penalty, stopping: "likely", begin: [], ...wanted };
     options.prefix = options.begin.map((name) => this.tokenOf(name));
-    const text = normalizeText(sourceText), ids = this.encodeText(text), numTokens = ids.length - this.description.source_end.length;
+    const numForced = options.prefix.length, impossible = options.prefix.findIndex((token, at) => this.suppressed.includes(token) || (token === this.eos && at < numForced - 1));
+    if (impossible >= 0) throw new Error(`an answer cannot begin with \u201c${options.begin.slice(0, impossible + 2).join("")}\u201d`);
+    if (numForced + 10 > most) throw new Error(`this beginning has ${numForced} pieces, and the model writes at most ${most}: use a shorter one`);
+    const check = (count, words = count) => { if (count > longest) throw new Error(`this text has ${words} pieces, and the model was trained on at most ${longest}: type a shorter sentence`); };
+    const text = normalizeText(sourceText), atLeast = this.source.countAtLeast(text);
+    check(atLeast, `at least ${atLeast}`);
+    const ids = this.encodeText(text), numTokens = ids.length - this.description.source_end.length;
     if (!numTokens) throw new Error("there is no text to translate");
-    if (numTokens > longest) throw new Error(`this text has ${numTokens} pieces, and the model was trained on at most ${longest}: type a shorter sentence`);
+    check(numTokens);
     const { encoded, reader } = this.open(ids, new Changes(options));
     yield 0;
-    const limits = { eos: this.eos, maxLength: this.maxLength(numTokens, options.prefix.length), forced: options.prefix };
+    const limits = { eos: this.eos, maxLength: this.maxLength(numTokens, numForced), forced: options.prefix };
     const search = (sequences, numBest) => SEARCHES[options.search](reader, { ...limits, sequences }, { ...options, numBest });
-    const result = yield* searchWithoutWords(search, this.words, this.target, { numForced: options.prefix.length, numBest: options.search === "beam" ? options.size : 1 });
-    const isBeam = options.search === "beam", greedyAnswer = isBeam ? (yield* greedy(reader, limits)).hypotheses[0] : null;
+    const result = yield* searchWithoutWords(search, this.words, this.target, { numForced, numBest: options.search === "beam" ? options.size : 1 });
+    const isBeam = options.search === "beam", greedyAnswer = isBeam ? (yield* greedy(reader, { ...limits, sequences: result.sequences })).hypotheses[0] : null;
     const rank = ({ prefix, ended, score }) => score / LENGTH_RULES[options.lengthRule](prefix.length - Number(ended), Number(ended), options.lengthPenalty);
     const mask = (written) => (this.words ? written.replace(this.words, MASK) : written);
     return describeSentence(this, { text, ids, encoded, reader, options, result, greedyAnswer, rank, mask });

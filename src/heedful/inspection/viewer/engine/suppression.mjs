@@ -31,10 +31,10 @@ export function findWords(pattern, tokenizer, tokens, numForced) {
   return spans;
 }
 
-// `search(sequences, numBest)` is a generator that ends with { hypotheses }; the result is its last one.
+// `search(sequences, numBest)` is a generator that ends with { hypotheses }; the result is its last one, with its `sequences`.
 export function* searchWithoutWords(search, pattern, tokenizer, { numForced, numBest }) {
   let result = yield* search([], 1), hypotheses = result.hypotheses.slice(0, 1);
-  if (!pattern) return result;
+  if (!pattern) return { ...result, sequences: [] };
   const wordsOf = ({ prefix, ended }) => { const tokens = ended ? prefix.tokens.slice(0, -1) : prefix.tokens; return findWords(pattern, tokenizer, tokens, numForced).map(([first, end]) => tokens.slice(first, end)); };
   const sequences = new Map();
   for (let retry = 0; retry < MAX_RETRIES && wordsOf(hypotheses[0]).length; retry++) {
@@ -43,5 +43,5 @@ export function* searchWithoutWords(search, pattern, tokenizer, { numForced, num
     hypotheses = result.hypotheses;
   }
   const clean = hypotheses.filter((hypothesis) => !wordsOf(hypothesis).length);
-  return clean.length ? { ...result, hypotheses: clean } : result;
+  return { ...result, hypotheses: clean.length ? clean : hypotheses, sequences: [...sequences.values()] };
 }

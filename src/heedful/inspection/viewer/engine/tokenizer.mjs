@@ -94,6 +94,9 @@ export class SubwordTokenizer {
     }
     return ids;
   }
+  // A lower bound of the number of tokens, without splitting the text: the time of that grows with the square of its length.
+  // Only neighbors without a piece can be one token.
+  countAtLeast(text) { return Math.ceil(Array.from(text).filter((letter) => this.bytes.size || this.ids.has(letter)).length / this.longest); }
   pieces(ids) { return ids.map((id) => this.vocabulary[id]); }
   decode(ids) {
     let text = "", bytes = [], isFirst = true;
@@ -141,6 +144,7 @@ export class TableTokenizer {
     this.ids = new Map(pieces.map((piece, id) => [piece, id]).filter(([, id]) => !this.special.has(id)));
   }
   encode(text) { return text ? this.split(text).map((piece) => this.ids.get(piece) ?? UNKNOWN) : []; }
+  countAtLeast() { return 0; }  // its text is split at once
   pieces(ids) { return ids.map((id) => this.vocabulary[id]); }
   decode(ids) {
     const textOf = (id) => ({ unknown: "\u2047", control: "" }[this.special.get(id)] ?? this.vocabulary[id].replaceAll(SPACE, " "));

@@ -1,6 +1,6 @@
 // The engine behind messages, in a worker or in slices on the page's own thread:
 //
-//     { kind: "open", description, data }        -> { kind: "opened" }
+//     { kind: "open", description, data }        -> { kind: "opened" } or { kind: "failed", message }
 //     { kind: "translate", id, text, options }   -> { kind: "translated", id, sentence } or { kind: "failed", id, message }
 //
 // A newer request replaces one that is not finished.
@@ -11,12 +11,22 @@ import { Model } from "./model.mjs";
 const SLICE = 12;  // milliseconds of work before the next pause
 
 export function serve(answer) {
-  let model = null, latest = 0;
+  let model = null, problem = "", latest = 0;
   const pause = () => new Promise((resume) => setTimeout(resume, 0));
   return async ({ kind, id, description, data, text, options }) => {
-    if (kind === "open") { model = new Model(description, data); answer({ kind: "opened" }); return; }
+    if (kind === "open") {
+      try {
+        model = new Model(description, data);
+        answer({ kind: "opened" });
+      } catch (error) {
+        problem = `the model of this page cannot be opened: ${error.message}`;
+        answer({ kind: "failed", message: problem });
+      }
+      return;
+    }
     latest = id;
     try {
+      if (!model) throw new Error(problem);
       const steps = model.translate(text, options);
       for (let until = performance.now() + SLICE; ;) {
         const { done, value } = steps.next();
