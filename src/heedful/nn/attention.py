@@ -308,10 +308,8 @@ class Sampled(nn.Module):
         """[..., T, S] -> weights [..., T, S]"""
         if not self.training:
             return soft(scores) if self.decode == "expected" else hard(scores)
-        # argmax_i(e_i - log(-log u_i)) with uniform u_i is a draw from softmax(e).
-        exact = scores.to(
-            torch.promote_types(scores.dtype, torch.float32)
-        )  # noise of 8 bits, as in bf16, would favor some slots
+        # argmax_i(e_i - log(-log u_i)) with uniform u_i is a draw from softmax(e). In bf16, u_i would have 8 bits only.
+        exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
         noise = torch.rand_like(exact).clamp(torch.finfo(exact.dtype).tiny, 1 - torch.finfo(exact.dtype).eps)
         slots = (exact - (-noise.log()).log()).argmax(-1, keepdim=True)
         expected = soft(scores)
