@@ -141,8 +141,10 @@ def frame_embed(
     model: config.ModelSettings, audio: config.AudioInputSettings, *_: Any
 ) -> Callable[[int], tuple[FrameStem, FrameEmbed]]:
     """The convolutions for each stride, and what follows them."""
-    is_ordered = model.positions is None or model.encoder.kind == "recurrent_frames"  # which needs no positions
-    positions = None if is_ordered else POSITIONS[model.positions](model.max_positions, model.width)
+    has_positions = not isinstance(model.encoder, config.RecurrentFramesSettings)
+    positions = (
+        POSITIONS[model.positions](model.max_positions, model.width) if model.positions and has_positions else None
+    )
     frames = 1 + int(audio.max_seconds * audio.rate) // round(audio.hop * audio.rate)
     slots = ceil(frames / getattr(model.encoder, "stride", 1))
     if positions is not None and slots > model.max_positions:
